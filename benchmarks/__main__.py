@@ -20,7 +20,7 @@ import typer
 
 from benchmarks import measure
 from pipelines.answering import latency
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/measured/benchmarks.md"
@@ -32,12 +32,15 @@ BENCHMARKS = (
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="of benchmarks; none: all of them")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="of benchmarks; none: all of them")
+    ] = None,
     quick: Annotated[
         bool, typer.Option(help="tiny sizes, whose figures say nothing: does each benchmark work?")
     ] = False,
     page: Annotated[
-        Path | None, typer.Option(help="where to write the table; unless quick, docs/measured/benchmarks.md")
+        Path | None,
+        typer.Option(help="where to write the table; unless quick, docs/measured/benchmarks.md"),
     ] = None,
 ) -> None:
     if unknown := sorted({*(names or [])} - {*BENCHMARKS}):
@@ -45,10 +48,15 @@ def main(
     page, commit, failed = page or (None if quick else PAGE), commit_of(ROOT), []
     kept = read(page, latency.machine()) if page else {}
     if kept is None and names:
-        print(f"{page} has the figures of another machine, so these are not written to it", file=sys.stderr)
+        print(
+            f"{page} has the figures of another machine, so these are not written to it",
+            file=sys.stderr,
+        )
         page = None
     chosen, lines = [name for name in BENCHMARKS if name in (names or BENCHMARKS)], kept or {}
-    modules = {name: import_module(f"benchmarks.{name}") for name in chosen}  # once: each benchmark is a fork
+    modules = {
+        name: import_module(f"benchmarks.{name}") for name in chosen
+    }  # once: each benchmark is a fork
     print("\n".join(measure.head()), flush=True)
     for number, name in enumerate(chosen, 1):
         print(f"{name}, {number} of {len(chosen)} ...", end="", file=sys.stderr, flush=True)
@@ -56,7 +64,14 @@ def main(
             run = measure.alone(partial(modules[name].rows, quick=quick))
         except Exception as error:
             failed.append(name)
-            print(" failed:", repr(error), *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr, flush=True)
+            print(
+                " failed:",
+                repr(error),
+                *getattr(error, "__notes__", ()),
+                sep="\n",
+                file=sys.stderr,
+                flush=True,
+            )
             continue
         print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
         lines[name] = measure.lines(name, run.result, commit, lines.get(name, ()))
@@ -70,9 +85,13 @@ def commit_of(root: Path) -> str:
     """The commit's first digits, with + where the code has been changed since."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=root, check=True, capture_output=True, text=True
+        ).stdout.strip()
 
-    return git("rev-parse", "--short=7", "HEAD") + "+" * bool(git("status", "-s", "benchmarks", "pipelines", "flows"))
+    return git("rev-parse", "--short=7", "HEAD") + "+" * bool(
+        git("status", "-s", "benchmarks", "pipelines", "flows")
+    )
 
 
 def read(page: Path, machine: str) -> dict[str, list[str]] | None:
@@ -91,7 +110,7 @@ def write(page: Path, lines: dict[str, list[str]]) -> None:
     table = [*measure.head(), *(line for name in BENCHMARKS for line in lines.get(name, ()))]
     parts = [BEGIN, f"Measured on {latency.machine()}.", "\n".join(table), END]
     text = before + "\n\n".join(parts) + rest.partition(END)[2]
-    with shards.atomic(page) as path:
+    with atomic(page) as path:
         path.write_text(text, encoding="utf-8")
 
 

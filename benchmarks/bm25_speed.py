@@ -54,7 +54,9 @@ def write_passages(path: Path, count: int) -> list[str]:
             texts = [" ".join(row) for row in words]
             writer.write_table(pa.table([ids, [""] * size, texts, ids], schema=schema))
             asked = -(-QUERIES * block // count) if count > block else QUERIES
-            for row, at in zip(draw.integers(0, size, asked), draw.integers(0, WORDS - ASKED, asked), strict=True):
+            for row, at in zip(
+                draw.integers(0, size, asked), draw.integers(0, WORDS - ASKED, asked), strict=True
+            ):
                 queries.append(" ".join(words[row, at : at + ASKED]))
     return queries[:QUERIES]
 
@@ -81,9 +83,15 @@ def plain(docs: Path, queries: Sequence[str]) -> Found:
     analyser = Analyser()
 
     def build() -> tuple:
-        counts = [Counter(terms) for terms in analyser.terms(pq.read_table(docs)["text"].to_pylist())]
+        counts = [
+            Counter(terms) for terms in analyser.terms(pq.read_table(docs)["text"].to_pylist())
+        ]
         lengths = np.array([sum(one.values()) for one in counts])
-        return counts, K1 * (1 - B + B * lengths / lengths.mean()), Counter(term for one in counts for term in one)
+        return (
+            counts,
+            K1 * (1 - B + B * lengths / lengths.mean()),
+            Counter(term for one in counts for term in one),
+        )
 
     def search(query: str) -> np.ndarray:
         scores = np.zeros(len(counts))
@@ -123,17 +131,28 @@ def rows(quick: bool = False) -> list[Row]:
     with measure.in_folder() as folder:
         docs = folder / "docs.parquet"
         queries = measure.alone(write_passages, docs, count).result
-        runs = [{name: measure.alone(way, docs, queries).result for name, way in ways.items()} for _ in range(rounds)]
+        runs = [
+            {name: measure.alone(way, docs, queries).result for name, way in ways.items()}
+            for _ in range(rounds)
+        ]
     best = {name: _best([run[name] for run in runs]) for name in ways}
     ours = best.pop("ours")
     for name, one in best.items():
         assert np.allclose(ours.scores, one.scores, rtol=1e-4), f"{name} finds otherwise"
-        work, rates = f"BM25 of {count:,} passages", (each.n / each.search.cpu for each in (one, ours))
-        found.append(measure.row(f"{work}, building", name, "passages", count, one.build, ours.build))
+        work, rates = (
+            f"BM25 of {count:,} passages",
+            (each.n / each.search.cpu for each in (one, ours)),
+        )
+        found.append(
+            measure.row(f"{work}, building", name, "passages", count, one.build, ours.build)
+        )
         found.append(Row(f"{work}, searching", name, "queries", *rates))
     return found
 
 
 def _best(runs: Sequence[Found]) -> Found:
-    build, search = (min((getattr(run, of) for run in runs), key=lambda one: one.cpu) for of in ("build", "search"))
+    build, search = (
+        min((getattr(run, of) for run in runs), key=lambda one: one.cpu)
+        for of in ("build", "search")
+    )
     return runs[0]._replace(build=build, search=search)

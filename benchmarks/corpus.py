@@ -35,14 +35,20 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import open_blocks
 from pipelines.sources.wikipedia import wikipedia_parts
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, LEAST = 128, 16
 VOCABULARY = 8192  # of the tokenizer
 TITLES = {"pile": "The Pile", "wikipedia": "Wikipedia"}
-PEERS = {"pile": "a loop over the documents", "wikipedia": "a loop over the documents, mwparserfromhell's strip_code"}
-LIMITS = {"pile": "decompress, tokenise alone", "wikipedia": "decompress, clean wikitext, tokenise alone"}
+PEERS = {
+    "pile": "a loop over the documents",
+    "wikipedia": "a loop over the documents, mwparserfromhell's strip_code",
+}
+LIMITS = {
+    "pile": "decompress, tokenise alone",
+    "wikipedia": "decompress, clean wikitext, tokenise alone",
+}
 FILES = ("pile.jsonl.zst", "multistream.xml.bz2")
 STREAM = 100  # pages in a bz2 stream
 
@@ -68,14 +74,18 @@ def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
             continue
         bounds = [0, *(offsets[cut - 1][1] for cut in cuts[1:]), len(document.text)]
         own, offset = [], 0
-        for (begin, end), count in zip(pairwise(bounds), np.diff([*cuts, len(offsets)]), strict=True):
+        for (begin, end), count in zip(
+            pairwise(bounds), np.diff([*cuts, len(offsets)]), strict=True
+        ):
             text = document.text[begin:end]
             own.append((f"{document.source_document}:{offset}", text, int(count), offset))
             offset += len(text.encode())
         rows[document.source_document] = own
     table = [row for name in sorted(rows) for row in rows[name]]
     columns = dict(zip(("id", "text", "tokens", "offset"), zip(*table, strict=True), strict=True))
-    pq.write_table(pa.table({key: list(values) for key, values in columns.items()}), out, compression="zstd")
+    pq.write_table(
+        pa.table({key: list(values) for key, values in columns.items()}), out, compression="zstd"
+    )
 
 
 def _documents(name: str, file: Path) -> Iterator[Raw]:
@@ -95,7 +105,7 @@ def _raw(name: str, file: Path) -> Iterator[Raw]:
 
 
 def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) -> None:
-    shutil.rmtree(shards.SCRATCH, ignore_errors=True)
+    shutil.rmtree(SCRATCH, ignore_errors=True)
     chunk.FOR_A_PROCESS = 1  # so that a small file shows what it takes to start them
     raw = Path(tempfile.mkdtemp(dir=".")) / name
     raw.mkdir()
@@ -106,7 +116,9 @@ def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) ->
 @cache
 def _chosen(workers: int) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("paper-replug", ROOT))
-    corpus = params.CorpusOf(documents=None, query_share=0.0, test_files=None, validation_files=None)
+    corpus = params.CorpusOf(
+        documents=None, query_share=0.0, test_files=None, validation_files=None
+    )
     return SimpleNamespace(
         seed=0,
         language="en",
@@ -156,7 +168,9 @@ def rows(quick: bool = False) -> list[Row]:
     logging.disable(logging.WARNING)
     found = []
     with measure.in_folder():
-        small, files = ([Path(f"{size}-{name}") for name in FILES] for size in ("small", "generated"))
+        small, files = (
+            [Path(f"{size}-{name}") for name in FILES] for size in ("small", "generated")
+        )
         for file, tiny, write in zip(files, small, (write_pile, write_wikipedia), strict=True):
             measure.alone(write, tiny, 0.02)
             measure.alone(write, file, 0.3 if quick else 40.0)
@@ -179,7 +193,9 @@ def write_pile(path: Path, megabytes: float) -> None:
         while size < megabytes * 1e6:
             text = _prose(rng, words, chances, int(rng.lognormal(5.8, 1.2)) + 5)
             size += len(text)
-            file.write(json.dumps({"text": text, "meta": {"pile_set_name": f"Set{size % 7}"}}) + "\n")
+            file.write(
+                json.dumps({"text": text, "meta": {"pile_set_name": f"Set{size % 7}"}}) + "\n"
+            )
 
 
 def write_wikipedia(path: Path, megabytes: float) -> None:
@@ -195,7 +211,10 @@ def write_wikipedia(path: Path, megabytes: float) -> None:
         parts = [f"{{{{Infobox\n{box}}}}}\n'''A''' is a [[{words[5]}|thing]]."]
         for title in rng.choice(words, int(rng.integers(1, 8))):
             prose = _prose(rng, words, chances, 150).split(". ")
-            parts += [f"== {title} ==", *(f"{one}.&lt;ref&gt;{{{{cite|{one[:30]}}}}}&lt;/ref&gt;" for one in prose)]
+            parts += [
+                f"== {title} ==",
+                *(f"{one}.&lt;ref&gt;{{{{cite|{one[:30]}}}}}&lt;/ref&gt;" for one in prose),
+            ]
         text = "\n".join(parts)
         size += len(text)
         head = f"<page><title>Page {size}</title><ns>0</ns><id>{size}</id>"
@@ -212,7 +231,9 @@ def write_wikipedia(path: Path, megabytes: float) -> None:
 
 def _words(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
-    words = np.array(["".join(rng.choice(letters, max(int(rng.poisson(6)), 1))) for _ in range(50_000)])
+    words = np.array(
+        ["".join(rng.choice(letters, max(int(rng.poisson(6)), 1))) for _ in range(50_000)]
+    )
     chances = 1 / np.arange(3, 50_003)
     return words, np.cumsum(chances / chances.sum())
 

@@ -55,7 +55,11 @@ class World:
     """Relations with their levels and slopes, from which any number of data sets is drawn."""
 
     def __init__(
-        self, name: str, per_subject: float = 1.5, popularity: np.ndarray | None = None, seed: int = 1
+        self,
+        name: str,
+        per_subject: float = 1.5,
+        popularity: np.ndarray | None = None,
+        seed: int = 1,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.per_subject = per_subject
@@ -70,7 +74,11 @@ class World:
         rng = np.random.default_rng([seed, 7])
         m = math.ceil(n / self.per_subject)
         subjects = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
-        views = 10 ** rng.normal(3.3, 0.9, m) if self.popularity is None else rng.choice(self.popularity, m)
+        views = (
+            10 ** rng.normal(3.3, 0.9, m)
+            if self.popularity is None
+            else rng.choice(self.popularity, m)
+        )
         popularity, of = np.ceil(views)[subjects], rng.choice(RELATIONS, n, p=self.sizes)
         at, hard = np.log10(np.maximum(popularity, 1)) - 3, rng.normal(0, 0.7, m)[subjects]
         closed = self.closed_level[of] + self.closed_slope[of] * at + hard + shift
@@ -85,13 +93,17 @@ class World:
             right_above=rng.random(n) < 1 / (1 + np.exp(-closed)),
             right_below=rng.random(n) < 1 / (1 + np.exp(-augmented)),
         )
-        return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
+        return pairs.take(
+            np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str)))
+        )
 
 
 def thresholds(world: World, n: int, seed: int, *, search: str) -> Iterator[tuple[str, Interval]]:
     """What `tune_thresholds` says of a search."""
     pairs = world.draw(n, seed)
-    tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": search}), seed, RESAMPLES, [search])
+    tuned = tuning.tune_pairs(
+        pairs, CHOSEN.model_copy(update={"search": search}), seed, RESAMPLES, [search]
+    )
     figures = tuned.figures[search]
     for name in ("adaptive", "gain", "retrieved", "always", "oracle"):
         yield f"{name}, {search}", intervals.interval(figures[name])
@@ -108,10 +120,14 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
 
     def fit(of: Pairs) -> held_out.Fitted:
-        return held_out.fit_all(of, *held_out.sides(of, CHOSEN, seed, RESAMPLES), CHOSEN.search, CHOSEN)
+        return held_out.fit_all(
+            of, *held_out.sides(of, CHOSEN, seed, RESAMPLES), CHOSEN.search, CHOSEN
+        )
 
     fitted = fit(pairs)
-    drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
+    drawn = tuning.refits.resample(
+        pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES
+    )
     figures = tune_thresholds.uncertainty(pairs, train, drawn, CHOSEN)["uncertainty"]
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
@@ -121,7 +137,9 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    figures = retrieval_effects.saved(retrieval_effects.spent(answers(pairs), "dense"), policy, drawn)
+    figures = retrieval_effects.saved(
+        retrieval_effects.spent(answers(pairs), "dense"), policy, drawn
+    )
     yield "tokens saved", figures["tokens_saved"]
 
 
@@ -130,11 +148,15 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     pairs = world.draw(n, seed)
     tuned = tuning.tune_pairs(pairs, CHOSEN, seed, RESAMPLES, [CHOSEN.search])
     calls = 1.0 * (pairs.confidence < np.random.default_rng([seed, 8]).random(n))
-    closed = Answered("closed_book", pairs.right_above.astype(np.int8), None, [], doubt=1 - pairs.confidence)
+    closed = Answered(
+        "closed_book", pairs.right_above.astype(np.int8), None, [], doubt=1 - pairs.confidence
+    )
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)
     places = np.arange(len(pairs.ids))
-    for row in from_files.judge_deciders(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
+    for row in from_files.judge_deciders(
+        tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES
+    ).rows:
         for name, figure in row.items():
             if isinstance(figure, Interval) and figure.low < figure.high:
                 yield f"{name}, {row['system']}", figure
@@ -144,8 +166,12 @@ def answers(pairs: Pairs) -> accuracy.Answers:
     nothing = np.full(len(pairs.ids), np.nan)
 
     def method(right: np.ndarray, cost: np.ndarray) -> accuracy.Method:
-        holds = 1.0 * (right | (pairs.confidence < 0.2))  # the text holds an answer that the model may overlook
-        return accuracy.Method(right * 1.0, right * 1.0, holds, nothing, nothing, cost, cost, 0 * cost, cost)
+        holds = 1.0 * (
+            right | (pairs.confidence < 0.2)
+        )  # the text holds an answer that the model may overlook
+        return accuracy.Method(
+            right * 1.0, right * 1.0, holds, nothing, nothing, cost, cost, 0 * cost, cost
+        )
 
     rng, n = np.random.default_rng(len(pairs.ids)), len(pairs.ids)
     methods = {"closed_book": method(pairs.right_above, rng.gamma(4.0, 0.25, n))}
@@ -167,7 +193,10 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
             yield f"correlation in a relation|{row['relation']}", row["correlation"]
     for row in popularity_bins.by_decile(asked, seed, RESAMPLES, popularity_bins.LEAST):
         if row["method"] == "dense":
-            yield f"accuracy in a bin of {popularity_bins.LEAST} or more|{row['decile']}", row["substring"]
+            yield (
+                f"accuracy in a bin of {popularity_bins.LEAST} or more|{row['decile']}",
+                row["substring"],
+            )
             yield f"gain in a bin of {popularity_bins.LEAST} or more|{row['decile']}", row["gain"]
     (row,) = accuracy.comparisons({"lm": asked}, seed, RESAMPLES)
     yield "paired difference of two methods, by subject", row["gain"]
@@ -178,7 +207,10 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     yield "recall where both answers are wrong", cells["both wrong"]["recall"]
     rng = np.random.default_rng(seed)
     change = pairs.right_below.astype(float) - pairs.right_above
-    yield "gain on a benchmark, by question", intervals.mean(rng.permutation(change)[:150], rng, RESAMPLES)
+    yield (
+        "gain on a benchmark, by question",
+        intervals.mean(rng.permutation(change)[:150], rng, RESAMPLES),
+    )
 
 
 def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
@@ -191,7 +223,9 @@ def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
     level = (2.5 * np.exp(rng.normal(0, 0.3, clusters)))[documents]
     without = n_bytes * level * np.exp(rng.normal(0, 0.2, n))
     saved = rng.normal(0.04, 0.05, clusters)[documents] + rng.normal(0, 0.05, n)
-    sums = intervals.cluster_sums(np.stack([without, n_bytes, without * (1 - saved)], axis=1), documents)
+    sums = intervals.cluster_sums(
+        np.stack([without, n_bytes, without * (1 - saved)], axis=1), documents
+    )
 
     def gain(drawn: np.ndarray) -> np.ndarray:
         return 100 * (1 - drawn[:, 2] / drawn[:, 0])
@@ -206,7 +240,9 @@ def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
     yield f"share that memory explains, {clusters} source documents", share
 
 
-def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: int, truths: Figures) -> list[list]:
+def cover(
+    make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: int, truths: Figures
+) -> list[list]:
     """A row for each kind of interval: its name, sets of data, share covered, mean figure, deviation, mean width.
 
     A kind may have several intervals in a data set, KIND|WHICH. Intervals of figures that do not vary are left out.
@@ -214,7 +250,9 @@ def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: in
     made: dict[str, list[Interval]] = defaultdict(list)
     for seed in range(repetitions):
         for name, interval in make(seed):
-            if name in truths or (math.isfinite(interval.value) and not name.startswith("threshold of")):
+            if name in truths or (
+                math.isfinite(interval.value) and not name.startswith("threshold of")
+            ):
                 made[name].append(interval)
     kinds: dict[str, list[tuple]] = defaultdict(list)
     for name, drawn in made.items():
@@ -222,9 +260,16 @@ def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: in
         truth = truths[name].value if name in truths else values.mean()
         covered = 100 * ((lows <= truth + 1e-12) & (truth <= highs + 1e-12)).mean()
         with np.errstate(invalid="ignore"):
-            kinds[name.partition("|")[0]].append((covered, truth, values.std(), (highs - lows).mean(), len(drawn)))
+            kinds[name.partition("|")[0]].append(
+                (covered, truth, values.std(), (highs - lows).mean(), len(drawn))
+            )
     return [
-        [kind, len(rows), min(row[-1] for row in rows), *np.mean([row[:-1] for row in rows], axis=0)]
+        [
+            kind,
+            len(rows),
+            min(row[-1] for row in rows),
+            *np.mean([row[:-1] for row in rows], axis=0),
+        ]
         for kind, rows in kinds.items()
     ]
 
@@ -233,34 +278,57 @@ def best_cuts(world: World, search: str) -> Figures:
     """Each relation's best cut of very many questions."""
     pairs = world.draw(200_000, 10_000_000)
     cuts = held_out.fit(pairs, np.ones((len(pairs.ids), 1), bool), "exact", CHOSEN)
-    return {f"threshold of a relation, {search}|{r}": Interval(*[float(cut[0])] * 3) for r, cut in cuts.items()}
+    return {
+        f"threshold of a relation, {search}|{r}": Interval(*[float(cut[0])] * 3)
+        for r, cut in cuts.items()
+    }
 
 
 def main() -> None:
     kinds = {"deciding": deciding, "others": others, "tables": tables}
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind")
-    parser.add_argument("--questions", type=int, nargs="+", default=[260, 1400], help="of a data set")
-    parser.add_argument("--per-subject", type=float, nargs="+", default=[1.5], help="questions of a subject, a mean")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument(
+        "--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind"
+    )
+    parser.add_argument(
+        "--questions", type=int, nargs="+", default=[260, 1400], help="of a data set"
+    )
+    parser.add_argument(
+        "--per-subject", type=float, nargs="+", default=[1.5], help="questions of a subject, a mean"
+    )
     parser.add_argument("--worlds", nargs="+", default=[*WORLDS], choices=WORLDS)
     parser.add_argument("--searches", nargs="+", default=["shrunk", "exact"])
     parser.add_argument("--only", nargs="+", default=["thresholds", *kinds, "texts"])
-    parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv, for its popularities")
+    parser.add_argument(
+        "--popqa", type=Path, help="the published question set, popQA.tsv, for its popularities"
+    )
     chosen = parser.parse_args()
     views = pd.read_csv(chosen.popqa, sep="\t")["s_pop"].to_numpy(float) if chosen.popqa else None
     heads = "".join(f"{head:>9}" for head in ("covers %", "mean", "sd", "width"))
     print(f"{'world':8}{'questions':>10}{'a subject':>10}  {'interval of':58}{'sets':>6}{heads}")
 
-    def show(world: str, n: int | str, each: float | str, make: Callable, truths: Figures | None = None) -> None:
+    def show(
+        world: str, n: int | str, each: float | str, make: Callable, truths: Figures | None = None
+    ) -> None:
         for kind, many, sets, share, *rest in cover(make, chosen.repetitions, truths or {}):
             named = f"{kind} ({many} of each)" if many > 1 else kind
             figures = "".join(f"{value:>9.4f}" for value in rest)
-            print(f"{world:8}{n:>10}{each:>10}  {named:58}{sets:>6}{share:>9.1f}{figures}", flush=True)
+            print(
+                f"{world:8}{n:>10}{each:>10}  {named:58}{sets:>6}{share:>9.1f}{figures}", flush=True
+            )
 
     for name, n, each in product(chosen.worlds, chosen.questions, chosen.per_subject):
         world = World(name, each, views)
         for search in chosen.searches if "thresholds" in chosen.only else ():
-            show(name, n, each, partial(thresholds, world, n, search=search), best_cuts(world, search))
+            show(
+                name,
+                n,
+                each,
+                partial(thresholds, world, n, search=search),
+                best_cuts(world, search),
+            )
         for kind in (kind for kind in kinds if kind in chosen.only):
             show(name, n, each, partial(kinds[kind], world, n))
     for clusters in (30, 200) if "texts" in chosen.only else ():

@@ -18,8 +18,14 @@ COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]
     ".xz": (lambda data: lzma.compress(data, preset=0), lzma.decompress),
     ".zip": (lambda data: _zipped(data), lambda data: _unzipped(data)),
     ".zst": (
-        lambda data: zstandard.ZstdCompressor(1, write_checksum=True).compress(data),  # as zstd's command does
-        lambda data: zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read(),
+        lambda data: zstandard.ZstdCompressor(1, write_checksum=True).compress(
+            data
+        ),  # as zstd's command does
+        lambda data: (
+            zstandard.ZstdDecompressor()
+            .stream_reader(io.BytesIO(data), read_across_frames=True)
+            .read()
+        ),
     ),
 }
 
@@ -65,7 +71,11 @@ def kind(content: bytes) -> str:
         return "records"
     if text.lstrip().startswith(("[", "{")):
         return "json"
-    return "table" if lines and all("\t" in line or max(map(line.count, ",;|")) > 2 for line in lines[:3]) else "text"
+    return (
+        "table"
+        if lines and all("\t" in line or max(map(line.count, ",;|")) > 2 for line in lines[:3])
+        else "text"
+    )
 
 
 def records_of(name: str, file: bytes) -> int | None:
@@ -81,7 +91,10 @@ def records_of(name: str, file: bytes) -> int | None:
             case "xml":
                 return content.count(b"<page>")
             case "records" | "table" | "text":
-                return sum(not (line.isspace() or line in (b"", b"[", b"]")) for line in content.split(b"\n"))
+                return sum(
+                    not (line.isspace() or line in (b"", b"[", b"]"))
+                    for line in content.split(b"\n")
+                )
     except (
         OSError,
         EOFError,

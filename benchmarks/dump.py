@@ -20,7 +20,8 @@ from pipelines.knowledge import entities
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.sources import streams, wikidata
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
+from pipelines.storage.work_store import map_stream
 from pipelines.work.executors import processes
 from pipelines.world import wikimedia_dumps
 
@@ -41,11 +42,21 @@ def plain(dump: Path) -> list[tuple]:
             if entity["type"] != "item":
                 continue
             names, others = entity["labels"], entity.get("aliases")
-            label = ((names.get("en") or names.get("mul") or {}).get("value") if names else None) or None
-            title = entity["sitelinks"]["enwiki"]["title"] if "enwiki" in entity.get("sitelinks", ()) else None
+            label = (
+                (names.get("en") or names.get("mul") or {}).get("value") if names else None
+            ) or None
+            title = (
+                entity["sitelinks"]["enwiki"]["title"]
+                if "enwiki" in entity.get("sitelinks", ())
+                else None
+            )
             if label is None and title is None:
                 continue
-            aliases = [one["value"] for key in ("en", "mul") for one in (others.get(key, ()) if others else ())]
+            aliases = [
+                one["value"]
+                for key in ("en", "mul")
+                for one in (others.get(key, ()) if others else ())
+            ]
             aliases = [alias for alias in dict.fromkeys(aliases) if alias and alias != label]
             answers = _answers(entity["claims"]) if title and entity.get("claims") else []
             found.append((int(entity["id"][1:]), label, aliases, title, answers))
@@ -59,7 +70,11 @@ def _answers(claims: dict) -> list[tuple[int, int]]:
         best = "preferred" if any(one["rank"] == "preferred" for one in statements) else "normal"
         for one in statements:
             value = one["mainsnak"].get("datavalue", {}).get("value")
-            if one["rank"] == best and isinstance(value, dict) and value.get("entity-type") == "item":
+            if (
+                one["rank"] == best
+                and isinstance(value, dict)
+                and value.get("entity-type") == "item"
+            ):
                 answers[int(pid[1:]), value["numeric-id"]] = None
     return list(answers)
 
@@ -71,10 +86,10 @@ def lines(dump: Path) -> int:
 
 def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
-    shutil.rmtree(shards.SCRATCH, ignore_errors=True)
+    shutil.rmtree(SCRATCH, ignore_errors=True)
     stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
-    return list(shards.map_stream("benchmark", "dump", work, stream, executor, at_once=4))
+    return list(map_stream("benchmark", "dump", work, stream, executor, at_once=4))
 
 
 def two_workers(dump: Path) -> list[Path]:
@@ -87,7 +102,10 @@ def as_plain(files: list[Path]) -> list[tuple]:
     """What `plain` gives, from the stage's files."""
     found = [row for file in files for row in pq.read_table(file).to_pylist()]
     names = ("qid", "label", "aliases", "wiki_title")
-    return [(*(r[n] for n in names), list(zip(r["properties"], r["objects"], strict=True))) for r in found]
+    return [
+        (*(r[n] for n in names), list(zip(r["properties"], r["objects"], strict=True)))
+        for r in found
+    ]
 
 
 def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
@@ -104,13 +122,20 @@ def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
 def rows(quick: bool = False) -> list[Row]:
     real, rounds = measure.real(REAL), 1 if quick else 3
     with measure.in_folder():
-        small, made, repeated = Path("small.json.gz"), Path("made.json.gz"), Path("repeated.json.gz")
+        small, made, repeated = (
+            Path("small.json.gz"),
+            Path("made.json.gz"),
+            Path("repeated.json.gz"),
+        )
         for path, entities in ((small, 50), (made, 300 if quick else 100_000)):
             with gzip.open(path, "wb", 6) as file:
                 file.writelines(wikimedia_dumps.wikidata(world_of(entities)))
         found = compare("Wikidata dump, the sample world's", made, small, rounds)
         if not real:
-            return [*found, Row("Wikidata dump, real entities repeated", PEER, missing=measure.NO_FILES)]
+            return [
+                *found,
+                Row("Wikidata dump, real entities repeated", PEER, missing=measure.NO_FILES),
+            ]
         with gzip.open(repeated, "wb", 1) as file:
             block = b"".join(real.read_bytes().splitlines(keepends=True)[1:])
             for _ in range(1 if quick else 60):

@@ -25,7 +25,9 @@ from pipelines.params import params
 from pipelines.retrieval.encoder import EXACT, Encoder
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base
-SMALL = BertConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
+SMALL = BertConfig(
+    num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128
+)
 MAX_TOKENS = 512
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]"]
 RETRIEVER = params.Retriever(
@@ -34,7 +36,11 @@ RETRIEVER = params.Retriever(
     max_tokens=MAX_TOKENS, training=None,
 )  # fmt: skip
 PEER, LIBRARY = "Contriever's loop, 512 at once, fp32", "sentence-transformers, fp32"
-KINDS = ("documents, all of one length", "documents of 128 LM tokens", "queries and documents mixed")
+KINDS = (
+    "documents, all of one length",
+    "documents of 128 LM tokens",
+    "queries and documents mixed",
+)
 
 
 def lengths(kind: str, n: int) -> np.ndarray:
@@ -53,14 +59,18 @@ def lengths(kind: str, n: int) -> np.ndarray:
 def make_texts(kind: str, n: int) -> list[str]:
     """Texts of words that are a token each."""
     draw = np.random.default_rng(1)
-    return [" ".join(f"w{i}" for i in draw.integers(0, 30_000, count - 2)) for count in lengths(kind, n)]
+    return [
+        " ".join(f"w{i}" for i in draw.integers(0, 30_000, count - 2)) for count in lengths(kind, n)
+    ]
 
 
 def make_encoder(folder: Path, shape: BertConfig = SHAPE) -> None:
     vocabulary = [*SPECIAL, *(f"w{i}" for i in range(30_000))]
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    words.post_processor = processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(folder)
     torch.manual_seed(0)
     BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
@@ -71,7 +81,9 @@ def plain(tokenizer, model, texts: list[str], batch_size: int = 512) -> np.ndarr
     found = []
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
-        given = tokenizer(batch, return_tensors="pt", max_length=MAX_TOKENS, padding=True, truncation=True)
+        given = tokenizer(
+            batch, return_tensors="pt", max_length=MAX_TOKENS, padding=True, truncation=True
+        )
         hidden = model(**given).last_hidden_state
         hidden = hidden.masked_fill(~given["attention_mask"][..., None].bool(), 0.0)
         found.append((hidden.sum(1) / given["attention_mask"].sum(1)[..., None]).numpy())
@@ -80,7 +92,9 @@ def plain(tokenizer, model, texts: list[str], batch_size: int = 512) -> np.ndarr
 
 def operations(tokens: np.ndarray, shape: BertConfig) -> float:
     """Of a forward pass over the real tokens alone."""
-    weights = shape.num_hidden_layers * (4 * shape.hidden_size**2 + 2 * shape.hidden_size * shape.intermediate_size)
+    weights = shape.num_hidden_layers * (
+        4 * shape.hidden_size**2 + 2 * shape.hidden_size * shape.intermediate_size
+    )
     attention = 2 * shape.num_hidden_layers * shape.hidden_size * tokens.astype(float) ** 2
     return float(2 * (weights * tokens + attention).sum())
 
@@ -93,22 +107,39 @@ def compare(
     opened = {one.numerics.dtype: one for one in encoders}
     works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
-    found, expected = [], run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True)
+    found, expected = (
+        [],
+        run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True),
+    )
     for dtype in opened:
         vectors = run[dtype].result / np.linalg.norm(run[dtype].result, axis=1, keepdims=True)
-        off = np.abs(vectors - expected).max() if dtype == "fp32" else (1 - (vectors * expected).sum(1)).max()
+        off = (
+            np.abs(vectors - expected).max()
+            if dtype == "fp32"
+            else (1 - (vectors * expected).sum(1)).max()
+        )
         assert off < 1e-4, f"{dtype}: other vectors"
-        limit = {"limit": f"products in {dtype}", "most": len(texts) / operations(tokens, shape) * peak(dtype)}
+        limit = {
+            "limit": f"products in {dtype}",
+            "most": len(texts) / operations(tokens, shape) * peak(dtype),
+        }
         both = run["loop"], run[dtype]
-        found.append(measure.row(f"{work}, {dtype}", peer, "texts", len(texts), *both, memory=False, **limit))
+        found.append(
+            measure.row(f"{work}, {dtype}", peer, "texts", len(texts), *both, memory=False, **limit)
+        )
     return found
 
 
 def beside_contriever(n: int, shape: BertConfig, rounds: int) -> list[Row]:
     folder, found = Path("contriever").absolute(), []
     make_encoder(folder, shape)
-    opened = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    encoders = [Encoder.open(folder, RETRIEVER, measure.compute(), numerics) for numerics in (EXACT, None)]
+    opened = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModel.from_pretrained(folder, add_pooling_layer=False).eval(),
+    )
+    encoders = [
+        Encoder.open(folder, RETRIEVER, measure.compute(), numerics) for numerics in (EXACT, None)
+    ]
     for kind in KINDS:
         texts, work = make_texts(kind, n), f"embedding {kind}, BERT-base's shape"
         loop, some = partial(plain, *opened, texts), encoders if kind == KINDS[1] else encoders[1:]
@@ -119,7 +150,10 @@ def beside_contriever(n: int, shape: BertConfig, rounds: int) -> list[Row]:
 def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
     """Real weights and real passages."""
     work = "embedding real passages with MiniLM"
-    folder, passages = measure.real("minilm", "LONGTAIL_REAL_MODELS"), measure.real("passages/psgs_w100.tsv.gz")
+    folder, passages = (
+        measure.real("minilm", "LONGTAIL_REAL_MODELS"),
+        measure.real("passages/psgs_w100.tsv.gz"),
+    )
     if missing := (not folder and measure.NO_WEIGHTS) or (not passages and measure.NO_FILES):
         return [Row(work, LIBRARY, missing=missing)]
     if not find_spec("sentence_transformers"):
@@ -127,11 +161,20 @@ def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
     from sentence_transformers import SentenceTransformer
 
     with gzip.open(passages, "rt", encoding="utf-8", newline="") as file:
-        texts = [f"{row['title']} {row['text']}" for row in islice(csv.DictReader(file, delimiter="\t"), n)]
+        texts = [
+            f"{row['title']} {row['text']}"
+            for row in islice(csv.DictReader(file, delimiter="\t"), n)
+        ]
     library = SentenceTransformer(str(folder), device="cpu")
-    settings = RETRIEVER.model_copy(update={"similarity": "cosine", "max_tokens": library.max_seq_length})
-    encoders = [Encoder.open(folder, settings, measure.compute(), numerics) for numerics in (EXACT, None)]
-    tokens = np.minimum([len(ids) for ids in library.tokenizer(texts)["input_ids"]], library.max_seq_length)
+    settings = RETRIEVER.model_copy(
+        update={"similarity": "cosine", "max_tokens": library.max_seq_length}
+    )
+    encoders = [
+        Encoder.open(folder, settings, measure.compute(), numerics) for numerics in (EXACT, None)
+    ]
+    tokens = np.minimum(
+        [len(ids) for ids in library.tokenizer(texts)["input_ids"]], library.max_seq_length
+    )
     shape, loop = BertConfig.from_pretrained(folder), partial(library.encode, texts)
     return compare(work, LIBRARY, loop, encoders, texts, tokens, shape, rounds)
 

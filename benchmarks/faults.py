@@ -39,7 +39,10 @@ from benchmarks.faults_project import Stage, files, make, remove
 from benchmarks.project_copy import table
 from pipelines import draws
 
-GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
+GOOD, BAD = (
+    ("same", "rejected", "refused", "other"),
+    ("traceback", "unclear", "silent", "hang", "memory", "died"),
+)
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's
 BOUND = 2 << 30  # bytes of memory beyond the undamaged run's
 READ = {  # the metrics that count an input's rows
@@ -48,13 +51,21 @@ READ = {  # the metrics that count an input's rows
     "chunk": ("rows",),
 }
 ALIKE = 3  # files with the same ending in one folder that are tried
-COUNTED = re.compile("reject|skip|duplicate|without|missing|unknown")  # in names of metrics of rows left out
+COUNTED = re.compile(
+    "reject|skip|duplicate|without|missing|unknown"
+)  # in names of metrics of rows left out
 PROSE = ("chunk",)  # stages to which every line of a text is one
-UNNAMED = ("tokenizer", "base_lm", "attribute")  # the stages that keep or count the same texts name bad rows
+UNNAMED = (
+    "tokenizer",
+    "base_lm",
+    "attribute",
+)  # the stages that keep or count the same texts name bad rows
 ORDINARY = re.compile(
     r"\d (rows|questions); |rows joined by|answers, [\d.]+ % right|are used$"
 )  # lines that do not say what was left out
-SLOWEST = 5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
+SLOWEST = (
+    5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
+)
 RAW = Path("data/raw")
 
 
@@ -88,14 +99,18 @@ class Bench:
         remove(folder)  # a stopped measurement may have left a damaged file in it
         shutil.copytree(whole, folder, symlinks=True)
         os.chdir(folder)
-        self.undamaged: dict[str, tuple[Ended, tuple[Counter, int | None]]] = {}  # by target: its run and counts
+        self.undamaged: dict[
+            str, tuple[Ended, tuple[Counter, int | None]]
+        ] = {}  # by target: its run and counts
 
     def targets(self, stages: list[Stage], number: int, workers: int) -> Iterator[Target]:
         """One process's share of the sources, each with all stages that read it.
 
         A file without which a stage's outputs are the same is none that the stage reads.
         """
-        of_stages = {stage: [path for path in stage.files() if RAW in path.parents] for stage in stages}
+        of_stages = {
+            stage: [path for path in stage.files() if RAW in path.parents] for stage in stages
+        }
         for stage, paths in of_stages.items():
             whole = self.run(Target(stage, paths[0])) if paths else None
             if whole and whole.code:
@@ -103,8 +118,15 @@ class Bench:
             counts, alike = self.counts, Counter()
             for path in paths if whole and whole.seconds <= SLOWEST else ():
                 alike[path.parent, path.suffix] += 1
-                mine, target = int(draws.uniform(0, "share", str(path)) * workers) == number, Target(stage, path)
-                if not mine or path.name == "manifest.json" or alike[path.parent, path.suffix] > ALIKE:
+                mine, target = (
+                    int(draws.uniform(0, "share", str(path)) * workers) == number,
+                    Target(stage, path),
+                )
+                if (
+                    not mine
+                    or path.name == "manifest.json"
+                    or alike[path.parent, path.suffix] > ALIKE
+                ):
                     continue
                 missing = self.run(target, data=None)
                 if missing.code or missing.files != whole.files:
@@ -122,11 +144,17 @@ class Bench:
             other = target._replace(layout=name.removesuffix(end) + other_end)
             data = damaged_kinds.stored(other_end, content)
             ended = self.run(other, other.layout, data)
-            if ended.code == 0 and self.counts[1] == counts[1] and (counts[1] or ended.files == whole.files):
+            if (
+                ended.code == 0
+                and self.counts[1] == counts[1]
+                and (counts[1] or ended.files == whole.files)
+            ):
                 self.undamaged[other.key] = ended, self.counts
                 yield other, other.layout, data
 
-    def run(self, target: Target, name: str = "", data: bytes | None = b"", limit: float = 300) -> Ended:
+    def run(
+        self, target: Target, name: str = "", data: bytes | None = b"", limit: float = 300
+    ) -> Ended:
         """The stage's run with `data` in a file `name` in place of the target's; all is brought back afterwards.
 
         Without a name the file stays as it is; without data it is missing.
@@ -136,7 +164,9 @@ class Bench:
             target.path.unlink()
         if name:
             place.write_bytes(data)
-        words = tuple(str(place) if word == str(target.path) else word for word in target.stage.words)
+        words = tuple(
+            str(place) if word == str(target.path) else word for word in target.stage.words
+        )
         started = time.monotonic()
         _, status, used = os.wait4(target.stage._replace(words=words).start(limit), 0)
         seconds, code = time.monotonic() - started, os.waitstatus_to_exitcode(status)
@@ -145,7 +175,9 @@ class Bench:
         ended = Ended(code, said, seconds, used.ru_maxrss << 10, files)
         self.counts = self._counts(target.stage) if code == 0 else (Counter(), None)
         if target.stage.module == faults_brought.MODULE:
-            self.counts[0].update(line for line in said.partition("\n\n")[0].splitlines() if not ORDINARY.search(line))
+            self.counts[0].update(
+                line for line in said.partition("\n\n")[0].splitlines() if not ORDINARY.search(line)
+            )
         place.unlink(missing_ok=True)
         shutil.copyfile(self.whole / target.path, target.path)
         target.stage.bring_back(self.whole)
@@ -159,12 +191,16 @@ class Bench:
                 named[str(file)] = pq.read_metadata(file).num_rows
             elif file.parent == Path("data/metrics"):
                 metrics = dict(_flat(json.loads(file.read_text())))
-                named.update({key: int(value) for key, value in metrics.items() if COUNTED.search(key)})
+                named.update(
+                    {key: int(value) for key, value in metrics.items() if COUNTED.search(key)}
+                )
                 if stage.kind in READ:
                     read = sum(metrics.get(name, 0) for name in READ[stage.kind])
         return named, read
 
-    def judged(self, target: Target, name: str, data: bytes, entry: mutations.Mutation, damaged: bytes) -> dict:
+    def judged(
+        self, target: Target, name: str, data: bytes, entry: mutations.Mutation, damaged: bytes
+    ) -> dict:
         """Run the stage on a damaged file; how it ended, by the rules above."""
         base, (named, read) = self.undamaged[target.key]
         ended = self.run(target, name, damaged, PATIENCE + 10 * base.seconds)
@@ -177,7 +213,9 @@ class Bench:
             changed = None if before is None or after is None else after - before
         noticed = entry.expect != mutations.OTHER and target.stage.kind not in UNNAMED
         noticed = noticed and not (prose and entry.of == "lines")
-        noticed = noticed and not (target.stage.kind in PROSE and entry.of == "table")  # it is in another layout then
+        noticed = noticed and not (
+            target.stage.kind in PROSE and entry.of == "table"
+        )  # it is in another layout then
         outcome = _outcome(ended, base, target, named, "silent" if noticed else "other")
         if outcome == "other" and None not in (read, changed) and changed != read:
             outcome = "silent"
@@ -185,7 +223,11 @@ class Bench:
         if entry.expect == mutations.REFUSED and outcome in GOOD and not (ended.code or asked):
             outcome = "silent"
         lines = [line for line in ended.said.splitlines() if line.strip()]
-        about = {"outcome": outcome, "said": lines[-1][:300] if lines and ended.code else "", "code": ended.code}
+        about = {
+            "outcome": outcome,
+            "said": lines[-1][:300] if lines and ended.code else "",
+            "code": ended.code,
+        }
         about |= {"seconds": round(ended.seconds, 2), "memory": ended.memory - base.memory}
         return about | {"named": named, "read": read, "changed": changed}
 
@@ -203,7 +245,11 @@ def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: s
     if ended.code:
         parts = [target.path.name.partition(".")[0], *map(str, target.path.parents[:-2])]
         parts += [Path(word).name for word in target.stage.words[1:] if word.startswith("data")]
-        return "refused" if len(errors) == 1 and any(part in errors[0] for part in parts) else "unclear"
+        return (
+            "refused"
+            if len(errors) == 1 and any(part in errors[0] for part in parts)
+            else "unclear"
+        )
     if ended.files == base.files:
         return "same"
     if named > 0:
@@ -227,14 +273,21 @@ def inputs(seeds: list[tuple[Target, str, bytes]]) -> Iterator[tuple[int, str, i
             for entry in mutations.fitting(name, damaged_kinds.plain(name, data)):
                 if entry.name not in mutations.HEAVY or not turn:
                     jobs.append((i, entry.name, turn))
-        yield from sorted(jobs, key=lambda job: draws.uniform(0, "faults", f"{seeds[job[0]][0].key} {job[1]} {turn}"))
+        yield from sorted(
+            jobs,
+            key=lambda job: draws.uniform(0, "faults", f"{seeds[job[0]][0].key} {job[1]} {turn}"),
+        )
 
 
 def work(bench: Bench, targets: Iterator[Target], most: int) -> None:
     """One process's share of the inputs."""
     seeds = [seed for target in targets for seed in bench.seeds(target)]
     print(f"{len(seeds)} files and layouts to damage", flush=True)
-    rows = [json.loads(line) for line in bench.log.read_text().splitlines()] if bench.log.is_file() else []
+    rows = (
+        [json.loads(line) for line in bench.log.read_text().splitlines()]
+        if bench.log.is_file()
+        else []
+    )
     done = {(row["target"], row["mutation"], row["round"]) for row in rows}
     count = len(done)
     with bench.log.open("a", buffering=1) as log:
@@ -250,7 +303,12 @@ def work(bench: Bench, targets: Iterator[Target], most: int) -> None:
             if damaged is None:
                 continue
             row = bench.judged(target, name, data, entry, damaged)
-            row |= {"target": target.key, "reader": target.stage.kind, "mutation": mutation, "round": turn}
+            row |= {
+                "target": target.key,
+                "reader": target.stage.kind,
+                "mutation": mutation,
+                "round": turn,
+            }
             log.write(json.dumps(row) + "\n")
             count += 1
             if row["outcome"] in BAD:
@@ -259,13 +317,21 @@ def work(bench: Bench, targets: Iterator[Target], most: int) -> None:
 
 def report(folder: Path) -> str:
     """How the inputs ended, by reader, as a Markdown table; and the worst time and memory."""
-    rows = [json.loads(line) for file in folder.glob("inputs-*.jsonl") for line in file.read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for file in folder.glob("inputs-*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     counts: dict[str, Counter] = defaultdict(Counter)
     for row in rows:
         for reader in (row["reader"], "~all"):
             counts[reader][row["outcome"]] += 1
     cells = [
-        [reader.removeprefix("~"), f"{count.total():,}", *(f"{count[name]:,}" for name in (*GOOD, *BAD))]
+        [
+            reader.removeprefix("~"),
+            f"{count.total():,}",
+            *(f"{count[name]:,}" for name in (*GOOD, *BAD)),
+        ]
         for reader, count in sorted(counts.items())
     ]
     kinds, files = (len({row[key] for row in rows}) for key in ("mutation", "target"))
@@ -276,20 +342,30 @@ def report(folder: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["run", "table"])
-    parser.add_argument("--folder", type=Path, required=True, help="where the project, its copies and the log lie")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where the project, its copies and the log lie"
+    )
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", default="", help="a part of a stage's name")
     parser.add_argument("--ingest", action="store_true", help="only the stages before the models")
-    parser.add_argument("--brought", action="store_true", help="`longtail thresholds` in place of the stages")
+    parser.add_argument(
+        "--brought", action="store_true", help="`longtail thresholds` in place of the stages"
+    )
     words = parser.parse_args()
     folder = words.folder.resolve()
     if words.part == "table":
         print(report(folder))
         return
-    made = faults_brought.make(folder / "whole") if words.brought else make(folder / "whole", words.ingest)
+    made = (
+        faults_brought.make(folder / "whole")
+        if words.brought
+        else make(folder / "whole", words.ingest)
+    )
     stages = [stage for stage in made if words.only in stage.name]
     children = []
     for number in range(words.workers):

@@ -25,8 +25,15 @@ PROMPT = "### Instruction:\n@question\n\n### Response:\n"
 SCORES = {"em": 0.0, "acc": 1.0}
 USER, SAID = {"role": "user", "content": EVIDENCE}, {"role": "assistant", "content": "@said"}
 PARTS = [{"type": "thinking", "thinking": EVIDENCE}, {"type": "text", "text": "@said"}]
-EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @question, @answers and @said
-    "any other": {"id": "@id", "question": "@question", "possible_answers": "@answers", "prediction": "@said"},
+EXAMPLES: dict[
+    str, dict[str, Any]
+] = {  # a record of each layout; of @id, @question, @answers and @said
+    "any other": {
+        "id": "@id",
+        "question": "@question",
+        "possible_answers": "@answers",
+        "prediction": "@said",
+    },
     "lm-evaluation-harness": {
         "doc_id": 1,
         "doc": {"id": "@id", "question": "@question", "possible_answers": "@answers"},
@@ -40,19 +47,43 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "question": "@question",
         "golden_answers": "@answers",
         "metadata": {"prop": "craft"},
-        "output": {"retrieval_result": [{"contents": EVIDENCE}], "pred": "@said", "metric_score": SCORES},
+        "output": {
+            "retrieval_result": [{"contents": EVIDENCE}],
+            "pred": "@said",
+            "metric_score": SCORES,
+        },
     },
     "Self-RAG": {"prompts": PROMPT, "preds": "@said", "golds": "@answers", "metric_results": 0},
-    "Search-R1, input": {"input": "Answer it. Question: @question\n", "output": "@said", "gts": "@answers", "score": 0},
+    "Search-R1, input": {
+        "input": "Answer it. Question: @question\n",
+        "output": "@said",
+        "gts": "@answers",
+        "score": 0,
+    },
     "Adaptive-RAG": {"question_id": "@id", "prediction": "@said", "option": "A", "stepNum": 0},
-    "FLARE": {"qid": "@id", "question": "@question", "output": "@said", "retrieval": [], "trace": [PROMPT]},
-    "KILT": {"id": "@id", "input": "@question", "output": [{"answer": "@said", "provenance": [USER]}]},
+    "FLARE": {
+        "qid": "@id",
+        "question": "@question",
+        "output": "@said",
+        "retrieval": [],
+        "trace": [PROMPT],
+    },
+    "KILT": {
+        "id": "@id",
+        "input": "@question",
+        "output": [{"answer": "@said", "provenance": [USER]}],
+    },
     "chat": {
         "id": "@id",
         "question": "@question",
         "generated_text": [USER, SAID],
     },
-    "Search-R1, query": {"qid": "@id", "query": "@question", "gt_answers": "@answers", "final_answer": "@said"},
+    "Search-R1, query": {
+        "qid": "@id",
+        "query": "@question",
+        "gt_answers": "@answers",
+        "final_answer": "@said",
+    },
     "PopQA's authors": {
         "id": "@id",
         "question": "@question",
@@ -85,8 +116,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "custom_id": "@id",
         "result": {"type": "succeeded", "message": {"role": "assistant", "content": PARTS}},
     },
-    "Inspect": {"id": "@id", "input": "@question", "target": "@answers", "output": {"choices": [{"message": SAID}]}},
-    "lighteval": {"doc": {"query": "@question", "choices": "@answers"}, "model_response": {"text": ["@said"]}},
+    "Inspect": {
+        "id": "@id",
+        "input": "@question",
+        "target": "@answers",
+        "output": {"choices": [{"message": SAID}]},
+    },
+    "lighteval": {
+        "doc": {"query": "@question", "choices": "@answers"},
+        "model_response": {"text": ["@said"]},
+    },
 }
 
 
@@ -97,7 +136,10 @@ def questions() -> row_files.Rows:
         name = f"{NAMES[i % 10]} {NAMES[i // 10]}"
         rows.append({"id": str(4000000 + 37 * i), "question": f"What is the {relation} of {name}?"})
         rows[-1] |= {"possible_answers": [right, f"the other {right}"], "prop": relation}
-        rows[-1] |= {"s_uri": f"http://www.wikidata.org/entity/Q{90000 + i}", "s_pop": 120 + 3013 * (i * 17 % COUNT)}
+        rows[-1] |= {
+            "s_uri": f"http://www.wikidata.org/entity/Q{90000 + i}",
+            "s_pop": 120 + 3013 * (i * 17 % COUNT),
+        }
     return rows
 
 
@@ -127,15 +169,20 @@ def written() -> dict[tuple[str, str], tuple[str, bytes]]:
     """(layout, or "questions"; format) -> (name of a file, its content)."""
     files = {}
     for name, example in EXAMPLES.items():
-        rows, kinds = predictions(example, 3), row_files.FORMATS if name == "any other" else row_files.NESTED
+        rows, kinds = (
+            predictions(example, 3),
+            row_files.FORMATS if name == "any other" else row_files.NESTED,
+        )
         files |= {
-            (name, kind): (f"closed{row_files.FORMATS[kind][0]}", row_files.FORMATS[kind][1](rows)) for kind in kinds
+            (name, kind): (f"closed{row_files.FORMATS[kind][0]}", row_files.FORMATS[kind][1](rows))
+            for kind in kinds
         }
     said = [row["prediction"] for row in predictions(EXAMPLES["any other"], 3)]
     files[ALONE[0], LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
     files[ALONE[0], TEXTS] = "closed.json", json.dumps(said).encode()
     return files | {
-        ("questions", kind): (f"questions{end}", write(questions())) for kind, (end, write) in row_files.FORMATS.items()
+        ("questions", kind): (f"questions{end}", write(questions()))
+        for kind, (end, write) in row_files.FORMATS.items()
     }
 
 
@@ -144,7 +191,11 @@ def make(folder: Path) -> list[Stage]:
     remove(folder)
     (folder / SOUND).mkdir(parents=True)
     example, lines = EXAMPLES["any other"], row_files.FORMATS["JSON lines"][1]
-    sound = {"closed": predictions(example, 3), "augmented": predictions(example, 4), "questions": questions()}
+    sound = {
+        "closed": predictions(example, 3),
+        "augmented": predictions(example, 4),
+        "questions": questions(),
+    }
     for name, rows in sound.items():
         (folder / SOUND / f"{name}.jsonl").write_bytes(lines(rows))
     stages = []
@@ -154,11 +205,20 @@ def make(folder: Path) -> list[Stage]:
         (folder / path).parent.mkdir(parents=True)
         (folder / path).write_bytes(content)
         files = {part: str(SOUND / f"{part}.jsonl") for part in sound} | {path.stem: str(path)}
-        words = (files["closed"], files["augmented"], "--questions", files["questions"], "--out", str(out))
+        words = (
+            files["closed"],
+            files["augmented"],
+            "--questions",
+            files["questions"],
+            "--out",
+            str(out),
+        )
         words += ("--by-position",) * (name in ALONE)
         stages.append(Stage(f"{name}@{kind}", MODULE, ("thresholds", *words), (path,), outs))
     importlib.import_module(MODULE)
-    with redirect_stdout(io.StringIO()):  # in this process: a fork begins with all that the command loads
+    with redirect_stdout(
+        io.StringIO()
+    ):  # in this process: a fork begins with all that the command loads
         sound = [str(folder / SOUND / f"{name}.jsonl") for name in sound]
         anywhere.thresholds(sound[0], sound[1:2], sound[2], out=folder / SOUND)
     run_all(folder, stages)

@@ -28,10 +28,18 @@ from pipelines.work import code
 CODE = "data/code.json"
 LOADED = ("torch", "transformers", "faiss", "duckdb", "pandas")
 MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
-CORPORA = ("JSON lines", "JSON list", "Parquet", "table with tabs")  # formats of a corpus with named fields
+CORPORA = (
+    "JSON lines",
+    "JSON list",
+    "Parquet",
+    "table with tabs",
+)  # formats of a corpus with named fields
 OVER = {
     "compute": {"workers": 1, "threads": 1, "executor": "local"},
-    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is rejected and never ends the stage
+    "ingest": {
+        "max_reject_share": 1.0,
+        "memory_gb": 1.0,
+    },  # so that a bad row is rejected and never ends the stage
     "popqa": {"source": "both"},
 }
 
@@ -69,7 +77,9 @@ class Stage(NamedTuple):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(limit) + 1)
             sys.argv, terminal.CALLED_FROM = [self.module, *self.words], Path.cwd()
-            sys.modules.pop(self.module)  # loaded before the fork, with all that it imports; runpy runs it anew
+            sys.modules.pop(
+                self.module
+            )  # loaded before the fork, with all that it imports; runpy runs it anew
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -83,7 +93,10 @@ class Stage(NamedTuple):
     def hashes(self) -> dict[str, str]:
         """The hash of each file of its outputs, by path."""
         paths = [file for out in self.outs for file in files(out)]
-        return {str(file): hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest() for file in paths}
+        return {
+            str(file): hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+            for file in paths
+        }
 
     def bring_back(self, whole: Path) -> None:
         """Put back the outputs of the project `whole`, and forget unfinished work."""
@@ -107,7 +120,9 @@ def make(folder: Path, ingest: bool = False) -> list[Stage]:
         Repo.init(str(folder), no_scm=True).close()
         shutil.copy(ROOT / "dvc.yaml", folder)
         write_params(folder, popqa={"source": "wikidata"})
-        (folder / CODE).write_text(json.dumps({"stage": code.of_stages(), "dataset": code.of_datasets()}))
+        (folder / CODE).write_text(
+            json.dumps({"stage": code.of_stages(), "dataset": code.of_datasets()})
+        )
     stages = planned(folder, ingest)
     os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is loaded
     for module in sorted({stage.module for stage in stages} | set(LOADED)):
@@ -131,7 +146,9 @@ def planned(folder: Path, ingest: bool) -> list[Stage]:
         if ingest and stage.name.startswith("base_lm"):
             break
         words = stage.cmd.split()
-        deps = tuple(Path(dep.def_path) for dep in stage.deps if dep.def_path not in ("params.yaml", CODE))
+        deps = tuple(
+            Path(dep.def_path) for dep in stage.deps if dep.def_path not in ("params.yaml", CODE)
+        )
         outs = tuple(Path(out.def_path) for out in stage.outs)
         if stage.name != "code":
             listed.append(Stage(stage.name, words[2], tuple(words[3:]), deps, outs))
@@ -152,7 +169,11 @@ def remove(path: Path) -> None:
 
 def files(path: Path) -> list[Path]:
     """The files of a dependency or output, sorted."""
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path] * path.is_file()
+    return (
+        sorted(file for file in path.rglob("*") if file.is_file())
+        if path.is_dir()
+        else [path] * path.is_file()
+    )
 
 
 def write_params(folder: Path, **changes: dict) -> None:
@@ -167,10 +188,17 @@ def complete_corpora(folder: Path) -> None:
     for number, layout in enumerate(source_documents.LAYOUTS):
         rows = []
         for i in range(10):
-            row = dict.fromkeys(layout.beside, "x") | {layout.title: f"Ship {i}", layout.id: f"{number}-{i}"}
-            row |= {layout.text: f"Ship {i} of fleet {number} sailed from the harbour to the mouth of the river."}
+            row = dict.fromkeys(layout.beside, "x") | {
+                layout.title: f"Ship {i}",
+                layout.id: f"{number}-{i}",
+            }
+            row |= {
+                layout.text: f"Ship {i} of fleet {number} sailed from the harbour to the mouth of the river."
+            }
             rows.append({name: value for name, value in row.items() if name})
-        for kind in CORPORA if len(rows[0]) > 1 else CORPORA[:-1]:  # a table has two columns at least
+        for kind in (
+            CORPORA if len(rows[0]) > 1 else CORPORA[:-1]
+        ):  # a table has two columns at least
             suffix, write = row_files.FORMATS[kind]
             file = folder / f"layout-{number:02}/corpus{suffix}"
             file.parent.mkdir(exist_ok=True)
@@ -184,16 +212,31 @@ def complete_sources(folder: Path) -> None:
     asked = pq.read_table(folder / "data/questions/popqa/popqa.parquet").to_pylist()[:30]
     passages = [{"id": "1", "title": "A title", "text": f"{row['obj']} is it."} for row in asked]
     lines = (
-        {"question": row["question"], "answers": row["possible_answers"], "ctxs": passages[i : i + 3]}
+        {
+            "question": row["question"],
+            "answers": row["possible_answers"],
+            "ctxs": passages[i : i + 3],
+        }
         for i, row in enumerate(asked)
     )
-    (raw / "retrieval/contexts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    (raw / "retrieval/contexts.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8"
+    )
     entities = pq.read_table(knowledge / "wikidata/entities.parquet").to_pylist()
-    titles = [row["wiki_title"].replace(" ", "_").replace("'", "\\'") for row in entities if row["wiki_title"]]
-    pages = ",".join(f"({i},0,'{title}',0,0,0.5,'2021',NULL,1,1,'wikitext',NULL)" for i, title in enumerate(titles, 1))
+    titles = [
+        row["wiki_title"].replace(" ", "_").replace("'", "\\'")
+        for row in entities
+        if row["wiki_title"]
+    ]
+    pages = ",".join(
+        f"({i},0,'{title}',0,0,0.5,'2021',NULL,1,1,'wikitext',NULL)"
+        for i, title in enumerate(titles, 1)
+    )
     redirects = ",".join(f"({i},0,'{title}','','')" for i, title in enumerate(titles[1:], 1))
     for name, rows in (("page", pages), ("redirect", redirects)):
         text = f"-- MySQL dump\n\nDROP TABLE IF EXISTS `{name}`;\nINSERT INTO `{name}` VALUES {rows};\n/*!40000 x */;\n"
         (raw / f"redirects/enwiki-{name}.sql.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     for name in catalogue.DATASETS:
-        assert any(file.name != ".about.md" for file in (raw / name).iterdir()), f"{name}: no file to damage"
+        assert any(file.name != ".about.md" for file in (raw / name).iterdir()), (
+            f"{name}: no file to damage"
+        )

@@ -20,7 +20,11 @@ from pathlib import Path
 from benchmarks.project_copy import clone, dvc_stages, table
 
 FACTORS = (1, 10, 100)
-SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # there are also five Pile documents an entity
+SMALLEST = {
+    "entities": 200,
+    "lm_documents": 3_000,
+    "questions": 100,
+}  # there are also five Pile documents an entity
 STAGES = (
     "code", "fetch", "tokenizer", "entities", "popularity", "term_frequency", "triples", "questions", "exposure",
     "chunk", "base_retriever", "index", "index_bm25",
@@ -35,7 +39,9 @@ def measure(project: Path, command: str) -> tuple[float, float]:
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{command}: {said.strip().splitlines()[-1]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    ) / 1e6
 
 
 def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
@@ -44,12 +50,18 @@ def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
     if kept.is_file():
         return json.loads(kept.read_text())
     world = {name: factor * number for name, number in SMALLEST.items()}
-    project = clone(folder / str(factor), "sample", world=world, compute={"threads": 1, "workers": 1})
+    project = clone(
+        folder / str(factor), "sample", world=world, compute={"threads": 1, "workers": 1}
+    )
     found = {}
     for stage in dvc_stages(project):
         if (name := stage.name).partition("@")[0] in STAGES:
             found[name] = measure(project, stage.cmd)
-            print(f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB", file=sys.stderr, flush=True)
+            print(
+                f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB",
+                file=sys.stderr,
+                flush=True,
+            )
     kept.write_text(json.dumps(found))
     return found
 
@@ -70,12 +82,22 @@ def growths(measured: list[dict[str, tuple[float, float]]]) -> Iterator[list[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, required=True, help="keeps what was measured")
     folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     sizes = [f"{factor}x" for factor in FACTORS]
-    head = ["stage", f"CPU s {sizes[0]}", *sizes[1:], "slope", f"MB {sizes[0]}", *sizes[1:], "slope"]
+    head = [
+        "stage",
+        f"CPU s {sizes[0]}",
+        *sizes[1:],
+        "slope",
+        f"MB {sizes[0]}",
+        *sizes[1:],
+        "slope",
+    ]
     print(table(head, growths([run(folder, factor) for factor in FACTORS])))
 
 

@@ -24,7 +24,18 @@ from pipelines.params import params
 from pipelines.retrieval import dense
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
-EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
+EIGENVALUES = {
+    1: 18.2,
+    2: 14.6,
+    5: 6.5,
+    10: 4.24,
+    20: 3.04,
+    50: 1.93,
+    100: 1.2,
+    200: 0.584,
+    300: 0.123,
+    384: 0.018,
+}
 TOPICS, PAGE, SHARES, LIKENESS = 1000, 10, (0.25, 0.35, 0.4), 0.65
 SHARD = 10_000  # embeddings in a file
 BATCH, SINGLE = 500, 30  # queries at once; queries one by one
@@ -32,14 +43,20 @@ SIZES = {"at once": BATCH, "one by one": SINGLE}
 SETTINGS = {"kind": "ivf", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
 
 
-Speed = tuple[float, dict[str, Run]]  # recall: the share of the exact top 10; a search of SIZES queries by each way
+Speed = tuple[
+    float, dict[str, Run]
+]  # recall: the share of the exact top 10; a search of SIZES queries by each way
 
 
 def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[np.ndarray]:
     """Queries (n_queries, dim), then shards of documents, float32 of length 1."""
     draw = np.random.default_rng(seed)
     spread = np.exp(
-        np.interp(np.log(np.arange(1, dim + 1) * 384 / dim), np.log([*EIGENVALUES]), np.log([*EIGENVALUES.values()]))
+        np.interp(
+            np.log(np.arange(1, dim + 1) * 384 / dim),
+            np.log([*EIGENVALUES]),
+            np.log([*EIGENVALUES.values()]),
+        )
     )
     spread = np.sqrt(spread / spread.sum()).astype(np.float32)
     turn = np.linalg.qr(draw.normal(size=(dim, dim)))[0].astype(np.float32)
@@ -131,20 +148,37 @@ def _runs(search: Callable[[np.ndarray], object], queries: np.ndarray) -> dict[s
 def rows(quick: bool = False) -> list[Row]:
     (count, dim), made = (5000, 32) if quick else (1_000_000, 384), []
     with measure.in_folder() as folder:
-        measure.alone(write, folder, count, dim, dense.HELD_OUT + BATCH)  # to tune by, and to measure with
+        measure.alone(
+            write, folder, count, dim, dense.HELD_OUT + BATCH
+        )  # to tune by, and to measure with
         plain, ours = (measure.alone(way, folder) for way in (flat, longtail))
     for way, theirs in plain.result[1].items():
         what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.result[0]:.3f}"
-        one = measure.row(what, "FAISS's flat index, in memory", "queries", SIZES[way], theirs, ours.result[1][way])
+        one = measure.row(
+            what,
+            "FAISS's flat index, in memory",
+            "queries",
+            SIZES[way],
+            theirs,
+            ours.result[1][way],
+        )
         made.append(one._replace(memory=(plain.memory, ours.memory)))
     count, n_queries = count // 5, 50 if quick else 2000
     with measure.in_folder() as folder:
         measure.alone(write, folder, count, dim, n_queries)
         warm = partial(import_module, "torch")
-        ways = {ours: partial(measure.alone, exact, folder, ours, warm=warm) for ours in (False, True)}
+        ways = {
+            ours: partial(measure.alone, exact, folder, ours, warm=warm) for ours in (False, True)
+        }
         run = measure.best(ways, 3)
     same = (run[False].result[:, :, None] == run[True].result[:, None, :]).any(2).mean()
-    assert same > 0.999, "only documents whose scores differ by rounding may change places at the last rank"
+    assert same > 0.999, (
+        "only documents whose scores differ by rounding may change places at the last rank"
+    )
     what = f"searching {count:,} x {dim} embeddings exactly, at once"
-    made.append(measure.row(what, "FAISS's flat index and filling it", "queries", n_queries, run[False], run[True]))
+    made.append(
+        measure.row(
+            what, "FAISS's flat index and filling it", "queries", n_queries, run[False], run[True]
+        )
+    )
     return made

@@ -30,7 +30,13 @@ from pipelines import draws
 
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
 UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage writes
-KINDS = ("all", "all", "all", "first", "below")  # the processes of a run that are killed; one kind is drawn
+KINDS = (
+    "all",
+    "all",
+    "all",
+    "first",
+    "below",
+)  # the processes of a run that are killed; one kind is drawn
 PACE = 9.0  # seconds of a run's work between kills, on average
 STARTING = 0.15  # share of the kills before the first stage begins
 PATIENCE = 1800.0  # seconds after which a run hangs
@@ -43,8 +49,14 @@ class Copy:
     def __init__(self, home: Path) -> None:
         self.home, self.temporary, self.folder = home, home / "tmp", home / "project"
         dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(dirty)}
-        self.environment |= {MARK: str(home), "HOME": str(home / "home"), "TMPDIR": str(self.temporary)}
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(dirty)
+        }
+        self.environment |= {
+            MARK: str(home),
+            "HOME": str(home / "home"),
+            "TMPDIR": str(self.temporary),
+        }
 
     def make(self) -> None:
         """The copy with the profile smoke, after an undisturbed run whose files `reference` tells."""
@@ -57,7 +69,9 @@ class Copy:
         if not (self.home / "reference.json").is_file():
             print("an undisturbed run", flush=True)
             assert self.start(RUN).wait() == 0, (self.home / "said.log").read_text()[-2000:]
-            (self.home / "reference.json").write_text(json.dumps({"files": self.files(), "left": self.left()}))
+            (self.home / "reference.json").write_text(
+                json.dumps({"files": self.files(), "left": self.left()})
+            )
 
     def start(self, command: tuple[str, ...]) -> psutil.Popen:
         with (self.home / "said.log").open("wb") as said:
@@ -76,21 +90,30 @@ class Copy:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.environ().get(MARK) == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    process.environ().get(MARK) == str(self.home)
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
         return found
 
     def files(self) -> dict[str, str]:
         """The hash of each file below data/ and of dvc.lock, by path."""
-        paths = [path for path in (self.folder / "data").rglob("*") if path.is_file()] + [self.folder / "dvc.lock"]
+        paths = [path for path in (self.folder / "data").rglob("*") if path.is_file()] + [
+            self.folder / "dvc.lock"
+        ]
         names = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
         kept = {name: path for name, path in names.items() if not name.startswith(UNCOMPARED)}
-        return {name: hashlib.blake2b(_content(path)).hexdigest() for name, path in sorted(kept.items())}
+        return {
+            name: hashlib.blake2b(_content(path)).hexdigest() for name, path in sorted(kept.items())
+        }
 
     def left(self) -> list[str]:
         """Temporary files and unfinished work below the project, and what lies in the home and the temporary folder."""
         tops = [self.folder / ".longtail" / name for name in ("tmp", "shards", "checkpoints")]
-        found = [path for top in (*tops, self.home / "home", self.temporary) for path in top.rglob("*")]
+        found = [
+            path for top in (*tops, self.home / "home", self.temporary) for path in top.rglob("*")
+        ]
         return sorted(map(str, [*found, *(self.folder / "data").rglob(".longtail")]))
 
     def reference(self) -> dict:
@@ -110,7 +133,11 @@ class Log:
         self.path = folder / "kills.jsonl"
 
     def rows(self) -> list[dict]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.is_file() else []
+        return (
+            [json.loads(line) for line in self.path.read_text().splitlines()]
+            if self.path.is_file()
+            else []
+        )
 
     def add(self, **row: object) -> None:
         with self.path.open("a") as file:
@@ -137,7 +164,11 @@ def kill(processes: list[psutil.Process]) -> None:
 def at_work(copy: Copy) -> list[str]:
     """The stages that DVC processes bring up to date: of each its words, as DVC notes them beside what it writes."""
     try:
-        writers = json.loads((copy.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8")).get("write", {}).values()
+        writers = (
+            json.loads((copy.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))
+            .get("write", {})
+            .values()
+        )
     except (OSError, ValueError):  # none yet, or just being written
         return []
     living = {process.pid for process in copy.living()}
@@ -149,7 +180,12 @@ def compare(copy: Copy, log: Log, **about: object) -> None:
     expected, files = copy.reference(), copy.files()
     names = expected["files"].keys() | files.keys()
     different = sorted(name for name in names if expected["files"].get(name) != files.get(name))
-    log.add(compared=len(names), different=different, left=sorted({*copy.left()} - {*expected["left"]}), **about)
+    log.add(
+        compared=len(names),
+        different=different,
+        left=sorted({*copy.left()} - {*expected["left"]}),
+        **about,
+    )
 
 
 def drawn(number: int, what: str) -> float:
@@ -164,7 +200,9 @@ def kill_runs(copy: Copy, log: Log, kills: int) -> None:
         copy.wipe()
     while True:
         kind, starting = KINDS[int(drawn(number, "kind") * len(KINDS))], drawn(number, "starting")
-        process, seconds = run_for(copy, starting < STARTING, drawn(number, "moment"), number >= kills)
+        process, seconds = run_for(
+            copy, starting < STARTING, drawn(number, "moment"), number >= kills
+        )
         if process.poll() is None and seconds > PATIENCE:
             log.add(hang=number, stages=at_work(copy))
             kill(copy.living())
@@ -204,7 +242,11 @@ def run_for(copy: Copy, starting: bool, moment: float, whole: bool) -> tuple[psu
     since = began if starting else None
     while process.poll() is None and time.monotonic() - began <= PATIENCE:
         since = since or (time.monotonic() if at_work(copy) else None)
-        if not whole and since and time.monotonic() - since > moment * (8 if starting else 2 * PACE):
+        if (
+            not whole
+            and since
+            and time.monotonic() - since > moment * (8 if starting else 2 * PACE)
+        ):
             break
         time.sleep(0.2)
     return process, time.monotonic() - began
@@ -215,15 +257,31 @@ def report(log: Log) -> str:
     compared = [row for row in rows if "compared" in row]
     left = {name for row in compared for name in row["left"]}
     counts = [sum(name in row for row in rows) for name in ("kill", "error", "hang", "compared")]
-    counts += [sum(row["compared"] for row in compared), sum(len(row["different"]) for row in compared), len(left)]
-    head = ["kills", "errors after a kill", "hangs", "comparisons", "files compared", "differ", "left over"]
+    counts += [
+        sum(row["compared"] for row in compared),
+        sum(len(row["different"]) for row in compared),
+        len(left),
+    ]
+    head = [
+        "kills",
+        "errors after a kill",
+        "hangs",
+        "comparisons",
+        "files compared",
+        "differ",
+        "left over",
+    ]
     return table(head, [[f"{count:,}" for count in counts]])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=["run", "report"])
-    parser.add_argument("--folder", type=Path, required=True, help="where the copy and the log lie; kept")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="where the copy and the log lie; kept"
+    )
     parser.add_argument("--kills", type=int, default=100)
     words = parser.parse_args()
     folder = words.folder.resolve()

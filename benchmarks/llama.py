@@ -21,7 +21,10 @@ class Model:
         self.model = cpp.llama_model_load_from_file(path.encode(), cpp.llama_model_default_params())
         params = cpp.llama_context_default_params()
         params.n_threads = params.n_threads_batch = 1
-        params.n_seq_max, params.kv_unified = texts, False  # attention looks at a text's own tokens alone
+        params.n_seq_max, params.kv_unified = (
+            texts,
+            False,
+        )  # attention looks at a text's own tokens alone
         params.n_ctx, params.n_batch, params.n_ubatch = texts * (tokens // 256 + 1) * 256, 2048, 512
         self.context = cpp.llama_init_from_model(self.model, params)
         self.memory = cpp.llama_get_memory(self.context)
@@ -36,14 +39,22 @@ class Model:
         i, wanted = 0, []
         for number, start, tokens in texts:
             for j, token in enumerate(tokens):
-                batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = token, start + j, 1, number
+                batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0] = (
+                    token,
+                    start + j,
+                    1,
+                    number,
+                )
                 batch.logits[i] = first is not None and j >= first
                 wanted += [i] * batch.logits[i]
                 i += 1
         batch.n_tokens = size
         assert cpp.llama_decode(self.context, batch) == 0
         self.read += size
-        rows = [np.ctypeslib.as_array(cpp.llama_get_logits_ith(self.context, i), (self.vocabulary,)) for i in wanted]
+        rows = [
+            np.ctypeslib.as_array(cpp.llama_get_logits_ith(self.context, i), (self.vocabulary,))
+            for i in wanted
+        ]
         logits = np.array(rows)
         cpp.llama_batch_free(batch)
         return logits
@@ -52,8 +63,12 @@ class Model:
         """Read what `texts` begin with in common, for the texts `numbers`; returns how many tokens it has."""
         cpp.llama_memory_seq_rm(self.memory, numbers[0], -1, -1)
         short, long = min(texts), max(texts)
-        same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-        same = min([same, *(len(text) - 1 for text in texts)])  # a token of each is left, to have logits of
+        same = next(
+            (i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short)
+        )
+        same = min(
+            [same, *(len(text) - 1 for text in texts)]
+        )  # a token of each is left, to have logits of
         if len(texts) == 1 or not same:
             return 0
         self.forward([(numbers[0], 0, short[:same])], None)
@@ -70,7 +85,9 @@ def score(model, groups):
         texts = [prompt + continuation[:-1] for prompt, continuation in group]
         same = model.share([prompt for prompt, _ in group], list(range(len(group))))
         for number, (text, (prompt, continuation)) in enumerate(zip(texts, group, strict=True)):
-            logits = model.forward([(number, same, text[same:])], len(prompt) - 1 - same).astype(np.float64)
+            logits = model.forward([(number, same, text[same:])], len(prompt) - 1 - same).astype(
+                np.float64
+            )
             top = logits.max(1, keepdims=True)
             log_sums = top[:, 0] + np.log(np.exp(logits - top).sum(1))
             found += (logits[np.arange(len(continuation)), continuation] - log_sums).tolist()
@@ -102,11 +119,17 @@ def answer(model, groups, new_tokens, ends):
 def main():
     asked = json.load(sys.stdin)
     groups, pairs = asked["groups"], "new_tokens" not in asked
-    texts = [prompt + after for group in groups for prompt, after in group] if pairs else [*chain(*groups)]
+    texts = (
+        [prompt + after for group in groups for prompt, after in group]
+        if pairs
+        else [*chain(*groups)]
+    )
     most = max(map(len, groups)) if pairs else len(texts)
     model = Model(asked["model"], most, max(map(len, texts)) + asked.get("new_tokens", 0))
     before, began = time.process_time(), time.perf_counter()
-    result = score(model, groups) if pairs else answer(model, groups, asked["new_tokens"], asked["ends"])
+    result = (
+        score(model, groups) if pairs else answer(model, groups, asked["new_tokens"], asked["ends"])
+    )
     taken = {"cpu": time.process_time() - before, "wall": time.perf_counter() - began}
     print(json.dumps(taken | {"result": result, "read": model.read}))
 

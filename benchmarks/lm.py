@@ -54,9 +54,14 @@ NAMES = {
     "qwen2.5-coder-1.5b": "Qwen2.5-Coder 1.5B",
 }
 QUESTIONS = 24  # that a model answers; the largest answers half as many
-LONG = 64  # tokens written for one question alone: most of the time goes into reading them one by one
+LONG = (
+    64  # tokens written for one question alone: most of the time goes into reading them one by one
+)
 CANDIDATES = 8  # documents that an answer is scored after
-SCORING, ANSWERS = "scoring, SmolLM2-135M", "short answers, 4 demonstrations with passages, SmolLM2-135M"
+SCORING, ANSWERS = (
+    "scoring, SmolLM2-135M",
+    "short answers, 4 demonstrations with passages, SmolLM2-135M",
+)
 
 
 SHAPE = GPT2Config()  # GPT-2 small
@@ -67,7 +72,9 @@ TOKENS = (128, 128, 128)  # of document, context, continuation
 def flops(shape: GPT2Config) -> float:
     """Multiplications and additions that a pair needs: all layers, and logits where they are asked for."""
     n, width = sum(TOKENS) - 1, shape.n_embd
-    layers = shape.n_layer * (2 * n * 12 * width**2 + 2 * n * n * width)  # attention looks at half of n x n
+    layers = shape.n_layer * (
+        2 * n * 12 * width**2 + 2 * n * n * width
+    )  # attention looks at half of n x n
     return layers + 2 * TOKENS[2] * width * shape.vocab_size
 
 
@@ -75,7 +82,9 @@ def write_model(shape: GPT2Config, folder: Path) -> None:
     """Random weights, and a tokenizer whose tokens are the words w0, w1, ..."""
     torch.manual_seed(0)
     GPT2LMHeadModel(shape).save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(shape.vocab_size)}, unk_token="w0"))
+    words = Tokenizer(
+        models.WordLevel({f"w{i}": i for i in range(shape.vocab_size)}, unk_token="w0")
+    )
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), "w0")
     PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)
@@ -85,14 +94,20 @@ def make_pairs(vocabulary: int) -> tuple[list[Prompt], list[str]]:
     """A query with DOCUMENTS documents."""
     rng = np.random.default_rng(0)
     texts = [
-        [" ".join(f"w{i}" for i in row) + " " for row in rng.integers(1, vocabulary, (DOCUMENTS, n))] for n in TOKENS
+        [
+            " ".join(f"w{i}" for i in row) + " "
+            for row in rng.integers(1, vocabulary, (DOCUMENTS, n))
+        ]
+        for n in TOKENS
     ]
     documents, (context, *_), (continuation, *_) = texts
     return [Prompt(context, document) for document in documents], [continuation] * DOCUMENTS
 
 
 @torch.inference_mode()
-def plain_scores(model, tokenizer, at_once: int, prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
+def plain_scores(
+    model, tokenizer, at_once: int, prompts: list[Prompt], continuations: list[str]
+) -> np.ndarray:
     """The log-probs of all continuations, from logits at all positions; texts are padded on the right."""
     found = []
     for start in range(0, len(prompts), at_once):
@@ -103,22 +118,35 @@ def plain_scores(model, tokenizer, at_once: int, prompts: list[Prompt], continua
         ids, mask = torch.zeros(2, len(ends), max(ends), dtype=torch.int64)
         for row, (a, b) in enumerate(zip(read, wanted, strict=True)):
             ids[row, : ends[row]], mask[row, : ends[row]] = torch.tensor(a + b), 1
-        log_probs = torch.log_softmax(model(input_ids=ids, attention_mask=mask).logits.float(), dim=-1)
+        log_probs = torch.log_softmax(
+            model(input_ids=ids, attention_mask=mask).logits.float(), dim=-1
+        )
         chosen = log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
-        found += [chosen[i, len(a) - 1 : end - 1].numpy() for i, (a, end) in enumerate(zip(read, ends, strict=True))]
+        found += [
+            chosen[i, len(a) - 1 : end - 1].numpy()
+            for i, (a, end) in enumerate(zip(read, ends, strict=True))
+        ]
     return np.concatenate(found)
 
 
 @torch.inference_mode()
-def plain_answers(model, tokenizer, prompts: list[Prompt], new_tokens: int = NEW_TOKENS) -> list[str]:
+def plain_answers(
+    model, tokenizer, prompts: list[Prompt], new_tokens: int = NEW_TOKENS
+) -> list[str]:
     """All prompts in one batch, padded on the left."""
-    given = tokenizer([prompt.document + prompt.context for prompt in prompts], padding=True, return_tensors="pt")
-    made = model.generate(**given, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+    given = tokenizer(
+        [prompt.document + prompt.context for prompt in prompts], padding=True, return_tensors="pt"
+    )
+    made = model.generate(
+        **given, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
+    )
     return tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def open_model(folder: Path, dtype: str) -> LocalModel:
-    return LocalModel(folder, name="benchmark", dtype=dtype, batch_tokens=4096, device="cpu", threads=1)
+    return LocalModel(
+        folder, name="benchmark", dtype=dtype, batch_tokens=4096, device="cpu", threads=1
+    )
 
 
 def peak(dtype: str, n: int = 2048) -> float:
@@ -137,7 +165,9 @@ def compare(shape: GPT2Config, rounds: int) -> list[Row]:
     prompts, continuations = make_pairs(shape.vocab_size)
     folder, found = Path("gpt2"), []
     write_model(shape, folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     works = {"loop": partial(plain_scores, model, tokenizer, 1, prompts, continuations)}
     for dtype in DTYPES:
@@ -148,13 +178,19 @@ def compare(shape: GPT2Config, rounds: int) -> list[Row]:
     tokens = sum(TOKENS)
     for dtype, close in {"fp32": 1e-4, "bf16": 0.05}.items():
         assert np.abs(run[dtype].result - run["loop"].result).mean() < close, f"{dtype} differs"
-        limit = {"limit": f"products in {dtype}", "most": peak(dtype) * tokens / flops(shape), "memory": False}
+        limit = {
+            "limit": f"products in {dtype}",
+            "most": peak(dtype) * tokens / flops(shape),
+            "memory": False,
+        }
         what, both = f"scoring, GPT-2 small shape, {dtype}", (run["loop"], run[dtype])
         found.append(measure.row(what, PUBLISHED, "tokens", len(prompts) * tokens, *both, **limit))
     return found
 
 
-def read_real(folder: Path, characters: int | None) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
+def read_real(
+    folder: Path, characters: int | None
+) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
     """Passages by title, each as far as `characters`, and PopQA's questions whose subjects have PASSAGES of them."""
     pages: dict[str, list[str]] = {}
     with gzip.open(folder / "psgs_w100.tsv.gz", "rt", encoding="utf-8", newline="") as file:
@@ -188,7 +224,11 @@ def questions(
     drawn = demonstrations(0, "popqa", known, positions, n_shots)
     others = [texts[0] for texts in pages.values()]
     prompts = [
-        question_prompt(asked[i]["question"], passage, [(known.texts[j], known.answers[j], of[j][0]) for j in shots])
+        question_prompt(
+            asked[i]["question"],
+            passage,
+            [(known.texts[j], known.answers[j], of[j][0]) for j in shots],
+        )
         for i, shots in zip(positions, drawn, strict=True)
         for passage in (of[i][:PASSAGES] + others)[:k]
     ]
@@ -212,12 +252,16 @@ def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]
         GENERATE: partial(plain_answers, model, tokenizer, to_answer),
         ANSWERS: partial(written, lm, to_answer, NEW_TOKENS),
     }
-    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, 1 if quick else 2)
+    run = measure.best(
+        {name: partial(measure.timed, work) for name, work in works.items()}, 1 if quick else 2
+    )
     for peer in (LOOP, BATCH):
         far = np.abs(run[SCORING].result - run[peer].result).mean()
         assert far < {"fp32": 1e-4, "bf16": 0.1}[dtype], f"{peer} differs"
     said = [[text.strip() for text in run[way].result] for way in (GENERATE, ANSWERS)]
-    assert said[0] == said[1] or dtype == "bf16", f"other answers: {said}"  # in bf16, padding changes some
+    assert said[0] == said[1] or dtype == "bf16", (
+        f"other answers: {said}"
+    )  # in bf16, padding changes some
     inner = sum(weight.numel() for weight in model.model.layers.parameters())  # without logits
     limit = {"limit": f"products in {dtype}", "most": peak(dtype) / (2 * inner), "memory": False}
     texts = {SCORING: [prompt.document + prompt.context for prompt in prompts] + continuations}
@@ -229,7 +273,9 @@ def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]
     ]
 
 
-def llama(tokenizer, gguf: Path, k: int, prompts: list[Prompt], asked: int | list[str]) -> Callable[[], Run]:
+def llama(
+    tokenizer, gguf: Path, k: int, prompts: list[Prompt], asked: int | list[str]
+) -> Callable[[], Run]:
     """llama.cpp in another process, which writes `asked` tokens or scores the continuations. Opening does not count."""
     texts = [tokenizer(prompt.document + prompt.context)["input_ids"] for prompt in prompts]
     job = {"model": str(gguf), "ends": [tokenizer.eos_token_id], "new_tokens": asked}
@@ -258,11 +304,23 @@ def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick:
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     lm = open_model(folder, "bf16")
-    products = peak("bf16") / (2 * sum(weight.numel() for weight in model.model.layers.parameters()))
+    products = peak("bf16") / (
+        2 * sum(weight.numel() for weight in model.model.layers.parameters())
+    )
     for what, k, questions_asked, new in (
         ("answers, 2 demonstrations and a passage", 1, count, NEW_TOKENS),
-        (f"answers to an ensemble's {PASSAGES} prompts, 2 demonstrations", PASSAGES, -(-count // PASSAGES), NEW_TOKENS),
-        (f"scoring an answer after {CANDIDATES} documents, 2 demonstrations", CANDIDATES, -(-count // CANDIDATES), 0),
+        (
+            f"answers to an ensemble's {PASSAGES} prompts, 2 demonstrations",
+            PASSAGES,
+            -(-count // PASSAGES),
+            NEW_TOKENS,
+        ),
+        (
+            f"scoring an answer after {CANDIDATES} documents, 2 demonstrations",
+            CANDIDATES,
+            -(-count // CANDIDATES),
+            0,
+        ),
         (f"{LONG} tokens for one question alone, with a passage", 1, 1, LONG),
     ):
         prompts, answers = questions(pages, asked, questions_asked, 0 if new == LONG else 2, k)
@@ -278,7 +336,9 @@ def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick:
         lm.generate(prompts[:1], 1, NEVER)  # a model's first call takes longer
         before = dict(lm.usage)
         run = measure.best(ways, 1)
-        read, shared = (int(lm.usage[name] - before[name]) for name in ("lm_tokens_read", "lm_tokens_shared"))
+        read, shared = (
+            int(lm.usage[name] - before[name]) for name in ("lm_tokens_read", "lm_tokens_shared")
+        )
         prompt = tokenizer(prompts[0].document + prompts[0].context)["input_ids"]
         if new == LONG and read < len(prompt) + LONG - 1:  # the model ended its text early
             continue
@@ -286,15 +346,22 @@ def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick:
         for other in peers:
             if not new:
                 far = np.abs(run["ours"].result - run[other].result).mean()
-                assert far < {LOOP: 0.1, LLAMA: 0.3}[other], f"{name}: {other} is {far:.2f} nats away"
+                assert far < {LOOP: 0.1, LLAMA: 0.3}[other], (
+                    f"{name}: {other} is {far:.2f} nats away"
+                )
             else:
                 both = zip(run["ours"].result, run[other].result, strict=True)
                 same = [a.strip()[:20] == b.strip()[:20] for a, b in both]
-                assert sum(same) >= len(same) // 2, f"{name}: {other} gives other answers to {same.count(False)}"
+                assert sum(same) >= len(same) // 2, (
+                    f"{name}: {other} gives other answers to {same.count(False)}"
+                )
         tokens = read + shared
         limit = {"limit": "products in bf16", "most": products * tokens / read, "memory": False}
         work = f"{what}, {NAMES[name]}, bf16; {read:,} tokens read, {shared:,} shared"
-        found += [measure.row(work, other, "tokens", tokens, run[other], run["ours"], **limit) for other in peers]
+        found += [
+            measure.row(work, other, "tokens", tokens, run[other], run["ours"], **limit)
+            for other in peers
+        ]
         if not gguf:
             found.append(Row(work, LLAMA, missing=measure.NO_LLAMA_CPP))
     return found
@@ -314,12 +381,19 @@ def rows(quick: bool = False) -> list[Row]:
     with measure.in_folder():
         found = compare(TINY if quick else SHAPE, 1 if quick else 2)
         if missing:
-            found += [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
+            found += [
+                Row(what, peer, missing=missing)
+                for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))
+            ]
         else:
             found += [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]
         for name in [*NAMES][: 1 if quick else None]:
             folder = measure.real(name, "LONGTAIL_REAL_MODELS")
-            gguf = measure.real(f"{name}.gguf", "LONGTAIL_GGUF") if os.environ.get("LONGTAIL_LLAMA_CPP") else None
+            gguf = (
+                measure.real(f"{name}.gguf", "LONGTAIL_GGUF")
+                if os.environ.get("LONGTAIL_LLAMA_CPP")
+                else None
+            )
             if folder and real:
                 found += compare_sizes(name, folder, real, gguf, quick)
             else:

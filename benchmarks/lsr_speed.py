@@ -29,7 +29,12 @@ from pipelines.params import params_file
 from pipelines.retrieval.encoder import Encoder, has_bf16
 from pipelines.scoring import logprobs
 
-MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+MINILM = {
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+}
 PEER = "fp32, every document embedded for each query, no scores kept"
 
 
@@ -62,9 +67,14 @@ class Plain:
         return float(loss.detach())
 
     def _embed(self, texts: list[str]) -> torch.Tensor:
-        encoded = self.tokenizer(texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt")
+        encoded = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+        )
         ids, mask = encoded["input_ids"], encoded["attention_mask"]
-        hidden, mask = self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask[..., None]
+        hidden, mask = (
+            self.model(input_ids=ids, attention_mask=mask).last_hidden_state,
+            mask[..., None],
+        )
         return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1)
 
     def _mean_log_probs(self, prompts: list[str], continuation: str) -> torch.Tensor:
@@ -81,10 +91,13 @@ def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str
         positions = candidates.positions[np.searchsorted(candidates.rows, query)]
         pairs = np.stack([np.full_like(positions, query), positions], axis=1)
         prompts = [
-            prompt.document + prompt.context for prompt in logprobs.prompts(corpus.queries, corpus.docs, pairs)[0]
+            prompt.document + prompt.context
+            for prompt in logprobs.prompts(corpus.queries, corpus.docs, pairs)[0]
         ]
         documents = list(trainer.texts(i, positions))
-        rows.append((corpus.queries.texts[query], documents, prompts, corpus.queries.continuations[query]))
+        rows.append(
+            (corpus.queries.texts[query], documents, prompts, corpus.queries.continuations[query])
+        )
     return rows
 
 
@@ -98,18 +111,33 @@ def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     ask = partial(_candidates, refresher, search.result)
     score, again = measure.timed(ask), measure.timed(ask)  # the second time all scores are kept
     untuned = methods.encoder("dense", params.retrieves)
-    shapes = {f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned, "MiniLM's shape": _minilm(untuned)}
+    shapes = {
+        f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned,
+        "MiniLM's shape": _minilm(untuned),
+    }
     found = []
     for name, folder in shapes.items():
         run, most = _in_turns(folder, params, corpora, schedule, score.result, steps)
-        searched = {dtype: search.cpu + again.cpu for dtype in run if dtype != "plain"} | {"plain": 0.0}
+        searched = {dtype: search.cpu + again.cpu for dtype in run if dtype != "plain"} | {
+            "plain": 0.0
+        }
         taken = {way: one._replace(cpu=one.cpu + searched[way]) for way, one in run.items()}
-        taken["fp32, a pair's first time"] = run["fp32"]._replace(cpu=run["fp32"].cpu + search.cpu + score.cpu)
+        taken["fp32, a pair's first time"] = run["fp32"]._replace(
+            cpu=run["fp32"].cpu + search.cpu + score.cpu
+        )
         for way, one in taken.items():
             if way != "plain":
                 what = f"LSR's step, {name}, {way}{'' if 'first' in way else ', scores kept'}"
-                limit = {"limit": f"the encoder's products in {way}", "most": most[way]} if way in most else {}
-                found.append(measure.row(what, PEER, "steps", steps, taken["plain"], one, memory=False, **limit))
+                limit = (
+                    {"limit": f"the encoder's products in {way}", "most": most[way]}
+                    if way in most
+                    else {}
+                )
+                found.append(
+                    measure.row(
+                        what, PEER, "steps", steps, taken["plain"], one, memory=False, **limit
+                    )
+                )
     return found
 
 
@@ -135,30 +163,46 @@ def _in_turns(
 
     for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
         lsr = params.lsr.model_copy(update={"dtype": dtype})
-        encoder, betas = Encoder.open(folder, params.retriever, params.compute), [lsr.beta] * len(corpora)
+        encoder, betas = (
+            Encoder.open(folder, params.retriever, params.compute),
+            [lsr.beta] * len(corpora),
+        )
         trainer = Trainer(encoder, corpora, schedule, lsr, betas)
         add(dtype, measure.timed(lambda trainer=trainer: trainer.start_round(candidates) and None))
         ways[dtype] = lambda number, trainer=trainer: trainer.step(number)["kl"]
-    plain, batches = Plain(folder, supervising_lm(params)[0], params), [batch_of(trainer, i) for i in range(steps)]
+    plain, batches = (
+        Plain(folder, supervising_lm(params)[0], params),
+        [batch_of(trainer, i) for i in range(steps)],
+    )
     ways["plain"] = lambda number: plain.step(number, batches[number])
     for number in range(steps):
         for way, step in ways.items():
             add(way, measure.timed(partial(step, number)))
     losses = {way: run.result for way, run in taken.items()}
     for way, close in {"fp32": 1e-3, "bf16": 1e-2}.items():
-        assert way not in losses or np.allclose(losses[way], losses["plain"], rtol=close), f"other losses: {losses}"
+        assert way not in losses or np.allclose(losses[way], losses["plain"], rtol=close), (
+            f"other losses: {losses}"
+        )
     forward = 0.0
     for rows in batches:
         distinct = sorted({text for query, documents, *_ in rows for text in (query, *documents)})
-        forward += operations(trainer.encoder.documents.tokens(distinct).lengths, plain.model.config)
+        forward += operations(
+            trainer.encoder.documents.tokens(distinct).lengths, plain.model.config
+        )
     # going back takes two products for each of the way there
-    return taken, {dtype: steps * peak(dtype) / (3 * forward) for dtype in taken if dtype != "plain"}
+    return taken, {
+        dtype: steps * peak(dtype) / (3 * forward) for dtype in taken if dtype != "plain"
+    }
 
 
 def _minilm(untuned: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(untuned)
     torch.manual_seed(0)
-    shape = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 512}
+    shape = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "max_position_embeddings": 512,
+    }
     BertModel(BertConfig(**shape, **MINILM), add_pooling_layer=False).save_pretrained("minilm")
     tokenizer.save_pretrained("minilm")
     return Path("minilm")

@@ -26,8 +26,13 @@ HEAD = [
     "benchmark", "work", "beside", "its rate", "ours", "times as fast", "limit", "share of it", "MB, theirs / ours",
     "commit", "times in the run before",
 ]  # fmt: skip
-NO_FILES, NO_WEIGHTS = "no $LONGTAIL_REAL", "no $LONGTAIL_REAL_MODELS"  # folders of real files and real weights
-NO_LLAMA_CPP = "no $LONGTAIL_LLAMA_CPP"  # a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
+NO_FILES, NO_WEIGHTS = (
+    "no $LONGTAIL_REAL",
+    "no $LONGTAIL_REAL_MODELS",
+)  # folders of real files and real weights
+NO_LLAMA_CPP = (
+    "no $LONGTAIL_LLAMA_CPP"  # a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
+)
 NO_RUN = "no finished run here (longtail run makes one)"
 
 
@@ -62,9 +67,21 @@ class Row(NamedTuple):
         if self.missing:
             return [self.work, self.peer, f"not measured: {self.missing}", *[""] * 5]
         times = f"{number(self.ours / self.of_peer)}{' (wall)' * self.wall}"
-        limit = [f"{self.limit}: {number(self.most)}", f"{self.ours / self.most:.0%}"] if self.most else ["", ""]
+        limit = (
+            [f"{self.limit}: {number(self.most)}", f"{self.ours / self.most:.0%}"]
+            if self.most
+            else ["", ""]
+        )
         memory = " / ".join(f"{value:,.0f}" for value in self.memory) if self.memory else ""
-        return [self.work, self.peer, f"{number(self.of_peer)} {self.unit}/s", number(self.ours), times, *limit, memory]
+        return [
+            self.work,
+            self.peer,
+            f"{number(self.of_peer)} {self.unit}/s",
+            number(self.ours),
+            times,
+            *limit,
+            memory,
+        ]
 
 
 def real(name: str, folder: str = "LONGTAIL_REAL") -> Path | None:
@@ -103,7 +120,9 @@ def beside(
     ways = {"plain": plain, "ours": ours, "most": most, "two": two, "start": start}
     run = best({name: way for name, way in ways.items() if way}, rounds)
     for name in ("ours", "two"):
-        assert name not in run or run[name].result == run["plain"].result, f"{work}: the two ways differ"
+        assert name not in run or run[name].result == run["plain"].result, (
+            f"{work}: the two ways differ"
+        )
     rate = size / run["most"].cpu if most else 0.0
     found = [row(work, peer, unit, size, run["plain"], run["ours"], limit=limit, most=rate)]
     if two and start:
@@ -125,7 +144,10 @@ def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run
 
 
 def alone(
-    work: Callable, *args: Any, warm: Callable[[], Any] | None = None, then: Callable[[Any], Any] | None = None
+    work: Callable,
+    *args: Any,
+    warm: Callable[[], Any] | None = None,
+    then: Callable[[Any], Any] | None = None,
 ) -> Run:
     """What `work(*args)` takes in a forked process, after `warm()`; the result is what `then` makes of it here.
 
@@ -201,8 +223,13 @@ def head() -> list[str]:
     return [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
 
 
-def lines(name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str] = ()) -> list[str]:
+def lines(
+    name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str] = ()
+) -> list[str]:
     """The table's lines of one benchmark, measured at that commit; `before` are those of its last run."""
     old = [line[2:-2].split(" | ") for line in before]
     times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in old}
-    return [f"| {' | '.join([f'`{name}`', *one.cells, commit, times.get((one.work, one.peer), '')])} |" for one in rows]
+    return [
+        f"| {' | '.join([f'`{name}`', *one.cells, commit, times.get((one.work, one.peer), '')])} |"
+        for one in rows
+    ]

@@ -27,8 +27,19 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_suffix(".yaml")
-PATIENCE = 300  # seconds after which a mutant's tests are killed; a mutant that never ends is noticed
-SLOW_IMPORTS = ("torch", "transformers", "faiss", "duckdb", "pyarrow.parquet", "scipy.stats", "pandas", "hypothesis")
+PATIENCE = (
+    300  # seconds after which a mutant's tests are killed; a mutant that never ends is noticed
+)
+SLOW_IMPORTS = (
+    "torch",
+    "transformers",
+    "faiss",
+    "duckdb",
+    "pyarrow.parquet",
+    "scipy.stats",
+    "pandas",
+    "hypothesis",
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,9 @@ class Mutant:
     def apply(self, text: str) -> str:
         """The file's text with the mutation. ValueError if `before` does not occur once; SyntaxError."""
         if (count := text.count(self.before)) != 1:
-            raise ValueError(f"{LIST.name}: {self.before!r} occurs {count} times in {self.file}, expected once")
+            raise ValueError(
+                f"{LIST.name}: {self.before!r} occurs {count} times in {self.file}, expected once"
+            )
         mutated = text.replace(self.before, self.after)
         if self.file.endswith(".py"):
             compile(mutated, self.file, "exec")
@@ -63,8 +76,19 @@ def read() -> list[Mutant]:
 
 def copy_project(folder: Path) -> None:
     """Copy the files that Git tracks, and new ones that it does not ignore."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]:
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    for name in subprocess.run(command, check=True, capture_output=True, text=True).stdout.split(
+        "\0"
+    )[:-1]:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, folder / name)
@@ -78,7 +102,9 @@ def run_tests(
     It is killed after `patience` seconds.
     """
     log, started = copy.parent / "log", time.monotonic()
-    child = multiprocessing.get_context("fork").Process(target=_pytest, args=(copy, log, arguments, bytecode))
+    child = multiprocessing.get_context("fork").Process(
+        target=_pytest, args=(copy, log, arguments, bytecode)
+    )
     child.start()
     try:
         child.join(patience)
@@ -86,7 +112,11 @@ def run_tests(
         if child.is_alive():
             os.killpg(child.pid, signal.SIGKILL)
             child.join()
-    return child.exitcode, log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - started
+    return (
+        child.exitcode,
+        log.read_text(encoding="utf-8", errors="replace"),
+        time.monotonic() - started,
+    )
 
 
 def _pytest(copy: Path, log: Path, arguments: Sequence[str], bytecode: bool) -> None:
@@ -99,9 +129,19 @@ def _pytest(copy: Path, log: Path, arguments: Sequence[str], bytecode: bool) -> 
         os.dup2(file.fileno(), 2)
     os.chdir(copy)
     sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
-    sys.dont_write_bytecode = not bytecode  # a mutated file may have the size and second of the original
+    sys.dont_write_bytecode = (
+        not bytecode
+    )  # a mutated file may have the size and second of the original
     os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "" if bytecode else "1"}
-    code = pytest.main(["-rfE", "-mnot slow", "-pno:cacheprovider", f"--basetemp={copy.parent / 'tests'}", *arguments])
+    code = pytest.main(
+        [
+            "-rfE",
+            "-mnot slow",
+            "-pno:cacheprovider",
+            f"--basetemp={copy.parent / 'tests'}",
+            *arguments,
+        ]
+    )
     sys.stdout.flush()
     os._exit(int(code))
 
@@ -124,8 +164,12 @@ def test(mutant: Mutant, copy: Path) -> tuple[str, str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="ROOM", help='a folder of pipelines/, or "pipelines" for its own modules')
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="ROOM", help='a folder of pipelines/, or "pipelines" for its own modules'
+    )
     room = parser.parse_args().only
     mutants = [mutant for mutant in read() if room in (None, mutant.room)]
     if not mutants:
@@ -135,13 +179,19 @@ def main() -> None:
             mutant.apply((ROOT / mutant.file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
         sys.exit(f"error: {error}")
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     for name in SLOW_IMPORTS:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder, "project")
         copy_project(copy)
-        code, output, seconds = run_tests(copy, *sorted({t for m in mutants for t in m.tests}), bytecode=True)
+        code, output, seconds = run_tests(
+            copy, *sorted({t for m in mutants for t in m.tests}), bytecode=True
+        )
         if code:
             sys.exit(f"{output[-3000:]}\nerror: the tests fail without a mutation; mend them first")
         print(f"{seconds:6.1f} s  the tests without a mutation", flush=True)

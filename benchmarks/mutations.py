@@ -93,22 +93,58 @@ def _bomb(pack: Callable[[bytes], bytes]) -> bytes:
 for _of, _expect, _what in (("packed", NOTICE, ""), ("bare", OTHER, " of plain bytes")):
     add(f"cut{_what}", _of, _expect, lambda data, i, rng: data[:i])
     add(f"a flipped bit{_what}", _of, _expect, _flipped)
-    add(f"a lost block{_what}", _of, _expect, lambda data, i, rng: data[:i] + data[i + int(rng.integers(1, 5000)) :])
-    add(f"a doubled block{_what}", _of, _expect, lambda data, i, rng: data[: i + int(rng.integers(5000))] + data[i:])
-    add(f"random bytes put in{_what}", _of, _expect, lambda data, i, rng: data[:i] + rng.bytes(300) + data[i:])
+    add(
+        f"a lost block{_what}",
+        _of,
+        _expect,
+        lambda data, i, rng: data[:i] + data[i + int(rng.integers(1, 5000)) :],
+    )
+    add(
+        f"a doubled block{_what}",
+        _of,
+        _expect,
+        lambda data, i, rng: data[: i + int(rng.integers(5000))] + data[i:],
+    )
+    add(
+        f"random bytes put in{_what}",
+        _of,
+        _expect,
+        lambda data, i, rng: data[:i] + rng.bytes(300) + data[i:],
+    )
     add(f"NULs in place of a block{_what}", _of, _expect, _zeroed)
 _PAGE = b"<!DOCTYPE html>\n<html><body><h1>503 Service Unavailable</h1></body></html>\n"
-add("garbage after the end", "packed", NOTICE, lambda data, i, rng: data + b"\x01" + rng.bytes(2000))
+add(
+    "garbage after the end", "packed", NOTICE, lambda data, i, rng: data + b"\x01" + rng.bytes(2000)
+)
 add("an empty file", "stored", NOTICE, lambda data, i, rng: b"")
 add("a web page in its place", "stored", NOTICE, lambda data, i, rng: _PAGE)
-add("a web page in its place, compressed", "packed", NOTICE, lambda data, i, rng: _packer(data)[0](_PAGE))
-add("an API's error in its place", "stored", NOTICE, lambda data, i, rng: b'{"error": {"code": "ratelimited"}}\n')
-_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a" * 16 + b"\nsize 12345\n"
+add(
+    "a web page in its place, compressed",
+    "packed",
+    NOTICE,
+    lambda data, i, rng: _packer(data)[0](_PAGE),
+)
+add(
+    "an API's error in its place",
+    "stored",
+    NOTICE,
+    lambda data, i, rng: b'{"error": {"code": "ratelimited"}}\n',
+)
+_POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a" * 16 + b"\nsize 12345\n"
+)
 add("a Git LFS pointer in its place", "stored", NOTICE, lambda data, i, rng: _POINTER)
 for _end, (_pack, _) in COMPRESSIONS.items():
     add(f"{_end} without the suffix", "bare", NOTICE, lambda data, i, rng, pack=_pack: pack(data))
-add("not compressed in spite of the suffix", "packed", NOTICE, lambda data, i, rng: b"plain text\n" * 9)
-add("a gigabyte of one letter", "packed", OTHER, lambda data, i, rng: _bomb(_packer(data)[0]) + data)
+add(
+    "not compressed in spite of the suffix",
+    "packed",
+    NOTICE,
+    lambda data, i, rng: b"plain text\n" * 9,
+)
+add(
+    "a gigabyte of one letter", "packed", OTHER, lambda data, i, rng: _bomb(_packer(data)[0]) + data
+)
 
 # Characters of any text.
 _PUT_IN = {
@@ -126,10 +162,17 @@ for _name, _texts in _PUT_IN.items():
     )  # fmt: skip
 add("a byte order mark", "characters", SAME, lambda data, i, rng: b"\xef\xbb\xbf" + data)
 add("UTF-16", "characters", NOTICE, lambda data, i, rng: data.decode("utf-8").encode("utf-16"))
-add("lines that end in CR LF", "characters", SAME, lambda data, i, rng: data.replace(b"\n", b"\r\n"))
+add(
+    "lines that end in CR LF", "characters", SAME, lambda data, i, rng: data.replace(b"\n", b"\r\n")
+)
 add("lines that end in CR", "lines", NOTICE, lambda data, i, rng: data.replace(b"\n", b"\r"))
 add("no newline at the end", "lines", SAME, lambda data, i, rng: data.rstrip(b"\n"))
-add("a line of garbage at the end", "lines", NOTICE, lambda data, i, rng: data + b"\x00\xff\xfe garbage \x80\n")
+add(
+    "a line of garbage at the end",
+    "lines",
+    NOTICE,
+    lambda data, i, rng: data + b"\x00\xff\xfe garbage \x80\n",
+)
 
 
 # Lines.
@@ -149,22 +192,47 @@ def _another_number(lines: list[bytes], i: int, rng: np.random.Generator) -> lis
 _of_lines("a lost line", OTHER, lambda lines, i, rng: lines[:i] + lines[i + 1 :])
 _of_lines("a doubled line", OTHER, lambda lines, i, rng: [*lines[: i + 1], *lines[i:]])
 _of_lines("blank lines", OTHER, lambda lines, i, rng: [*lines[:i], b"", b"  ", *lines[i:]])
-_of_lines("shuffled lines", OTHER, lambda lines, i, rng: [lines[j] for j in rng.permutation(len(lines))])
-_of_lines("a cut line", OTHER, lambda lines, i, rng: [*lines[:i], lines[i][: len(lines[i]) // 2], *lines[i + 1 :]])
-_of_lines("two lines in one", OTHER, lambda lines, i, rng: [*lines[:i], b"".join(lines[i : i + 2]), *lines[i + 2 :]])
-_of_lines("a line of 70 MB", OTHER, lambda lines, i, rng: [*lines[:i], lines[i] + b"a" * 70_000_000, *lines[i + 1 :]])
+_of_lines(
+    "shuffled lines", OTHER, lambda lines, i, rng: [lines[j] for j in rng.permutation(len(lines))]
+)
+_of_lines(
+    "a cut line",
+    OTHER,
+    lambda lines, i, rng: [*lines[:i], lines[i][: len(lines[i]) // 2], *lines[i + 1 :]],
+)
+_of_lines(
+    "two lines in one",
+    OTHER,
+    lambda lines, i, rng: [*lines[:i], b"".join(lines[i : i + 2]), *lines[i + 2 :]],
+)
+_of_lines(
+    "a line of 70 MB",
+    OTHER,
+    lambda lines, i, rng: [*lines[:i], lines[i] + b"a" * 70_000_000, *lines[i + 1 :]],
+)
 _of_lines("only its first line", OTHER, lambda lines, i, rng: lines[:1])
-_of_lines("a line that is none of its rows", NOTICE, lambda lines, i, rng: [*lines[:i], b"{ <x>", *lines[i:]])
+_of_lines(
+    "a line that is none of its rows",
+    NOTICE,
+    lambda lines, i, rng: [*lines[:i], b"{ <x>", *lines[i:]],
+)
 _of_lines("another first number", OTHER, _another_number)
 
 
 # Tables of tabs or commas.
-def _of_cells(name: str, expect: str, change: Callable[[list[bytes], int, int], list[bytes]]) -> None:
+def _of_cells(
+    name: str, expect: str, change: Callable[[list[bytes], int, int], list[bytes]]
+) -> None:
     def apply(data, _, rng):
         lines = data.removesuffix(b"\n").split(b"\n")
         mark = max((b"\t", b",", b";", b"|"), key=lines[0].count)
         column = int(rng.integers(lines[0].count(mark) + 1))
-        return b"\n".join(mark.join(change(line.split(mark), column, row)) for row, line in enumerate(lines)) + b"\n"
+        return (
+            b"\n".join(
+                mark.join(change(line.split(mark), column, row)) for row, line in enumerate(lines)
+            )
+            + b"\n"
+        )
 
     add(name, "table", expect, apply)
 
@@ -172,16 +240,26 @@ def _of_cells(name: str, expect: str, change: Callable[[list[bytes], int, int], 
 _of_cells("a lost column", NOTICE, lambda cells, i, row: cells[:i] + cells[i + 1 :])
 _of_cells("an added column", OTHER, lambda cells, i, row: [*cells[:i], b"x", *cells[i:]])
 _of_cells(
-    "another first cell", OTHER, lambda cells, i, row: cells if row else [*cells[:i], b"renamed", *cells[i + 1 :]]
+    "another first cell",
+    OTHER,
+    lambda cells, i, row: cells if row else [*cells[:i], b"renamed", *cells[i + 1 :]],
 )
-_of_cells("an empty column", OTHER, lambda cells, i, row: [*cells[:i], b"", *cells[i + 1 :]] if row else cells)
+_of_cells(
+    "an empty column",
+    OTHER,
+    lambda cells, i, row: [*cells[:i], b"", *cells[i + 1 :]] if row else cells,
+)
 
 
 # Parquet.
-def _of_table(name: str, expect: str, change: Callable[[pa.Table, int, np.random.Generator], pa.Table | None]) -> None:
+def _of_table(
+    name: str, expect: str, change: Callable[[pa.Table, int, np.random.Generator], pa.Table | None]
+) -> None:
     def apply(data, _, rng):
         table = pq.read_table(io.BytesIO(data))
-        changed = change(table, int(rng.integers(table.num_columns)), rng) if table.num_columns else None
+        changed = (
+            change(table, int(rng.integers(table.num_columns)), rng) if table.num_columns else None
+        )
         if changed is None:
             return None
         pq.write_table(changed, out := io.BytesIO(), compression="zstd")
@@ -196,10 +274,26 @@ def _names(t: pa.Table, i: int) -> list[str]:
 
 _of_table("a lost column of Parquet", OTHER, lambda t, i, rng: t.remove_column(i))
 _of_table("a renamed column of Parquet", OTHER, lambda t, i, rng: t.rename_columns(_names(t, i)))
-_of_table("an added column of Parquet", SAME, lambda t, i, rng: t.append_column("zz", pa.nulls(len(t), pa.string())))
-_of_table("two columns of a name", NOTICE, lambda t, i, rng: t.append_column(t.column_names[i], t.column(i)))
-_of_table("columns in another order", SAME, lambda t, i, rng: t.select(t.column_names[::-1]) if i else None)
-_of_table("a column of nulls", OTHER, lambda t, i, rng: t.set_column(i, t.field(i), pa.nulls(len(t), t.column(i).type)))
+_of_table(
+    "an added column of Parquet",
+    SAME,
+    lambda t, i, rng: t.append_column("zz", pa.nulls(len(t), pa.string())),
+)
+_of_table(
+    "two columns of a name",
+    NOTICE,
+    lambda t, i, rng: t.append_column(t.column_names[i], t.column(i)),
+)
+_of_table(
+    "columns in another order",
+    SAME,
+    lambda t, i, rng: t.select(t.column_names[::-1]) if i else None,
+)
+_of_table(
+    "a column of nulls",
+    OTHER,
+    lambda t, i, rng: t.set_column(i, t.field(i), pa.nulls(len(t), t.column(i).type)),
+)
 _of_table("no rows", OTHER, lambda t, i, rng: t.slice(0, 0))
 _of_table("half of its rows", OTHER, lambda t, i, rng: t.slice(0, len(t) // 2))
 _of_table("a doubled row", OTHER, lambda t, i, rng: pa.concat_tables([t, t.slice(len(t) // 2, 1)]))
@@ -241,7 +335,9 @@ _of_xml("a page without its title", NOTICE, rb"<title>[^<]*</title>", b"")
 _of_xml("a page without its text", OTHER, rb"<text[^>]*>[^<]*</text>", b"")
 _of_xml("an id that is no number", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>x")
 _of_xml("an id of 5,000 digits", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>" + b"9" * 5000)
-_of_xml("elements nested 3,000 deep", NOTICE, rb"<page>", b"<a>" * 3000 + b"</a>" * 3000 + b"<page>")
+_of_xml(
+    "elements nested 3,000 deep", NOTICE, rb"<page>", b"<a>" * 3000 + b"</a>" * 3000 + b"<page>"
+)
 _of_xml("a page in a page", NOTICE, rb"<revision>", b"<page><title>x</title></page><revision>")
 _of_xml("a lost end", NOTICE, rb"</mediawiki>\s*$", b"")
 _of_sql("a damaged INSERT", NOTICE, rb"INSERT INTO", b"INSRT INTO")

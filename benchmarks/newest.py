@@ -37,25 +37,39 @@ def requirements(project: dict, lifted: set[str]) -> list[str]:
         todo += [name for one in asked if one.name == project["name"] for name in one.extras]
     for one in asked:
         if canonicalize_name(one.name) in lifted:
-            one.specifier = SpecifierSet(",".join(str(part) for part in one.specifier if "<" not in part.operator))
+            one.specifier = SpecifierSet(
+                ",".join(str(part) for part in one.specifier if "<" not in part.operator)
+            )
         if one.name != project["name"] and str(one) not in lines:
             lines.append(str(one))
     return lines
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="where the new environment is made; an earlier one is replaced")],
-    tests: Annotated[list[str] | None, typer.Argument(help="files or folders of tests; none: all")] = None,
-    keep: Annotated[list[str] | None, typer.Option(help="a package that stays at the version installed here")] = None,
-    lift: Annotated[list[str] | None, typer.Option(help="a package that may be newer than its ceiling")] = None,
+    folder: Annotated[
+        Path, typer.Argument(help="where the new environment is made; an earlier one is replaced")
+    ],
+    tests: Annotated[
+        list[str] | None, typer.Argument(help="files or folders of tests; none: all")
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="a package that stays at the version installed here")
+    ] = None,
+    lift: Annotated[
+        list[str] | None, typer.Option(help="a package that may be newer than its ceiling")
+    ] = None,
 ) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     venv.create(folder, clear=True, with_pip=True)
     python, audit = str(folder / "bin/python"), folder / "audit"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
     wanted, kept = folder / "requirements.txt", folder / "kept.txt"
-    wanted.write_text("\n".join(requirements(project, {*map(canonicalize_name, lift or [])})), encoding="utf-8")
-    kept.write_text("\n".join(f"{name}=={metadata.version(name).split('+')[0]}" for name in keep or []))
+    wanted.write_text(
+        "\n".join(requirements(project, {*map(canonicalize_name, lift or [])})), encoding="utf-8"
+    )
+    kept.write_text(
+        "\n".join(f"{name}=={metadata.version(name).split('+')[0]}" for name in keep or [])
+    )
     subprocess.run([*pip, "install", "--quiet", "-r", wanted, "-c", kept], check=True)
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "-e", ROOT], check=True)
     here = {canonicalize_name(one.name): one.version for one in metadata.distributions()}
@@ -66,13 +80,19 @@ def main(
     for one in _listed(pip, "--outdated"):
         print(f"held     {one['name']} {one['version']}, there is {one['latest_version']}")
     wrong = [*_failed("pip check", [*pip, "check"])]
-    brought = subprocess.run([*pip, "install", "--quiet", "--target", audit, "pip-audit"], capture_output=True)
-    site = subprocess.check_output([python, "-c", "import site; print(site.getsitepackages()[0])"], text=True).strip()
+    brought = subprocess.run(
+        [*pip, "install", "--quiet", "--target", audit, "pip-audit"], capture_output=True
+    )
+    site = subprocess.check_output(
+        [python, "-c", "import site; print(site.getsitepackages()[0])"], text=True
+    ).strip()
     if brought.returncode:
         print("pip-audit could not be installed: nothing is known of vulnerabilities")
     else:
         code = f"import sys; sys.path.insert(0, {str(audit)!r}); from pip_audit._cli import audit; audit()"
-        wrong += _failed("pip-audit", [python, "-c", code, "--path", site, "--progress-spinner", "off"])
+        wrong += _failed(
+            "pip-audit", [python, "-c", code, "--path", site, "--progress-spinner", "off"]
+        )
     wrong += _failed("the tests", [python, "-m", "pytest", "-q", *(tests or ["tests"])])
     print(f"broken: {', '.join(wrong)}" if wrong else "nothing is broken")
     raise typer.Exit(bool(wrong))

@@ -40,13 +40,20 @@ def plain(path: Path) -> dict[str, int]:
 def stage(path: Path, workers: int = 1) -> dict[str, int]:
     """The stage's way."""
     params = SimpleNamespace(
-        popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
+        popularity=Popularity(
+            source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"
+        ),
         language="en",
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
         compute=measure.compute(workers),
     )
     count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))
-    return dict(zip(*pq.read_table("out/views.parquet", columns=["title", "views"]).to_pydict().values(), strict=True))
+    return dict(
+        zip(
+            *pq.read_table("out/views.parquet", columns=["title", "views"]).to_pydict().values(),
+            strict=True,
+        )
+    )
 
 
 def unpacked(path: Path) -> int:
@@ -64,7 +71,9 @@ def write(packed: Path, lines: Path, entities: int) -> int:
     lines.write_bytes(written)
     packed.write_bytes(bz2.compress(written))
     rows = (line.split(" ") for line in written.decode().splitlines())
-    asked = sorted({unquote(row[1]).replace("_", " ") for row in rows if row[0] == "en.wikipedia"})[::2]
+    asked = sorted({unquote(row[1]).replace("_", " ") for row in rows if row[0] == "en.wikipedia"})[
+        ::2
+    ]
     asked += [f"{title} unseen" for title in asked[:1000]]
     pq.write_table(pa.table({"wiki_title": asked}), "entities.parquet")
     return written.count(b"\n")
@@ -88,6 +97,9 @@ def rows(quick: bool = False) -> list[Row]:
                 partial(measure.alone, stage, path, warm=partial(stage, tiny)), rounds=rounds, **others,
             )  # fmt: skip
 
-        others = {"two": partial(measure.alone, stage, packed, 2), "start": partial(measure.alone, stage, tiny, 2)}
+        others = {
+            "two": partial(measure.alone, stage, packed, 2),
+            "start": partial(measure.alone, stage, tiny, 2),
+        }
         others |= {"limit": "bz2 alone", "most": partial(measure.alone, unpacked, packed)}
         return beside("plain lines", plainly) + beside("bz2", packed, **others)

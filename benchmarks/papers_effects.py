@@ -28,7 +28,9 @@ from pipelines.report import findings, inputs
 
 def read_run(project: Path) -> tuple[inputs.Inputs, list[findings.Finding], SimpleNamespace]:
     """What the run in a copy of the project measured, the papers' findings in it, and some of its params."""
-    chosen = params_file.load_params("lms", "parts", "thresholds", "replug", path=project / "params.yaml")
+    chosen = params_file.load_params(
+        "lms", "parts", "thresholds", "replug", path=project / "params.yaml"
+    )
     read = inputs.read_inputs(project / "data", chosen.lms, chosen.parts, chosen)
     return read, findings.findings(read), chosen
 
@@ -38,7 +40,11 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
     adaptive = read.metrics["adaptive"]["popqa"][read.main]
 
     def shown(table: str, figure: str, scale: float = 1, **key) -> Interval:
-        (row,) = [row for row in read.tables[table] if all(row[name] == value for name, value in key.items())]
+        (row,) = [
+            row
+            for row in read.tables[table]
+            if all(row[name] == value for name, value in key.items())
+        ]
         return row[figure].times(scale)
 
     def judged(method: str, kind: str, figure: str) -> Interval:
@@ -47,12 +53,21 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
 
     answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
     pile = {"corpus": "pile", "lm": read.main}
-    controls, copied = pile | {"retriever": "dense"}, {"corpus": "pile", "retriever": "dense", "least": 9}
+    controls, copied = (
+        pile | {"retriever": "dense"},
+        {"corpus": "pile", "retriever": "dense", "least": 9},
+    )
     rows = {
-        "Hybrid of BM25 and dense, less dense: accuracy": shown("comparisons", "gain", 100, against="dense", **answers),
+        "Hybrid of BM25 and dense, less dense: accuracy": shown(
+            "comparisons", "gain", 100, against="dense", **answers
+        ),
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
-        "Thresholds between GenRead and dense, less the better of both": judged("dense_below_genread", search, "gain"),
-        "Thresholds between dense and BM25, less the better of both": judged("bm25_below_dense", search, "gain"),
+        "Thresholds between GenRead and dense, less the better of both": judged(
+            "dense_below_genread", search, "gain"
+        ),
+        "Thresholds between dense and BM25, less the better of both": judged(
+            "bm25_below_dense", search, "gain"
+        ),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
             "lm_controls", "saved_over_ensemble", control="concatenated", **controls
         ),
@@ -66,7 +81,9 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
     return [[name, figure.value, figure.low, figure.high] for name, figure in rows.items()]
 
 
-def run(seed: int, profile: str, folder: Path, changes: dict[str, dict]) -> tuple[list[list], list[list]]:
+def run(
+    seed: int, profile: str, folder: Path, changes: dict[str, dict]
+) -> tuple[list[list], list[list]]:
     """A seed's findings (what, value, interval, whether it is shown), and its `comparisons`."""
     copy = clone(folder / str(seed), profile, seed=seed, **changes)
     subprocess.run(RUN, cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
@@ -87,17 +104,23 @@ def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
     by_name = [{row[0]: row[1:] for row in of_seed} for of_seed in found]
     for name in by_name[0]:
         of_seeds = [of_seed[name] for of_seed in by_name]
-        rows.append([name, *(f"{value:+.3g} [{low:.3g}, {high:.3g}]" for value, low, high, *_ in of_seeds)])
+        rows.append(
+            [name, *(f"{value:+.3g} [{low:.3g}, {high:.3g}]" for value, low, high, *_ in of_seeds)]
+        )
         if claims:
             rows[-1].append(f"{sum(shown for *_, shown in of_seeds)} of {len(seeds)}")
     return table([head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--profile", default="sample")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param"
+    )
     args = parser.parse_args()
     changes: dict[str, dict] = defaultdict(dict)
     for name, value in (one.split("=", 1) for one in args.set):
@@ -107,7 +130,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = [run(seed, args.profile, Path(folder), changes) for seed in args.seeds]
     claims, compared = zip(*found, strict=True)
-    print(by_seed("claim", args.seeds, claims), by_seed("comparison", args.seeds, compared), sep="\n\n")
+    print(
+        by_seed("claim", args.seeds, claims),
+        by_seed("comparison", args.seeds, compared),
+        sep="\n\n",
+    )
 
 
 if __name__ == "__main__":

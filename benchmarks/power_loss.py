@@ -31,11 +31,16 @@ import yaml
 from benchmarks.project_copy import ROOT, table
 from flows import dvc_files
 from pipelines import draws
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import map_shards
 from pipelines.work import http
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
-OPTIONS = ("noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback")
+OPTIONS = (
+    "noauto_da_alloc,commit=1",
+    "noauto_da_alloc,commit=60",
+    "noauto_da_alloc,commit=1,data=writeback",
+)
 LONGEST = 3.0  # seconds of writing before a cut
 
 
@@ -58,7 +63,7 @@ def unsealed(path: Path) -> int:
 
 
 def write_file(number: int) -> None:
-    with shards.atomic("data/one/file") as temporary:
+    with atomic("data/one/file") as temporary:
         temporary.write_text(sealed(number, 200_000))
 
 
@@ -74,7 +79,7 @@ def file_there() -> int:
 
 
 def write_folder(number: int) -> None:
-    with shards.atomic("data/folder") as temporary:
+    with atomic("data/folder") as temporary:
         (temporary / "below").mkdir(parents=True)
         for name in ("a", "b", "below/c"):
             (temporary / name).write_text(sealed(number, 50_000))
@@ -93,7 +98,7 @@ def write_shards(begin: int) -> None:
             say(shard - 1)
         path.write_text(sealed(shard, 50_000))
 
-    shards.map_shards("mapped", "key", work, range(100_000))
+    map_shards("mapped", "key", work, range(100_000))
 
 
 def shards_there() -> int:
@@ -105,7 +110,10 @@ def shards_there() -> int:
 
 def write_lock(number: int) -> None:
     """dvc.lock as DVC writes it, without a sync, and the flow's copy after each stage."""
-    stages = {f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]} for i in range(40)}
+    stages = {
+        f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]}
+        for i in range(40)
+    }
     with Path("dvc.lock").open("w", encoding="utf-8") as file:
         yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
     dvc_files.keep(Path.cwd())
@@ -113,7 +121,9 @@ def write_lock(number: int) -> None:
 
 def lock_there() -> int:
     dvc_files.mend(Path.cwd())
-    return int(yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"])
+    return int(
+        yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"]
+    )
 
 
 def write_answer(number: int) -> None:
@@ -135,11 +145,13 @@ def answers_there() -> int:
     return number
 
 
-PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {  # name -> (write the next one, read it)
+PARTS: dict[
+    str, tuple[Callable[[int], None], Callable[[], int]]
+] = {  # name -> (write the next one, read it)
     "a control: a file that is renamed without a sync": (write_without_sync, file_there),
-    "a file by shards.atomic": (write_file, file_there),
-    "a folder by shards.atomic": (write_folder, folder_there),
-    "shards by shards.map_shards": (write_shards, shards_there),
+    "a file by atomic": (write_file, file_there),
+    "a folder by atomic": (write_folder, folder_there),
+    "shards by map_shards": (write_shards, shards_there),
     "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
     "answers of a server (http.Kept)": (write_answer, answers_there),
 }
@@ -159,13 +171,19 @@ class Disk:
             file.truncate(4 << 30)
         subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True)
         self.mount("rw")
-        for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"], ["mkdir", "data"]):
+        for command in (
+            ["git", "init", "-q"],
+            [sys.executable, "-m", "dvc", "init", "-q"],
+            ["mkdir", "data"],
+        ):
             subprocess.run(command, cwd=self.place, check=True)
         subprocess.run(["sync", "-f", str(self.place)], check=True)
         self.unmount()
 
     def mount(self, options: str) -> None:
-        subprocess.run(["mount", "-o", f"loop,{options}", str(self.image), str(self.place)], check=True)
+        subprocess.run(
+            ["mount", "-o", f"loop,{options}", str(self.image), str(self.place)], check=True
+        )
 
     def unmount(self) -> None:
         for _ in range(100):
@@ -181,9 +199,15 @@ class Disk:
         os.close(handle)
 
 
-def one_cut(disk: Disk, part: str, options: str, seconds: float, begin: int) -> tuple[str, int, int]:
+def one_cut(
+    disk: Disk, part: str, options: str, seconds: float, begin: int
+) -> tuple[str, int, int]:
     """What is found after a cut ("whole", "lost", or what is wrong), the last number reported, the number found."""
-    here = {"cwd": disk.place, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
+    here = {
+        "cwd": disk.place,
+        "env": os.environ | {"PYTHONPATH": str(ROOT)},
+        "stdout": subprocess.PIPE,
+    }
     words = [sys.executable, "-m", "benchmarks.power_loss", "--part", part, "--begin", str(begin)]
     disk.mount(options)
     with subprocess.Popen([*words, "write"], stderr=subprocess.DEVNULL, **here) as writer:
@@ -216,20 +240,29 @@ def measure(cuts: int, folder: Path) -> Iterator[list[str]]:
         disk, outcomes, begin = Disk(folder), Counter(), 0
         disk.make()
         for number in range(cuts):
-            moment, chosen = (draws.uniform(0, f"power/{part}/ext4/{what}", str(number)) for what in ("s", "o"))
+            moment, chosen = (
+                draws.uniform(0, f"power/{part}/ext4/{what}", str(number)) for what in ("s", "o")
+            )
             options = OPTIONS[int(chosen * len(OPTIONS))]
             outcome, last, found = one_cut(disk, part, options, LONGEST * moment, begin)
-            damaged, begin = outcome not in ("whole", "lost"), found + 1  # found is -1 where it is damaged
+            damaged, begin = (
+                outcome not in ("whole", "lost"),
+                found + 1,
+            )  # found is -1 where it is damaged
             outcomes["damaged" if damaged else outcome] += 1
             if outcome != "whole":
-                print(json.dumps([part, options, outcome, last, found]), file=sys.stderr, flush=True)
+                print(
+                    json.dumps([part, options, outcome, last, found]), file=sys.stderr, flush=True
+                )
             if damaged:
                 disk.make()
         yield [part, str(cuts), *(str(outcomes[name]) for name in ("whole", "lost", "damaged"))]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["measure", "write", "look"], nargs="?", default="measure")
     parser.add_argument("--cuts", type=int, default=40, help="of each part")
     parser.add_argument("--part", choices=PARTS, help="for the processes that write and look")
@@ -237,7 +270,13 @@ def main() -> None:
     words = parser.parse_args()
     if words.what == "measure":
         with tempfile.TemporaryDirectory() as folder:
-            head = ["what is written when the power is cut", "cuts", "whole", "done, but lost", "damaged"]
+            head = [
+                "what is written when the power is cut",
+                "cuts",
+                "whole",
+                "done, but lost",
+                "damaged",
+            ]
             print(table(head, measure(words.cuts, Path(folder))))
         return
     write, look = PARTS[words.part]

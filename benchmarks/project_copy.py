@@ -17,7 +17,12 @@ def clone(folder: Path, profile: str, **changes: object) -> Path:
     """A clone of the project in `folder`, unless it is there, with a profile and these params; a section is merged."""
     if not folder.is_dir():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
-        subprocess.run([*RUN[:-1], "init", "--profile", profile], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*RUN[:-1], "init", "--profile", profile],
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     set_params(folder, **changes)
     return folder
 

@@ -28,7 +28,9 @@ from pipelines.replug import ensemble
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic, write_json
+from pipelines.storage.work_store import forget_shards, key_of
 
 DATA, OUT = Path("data"), Path("judged")
 RETRIEVERS = ("dense", "lsr")  # untuned and tuned
@@ -36,7 +38,18 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
 DEPTH = 5  # documents of a question that are looked at
 SHARD = 256  # pairs of a question and a document that are scored at once
-SECTIONS = ("seed", "language", "compute", "parts", "lm", "retriever", "retrievers", "lsr", "answer", "replug")
+SECTIONS = (
+    "seed",
+    "language",
+    "compute",
+    "parts",
+    "lm",
+    "retriever",
+    "retrievers",
+    "lsr",
+    "answer",
+    "replug",
+)
 
 
 def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
@@ -45,7 +58,9 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
     The language model is the one that LSR learns from. `file` gets the bits per byte under each temperature.
     """
     table = read_questions(chosen, "train")
-    drawn = draws.sample(chosen.seed, "temperature", table["question_id"].to_pylist(), TRAINING_QUESTIONS)
+    drawn = draws.sample(
+        chosen.seed, "temperature", table["question_id"].to_pylist(), TRAINING_QUESTIONS
+    )
     positions, similarities = search(chosen, "dense", table.take(drawn), chosen.replug.top_k)
     log_probs, n_bytes = score_answers(chosen, table, drawn, positions)
     rows = []
@@ -56,7 +71,7 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
         rows.append({"temperature": temperature, "bits_per_byte": bits})
     best = min(rows, key=lambda row: row["bits_per_byte"])["temperature"]
     set_params(Path(), replug={"temperature": best})
-    shards.write_json(file, {"questions": len(drawn), "chosen": best, "temperatures": rows})
+    write_json(file, {"questions": len(drawn), "chosen": best, "temperatures": rows})
 
 
 def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
@@ -64,11 +79,17 @@ def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
     table, spoken = read_questions(chosen, "test"), language.read_language(chosen.language)
     columns = {name: table[name] for name in ("question_id", "subject")}
     for retriever in RETRIEVERS:
-        found = documents.read_documents(docs_of(chosen), search(chosen, retriever, table, DEPTH)[0])
-        rows = zip(table["possible_answers"].to_pylist(), found.filled(chosen.answer.passage), strict=True)
-        holds = np.array([[matching.word(text, answers, spoken) for text in texts] for answers, texts in rows])
+        found = documents.read_documents(
+            docs_of(chosen), search(chosen, retriever, table, DEPTH)[0]
+        )
+        rows = zip(
+            table["possible_answers"].to_pylist(), found.filled(chosen.answer.passage), strict=True
+        )
+        holds = np.array(
+            [[matching.word(text, answers, spoken) for text in texts] for answers, texts in rows]
+        )
         columns |= {f"{retriever}_at_1": holds[:, 0], f"{retriever}_at_{DEPTH}": holds.any(axis=1)}
-    with shards.atomic(file) as temporary:
+    with atomic(file) as temporary:
         parquet.write_parquet(pa.table(columns), temporary)
 
 
@@ -81,11 +102,15 @@ def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
     everything = read_questions(chosen)
     rows = np.flatnonzero(pc.equal(everything["split"], "test").to_numpy())
     table = everything.take(rows)
-    positions = np.stack([search(chosen, retriever, table, 1)[0][:, 0] for retriever in RETRIEVERS], axis=1)
+    positions = np.stack(
+        [search(chosen, retriever, table, 1)[0][:, 0] for retriever in RETRIEVERS], axis=1
+    )
     log_probs, n_bytes = score_answers(chosen, everything, rows, positions)
-    columns = {name: table[name] for name in ("question_id", "subject")} | {"bytes": n_bytes.sum(axis=1)}
+    columns = {name: table[name] for name in ("question_id", "subject")} | {
+        "bytes": n_bytes.sum(axis=1)
+    }
     columns |= {f"{name}_nats": -log_probs[:, i].sum(axis=1) for i, name in enumerate(RETRIEVERS)}
-    with shards.atomic(file) as temporary:
+    with atomic(file) as temporary:
         parquet.write_parquet(pa.table(columns), temporary)
 
 
@@ -96,7 +121,9 @@ def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Tabl
     table = table.append_column("subject", pc.coalesce(table["s_uri"], table["subj"]))
     table = table.filter(pc.equal(table["split"], split)) if split else table
     if not table.num_rows:
-        raise LongtailError(f"params.yaml: popqa.train_share leaves no question to {split} with; change it")
+        raise LongtailError(
+            f"params.yaml: popqa.train_share leaves no question to {split} with; change it"
+        )
     return table
 
 
@@ -104,9 +131,13 @@ def docs_of(chosen: SimpleNamespace) -> Path:
     return DATA / f"corpus/{chosen.parts.datastore}/docs.parquet"
 
 
-def search(chosen: SimpleNamespace, retriever: str, table: pa.Table, k: int) -> tuple[np.ndarray, np.ndarray]:
+def search(
+    chosen: SimpleNamespace, retriever: str, table: pa.Table, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions and similarities (questions, k) of the documents that a retriever finds."""
-    return open_index(retriever, chosen.parts.datastore, chosen, DATA).search(table["question"].to_pylist(), k)
+    return open_index(retriever, chosen.parts.datastore, chosen, DATA).search(
+        table["question"].to_pylist(), k
+    )
 
 
 def score_answers(
@@ -123,11 +154,13 @@ def score_answers(
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
     asked = [column.tolist() for column in queries.columns()]
-    key = shards.key_of(folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes())
+    key = key_of(
+        folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes()
+    )
     with lm_at_work(folder, lm, chosen.compute, scoring=True) as model:
         files = logprobs.score_parts("judged", key, model, queries, docs, parts)
     scored = pa.concat_tables([parquet.read_parquet(file) for file in files])
-    shards.forget_shards("judged", key)
+    forget_shards("judged", key)
     return logprobs.gather(scored, numbers, positions)
 
 
@@ -139,7 +172,9 @@ JUDGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=JUDGES)
     judge, file = JUDGES[parser.parse_args().what]
     if not file.is_file():

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.project_copy import ROOT, RUN, clone
 from pipelines.answering import latency
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic, write_json
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
 RUNS = ("sizes", "teachers", "rewards", "likely", "uncertain")  # the keys of PARAMS beside `base`
@@ -48,7 +48,12 @@ STEPS = {  # run -> the commands of each copy
 
 
 def prepare(
-    what: str, files: Path, models: Path, work: Path, seeds: Sequence[int], changes: Sequence[str] = ()
+    what: str,
+    files: Path,
+    models: Path,
+    work: Path,
+    seeds: Sequence[int],
+    changes: Sequence[str] = (),
 ) -> list[Path]:
     """Make the copies of the project that a run works in, with their params; no stage runs. Copies that are there stay.
 
@@ -56,7 +61,11 @@ def prepare(
     """
     if not (work / "files").is_dir():
         _sources(files, work / "files")
-    text = PARAMS.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
+    text = (
+        PARAMS.read_text(encoding="utf-8")
+        .replace("FILES", str(work / "files"))
+        .replace("MODELS", str(models))
+    )
     params, copies = OmegaConf.create(text), []
     for name, of_copy in _variants(what, seeds):
         copy = work / what / name
@@ -64,7 +73,9 @@ def prepare(
         if copy.is_dir():
             print(f"{copy} is there, and keeps its params and files", file=sys.stderr)
         else:
-            merged = OmegaConf.merge(params.base, params[what], of_copy, OmegaConf.from_dotlist(list(changes)))
+            merged = OmegaConf.merge(
+                params.base, params[what], of_copy, OmegaConf.from_dotlist(list(changes))
+            )
             _copy(copy, work / "cache", merged)
     return copies
 
@@ -73,7 +84,10 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
     """The name of each copy of a run, and the params in which it differs from the others."""
     if what == "teachers":
         for lm, shots, seed in itertools.product(TEACHERS, SHOTS, seeds):
-            yield f"{lm}_{shots}_{seed}", {"seed": seed, "lms": [lm], "lsr": {"lm": lm, "n_shots": shots}}
+            yield (
+                f"{lm}_{shots}_{seed}",
+                {"seed": seed, "lms": [lm], "lsr": {"lm": lm, "n_shots": shots}},
+            )
     elif what == "rewards":
         for likelihood, seed in itertools.product(REWARDS, seeds):
             yield f"{likelihood}_{seed}", {"seed": seed, "lsr": {"likelihood": likelihood}}
@@ -88,16 +102,23 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
     clone(copy, "smoke")
     cache.mkdir(exist_ok=True)
     (copy / ".dvc/cache").symlink_to(cache)
-    (copy / ".dvc/config.local").write_text("[cache]\n    type = hardlink,symlink\n", encoding="utf-8")
+    (copy / ".dvc/config.local").write_text(
+        "[cache]\n    type = hardlink,symlink\n", encoding="utf-8"
+    )
     profile = f"# @package _global_\n{OmegaConf.to_yaml(params)}"
     (copy / "conf/profile/real_models.yaml").write_text(profile, encoding="utf-8")
-    subprocess.run([*RUN[:-1], "init", "--profile", "real_models"], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*RUN[:-1], "init", "--profile", "real_models"],
+        cwd=copy,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     copy.rename(target)
 
 
 def _sources(files: Path, target: Path) -> None:
     """Copy the data sets to `target`, with the questions of SPLIT that there are in two files each."""
-    with shards.atomic(target) as folder:
+    with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
         (folder / "split").mkdir()
@@ -122,30 +143,49 @@ def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
         if done.returncode:
             break
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    calls = json.loads((work / CALLS).read_text(encoding="utf-8")) if (work / CALLS).is_file() else []
-    of_call = {"copy": str(copy.relative_to(work)), "seconds": time.monotonic() - started, "peak_bytes": peak}
+    calls = (
+        json.loads((work / CALLS).read_text(encoding="utf-8")) if (work / CALLS).is_file() else []
+    )
+    of_call = {
+        "copy": str(copy.relative_to(work)),
+        "seconds": time.monotonic() - started,
+        "peak_bytes": peak,
+    }
     of_call["machine"] = latency.machine()
-    shards.write_json(work / CALLS, [*calls, of_call | {"ended_well": not done.returncode}])
+    write_json(work / CALLS, [*calls, of_call | {"ended_well": not done.returncode}])
     return not done.returncode
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     of_run, of_page, of_claims = (commands.add_parser(name) for name in ("run", "page", "claims"))
     of_run.add_argument("what", choices=RUNS, nargs="+")
     of_run.add_argument("--files", type=Path, required=True)
     of_run.add_argument("--models", type=Path, required=True)
     of_run.add_argument(
-        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="of teachers and rewards; others take the first"
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2],
+        help="of teachers and rewards; others take the first",
     )
     of_run.add_argument("--questions", type=int, help="answer.max_questions")
-    of_run.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")
-    of_run.add_argument("--prepare", action="store_true", help="only make the copies, and print where they are")
+    of_run.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param"
+    )
+    of_run.add_argument(
+        "--prepare", action="store_true", help="only make the copies, and print where they are"
+    )
     for command in (of_run, of_page, of_claims):
         command.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
-    work, given = args.work.resolve(), [args.files, args.models] if args.command == "run" else [args.work]
+    work, given = (
+        args.work.resolve(),
+        [args.files, args.models] if args.command == "run" else [args.work],
+    )
     if missing := [str(folder) for folder in given if not folder.is_dir()]:
         parser.error(f"{missing[0]}: no such folder")
     if args.command == "page":

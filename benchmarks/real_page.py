@@ -50,10 +50,33 @@ SECTIONS = {  # title -> the report's table, its columns, and which of its rows
     "Copying": ("copied", "corpus retriever least most share bits_saved share_of_saved", {}),
     "Benchmarks": ("tasks", "task method lm questions accuracy gain", {"category": ("all",)}),
 }  # fmt: skip
-POINTS = {"substring", "word", "gain", "gain_word", "recall", "recall_gain", "share", "share_of_saved", "accuracy"}
-POINTS |= {"closed_book", "augmented", "own", "carried", "difference", "retrieved_own", "retrieved_carried"}
+POINTS = {
+    "substring",
+    "word",
+    "gain",
+    "gain_word",
+    "recall",
+    "recall_gain",
+    "share",
+    "share_of_saved",
+    "accuracy",
+}
+POINTS |= {
+    "closed_book",
+    "augmented",
+    "own",
+    "carried",
+    "difference",
+    "retrieved_own",
+    "retrieved_carried",
+}
 LABELLED = {"corpus", "method", "against", "retriever", "task"}
-OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # tables of several question sets
+OF_QUESTIONS = (
+    "accuracy",
+    "comparisons",
+    "retrieval_effect",
+    "recall",
+)  # tables of several question sets
 LOOK = ("queries", "documents", "all equal", "beta", "entropy of Q")
 JUDGED = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
 GAINS = ("gain_first", "gain_mean", "gain_best")  # in nats a token
@@ -65,7 +88,9 @@ def page(work: Path) -> Iterator[str]:
     """The page's lines: of each run in `work` that has figures, how it was made and its tables."""
     for what, section in RUNS.items():
         depth = len(Path(DONE[what]).parts)
-        if copies := sorted(file.parents[depth - 1] for file in work.glob(f"{what}/*/{DONE[what]}")):
+        if copies := sorted(
+            file.parents[depth - 1] for file in work.glob(f"{what}/*/{DONE[what]}")
+        ):
             yield f"\n## {what.capitalize()}\n"
             yield _how(work, what, copies[0])
             yield from section(copies)
@@ -73,12 +98,26 @@ def page(work: Path) -> Iterator[str]:
 
 def _how(work: Path, what: str, copy: Path) -> str:
     """At which commit a run was made, and what its calls took where."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=copy, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=copy, capture_output=True, text=True
+    )
     said, file = f"Measured at commit {commit.stdout.strip()}.", work / CALLS
-    if calls := [call for call in _read_json(file) if call["copy"].startswith(f"{what}/")] if file.is_file() else []:
-        hours, peak = sum(call["seconds"] for call in calls) / 3600, max(call["peak_bytes"] for call in calls) / 2**30
-        said += f" {len({call['copy'] for call in calls})} copies of the project took {hours:.1f} hours"
-        said += "".join(f" on {machine}" for machine in sorted({call.get("machine", "") for call in calls} - {""}))
+    if (
+        calls := [call for call in _read_json(file) if call["copy"].startswith(f"{what}/")]
+        if file.is_file()
+        else []
+    ):
+        hours, peak = (
+            sum(call["seconds"] for call in calls) / 3600,
+            max(call["peak_bytes"] for call in calls) / 2**30,
+        )
+        said += (
+            f" {len({call['copy'] for call in calls})} copies of the project took {hours:.1f} hours"
+        )
+        said += "".join(
+            f" on {machine}"
+            for machine in sorted({call.get("machine", "") for call in calls} - {""})
+        )
         said += f", with at most {peak:.1f} GiB of memory in a process."
     return said
 
@@ -88,17 +127,27 @@ def _how(work: Path, what: str, copy: Path) -> str:
 
 def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
-    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["lm"], run["shots"], run["likelihood"], run["seed"]))
+    runs = sorted(
+        map(_read_lsr, copies),
+        key=lambda run: (run["lm"], run["shots"], run["likelihood"], run["seed"]),
+    )
     named = {id(run): [run["lm"], str(run["shots"]), run["likelihood"]] for run in runs}
     head = ["teacher", "demonstrations", "likelihood", "seed"]
     yield "\n### Before training\n"
-    yield table([*head, *LOOK, *JUDGED], ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs))
+    yield table(
+        [*head, *LOOK, *JUDGED],
+        ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs),
+    )
     yield "\n### After training\n"
     rows, groups = [], defaultdict(list)
     for run in runs:
         rows.append([*named[id(run)], str(run["seed"]), *_changes([run["copy"]], answered)])
         groups[tuple(named[id(run)])].append(run["copy"])
-    rows += [[*name, "all", *_changes(of_group, answered)] for name, of_group in groups.items() if len(of_group) > 1]
+    rows += [
+        [*name, "all", *_changes(of_group, answered)]
+        for name, of_group in groups.items()
+        if len(of_group) > 1
+    ]
     yield table([*head, *RECALLS, *(ANSWERS if answered else ())], rows)
 
 
@@ -129,8 +178,17 @@ def _validation(title: str, runs: Sequence[dict], chosen: Path) -> Iterator[str]
     rows = []
     for run in sorted(runs, key=lambda run: run["rate"]):
         for row in run["lsr"]["validation"]:
-            mark = "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
-            rows.append([f"{run['rate']:g}", str(row["step"]), *(f"{row[name]:.4f}" for name in figures), mark])
+            mark = (
+                "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
+            )
+            rows.append(
+                [
+                    f"{run['rate']:g}",
+                    str(row["step"]),
+                    *(f"{row[name]:.4f}" for name in figures),
+                    mark,
+                ]
+            )
     yield table(["learning rate", "step", *figures, ""], rows)
 
 
@@ -158,21 +216,34 @@ def _look(run: dict, columns: Iterable[str]) -> list[str]:
     row = run["lsr"]["look"][0]
     counts = [str(row["queries"]), str(row["documents"]), f"{row.get('uniform', 0):.2f}"]
     counts += [f"{row['beta']:.3g}", f"{row['entropy']:.2f}"]
-    return [*counts, *(show(interval(row[name]), digits=3) if name in row else "" for name in columns)]
+    return [
+        *counts,
+        *(show(interval(row[name]), digits=3) if name in row else "" for name in columns),
+    ]
 
 
 def _changes(copies: list[Path], answered: bool = True) -> list[str]:
     """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of all copies."""
-    recall = pa.concat_tables([parquet.read_parquet(copy / "judged/recall.parquet") for copy in copies])
+    recall = pa.concat_tables(
+        [parquet.read_parquet(copy / "judged/recall.parquet") for copy in copies]
+    )
     right = [pa.concat_tables([_answers(copy) for copy in copies])] if answered else []
     cells = [str(recall.num_rows)]
     for of, measure in ((recall, "at_1"), (recall, "at_5"), *((one, "right") for one in right)):
         cells += [str(of.num_rows)] if measure == "right" else []
-        before, after = (of[f"{name}_{measure}"].to_numpy().astype(float) for name in ("dense", "lsr"))
+        before, after = (
+            of[f"{name}_{measure}"].to_numpy().astype(float) for name in ("dense", "lsr")
+        )
         ones, subjects = np.ones(len(before)), of["subject"].to_numpy().astype(str)
-        asked = [("before", intervals.ratio, [before, ones]), ("change", intervals.ratio, [after - before, ones])]
+        asked = [
+            ("before", intervals.ratio, [before, ones]),
+            ("change", intervals.ratio, [after - before, ones]),
+        ]
         found = intervals.of_clusters(asked, subjects, draws.generator(0, "real page"), RESAMPLES)
-        cells += [show(found[name].times(100), signed=name == "change", digits=1) for name in ("before", "change")]
+        cells += [
+            show(found[name].times(100), signed=name == "change", digits=1)
+            for name in ("before", "change")
+        ]
     return cells
 
 
@@ -183,7 +254,9 @@ def _answers(copy: Path) -> pa.Table:
     joined = parquet.read_parquet(copy / "judged/recall.parquet", ["question_id", "subject"])
     for name in ("dense", "lsr"):
         file = folder / f"{methods.named(name, params['retrievers'][0])}.parquet"
-        right = parquet.read_parquet(file, ["question_id", "correct"]).rename_columns(["question_id", f"{name}_right"])
+        right = parquet.read_parquet(file, ["question_id", "correct"]).rename_columns(
+            ["question_id", f"{name}_right"]
+        )
         joined = joined.join(right, "question_id", join_type="inner")
     return joined.sort_by("question_id")
 
@@ -191,7 +264,9 @@ def _answers(copy: Path) -> pa.Table:
 def _bits(copy: Path) -> dict[str, str]:
     """Bits per byte of the gold answers with each retriever's document, and what LSR saves in %."""
     of = parquet.read_parquet(copy / "judged/bits.parquet")
-    dense, lsr, n_bytes = (of[name].to_numpy().astype(float) for name in ("dense_nats", "lsr_nats", "bytes"))
+    dense, lsr, n_bytes = (
+        of[name].to_numpy().astype(float) for name in ("dense_nats", "lsr_nats", "bytes")
+    )
     asked = [
         ("bits per byte", lambda sums: ensemble.bits_per_byte(*sums.T), [dense, n_bytes]),
         ("bits per byte, LSR", lambda sums: ensemble.bits_per_byte(*sums.T), [lsr, n_bytes]),
@@ -214,7 +289,11 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
         tried = _read_json(file)
         yield f"\n### REPLUG's temperature, chosen on {tried['questions']} questions for training\n"
         rows = (
-            [f"{of['temperature']:g}", f"{of['bits_per_byte']:.3f}", "chosen" * (of["temperature"] == tried["chosen"])]
+            [
+                f"{of['temperature']:g}",
+                f"{of['bits_per_byte']:.3f}",
+                "chosen" * (of["temperature"] == tried["chosen"]),
+            ]
             for of in tried["temperatures"]
         )
         yield table(["temperature", "bits per byte of gold answers", ""], rows)
@@ -225,10 +304,14 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
     yield "\n### Adaptive retrieval, in points\n"
     yield table(["method", "language model", *ADAPTIVE], _adaptive(read, chosen.thresholds.search))
     if carried := [
-        row for row in read.tables["carried"] if row["fitted"] == read.main and "_below_" not in row["method"]
+        row
+        for row in read.tables["carried"]
+        if row["fitted"] == read.main and "_below_" not in row["method"]
     ]:
         yield f"\n### Thresholds of {read.main} carried to the others\n"
-        yield _table(carried, "method lm questions own carried difference retrieved_own retrieved_carried")
+        yield _table(
+            carried, "method lm questions own carried difference retrieved_own retrieved_carried"
+        )
 
 
 def _claims(read: inputs.Inputs) -> str:
@@ -237,10 +320,16 @@ def _claims(read: inputs.Inputs) -> str:
     for lm in read.models:
         main = replace(read, models=[lm, *(other for other in read.models if other != lm)])
         for one in findings.findings(main):
-            cell = f"{one.said} ({one.beside}) {one.verdict}" if not one.lacking else f"{one.verdict}: {one.lacking}"
+            cell = (
+                f"{one.said} ({one.beside}) {one.verdict}"
+                if not one.lacking
+                else f"{one.verdict}: {one.lacking}"
+            )
             rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
     head = ["claim", "on", "method", *read.models]
-    return table(head, ([*key, *(cells.get(lm, "") for lm in read.models)] for key, cells in rows.items()))
+    return table(
+        head, ([*key, *(cells.get(lm, "") for lm in read.models)] for key, cells in rows.items())
+    )
 
 
 def _sections(read: inputs.Inputs, titles: Iterable[str]) -> Iterator[str]:
@@ -249,10 +338,18 @@ def _sections(read: inputs.Inputs, titles: Iterable[str]) -> Iterator[str]:
         name, columns, wanted = SECTIONS[title]
         wanted = wanted | ({"dataset": [read.main_questions]} if name in OF_QUESTIONS else {})
         wanted |= (
-            {"k": (0, 1, max((row["k"] for row in read.tables[name]), default=0))} if name == "bits_per_byte" else {}
+            {"k": (0, 1, max((row["k"] for row in read.tables[name]), default=0))}
+            if name == "bits_per_byte"
+            else {}
         )
-        rows = [row for row in read.tables[name] if all(row[key] in of for key, of in wanted.items())]
-        rows = [row for row in rows if row["lm"] == row["against_lm"]] if name == "comparisons" else rows
+        rows = [
+            row for row in read.tables[name] if all(row[key] in of for key, of in wanted.items())
+        ]
+        rows = (
+            [row for row in rows if row["lm"] == row["against_lm"]]
+            if name == "comparisons"
+            else rows
+        )
         if rows:
             yield f"\n### {title}\n"
             yield _table(rows, columns)
@@ -266,7 +363,8 @@ def _table(rows: list[dict], columns: str) -> str:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     ordered = [row for group in groups.values() for row in group]
     return table(
-        (column(name).label for name in names), ([_cell(name, row[name]) for name in names] for row in ordered)
+        (column(name).label for name in names),
+        ([_cell(name, row[name]) for name in names] for row in ordered),
     )
 
 
@@ -274,7 +372,9 @@ def _cell(name: str, value: object) -> str:
     """A cell as text; shares in points, and "" for a figure that the row lacks."""
     if isinstance(value, Interval):
         shown = value.times(100) if name in POINTS else value
-        return show(shown, digits=1 if name in POINTS else None) if math.isfinite(value.value) else ""
+        return (
+            show(shown, digits=1 if name in POINTS else None) if math.isfinite(value.value) else ""
+        )
     if isinstance(value, float):
         return f"{value:.4g}"
     return label(value) if name in LABELLED else "" if value is None else str(value)
@@ -289,7 +389,10 @@ def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
             searches = of_set.get(lm, {}).get(method)
             if isinstance(searches, dict) and search in searches:
                 figures = [searches[search][name] for name in ADAPTIVE]
-                cells = (show(interval(figure).times(100), digits=1) if figure else "" for figure in figures)
+                cells = (
+                    show(interval(figure).times(100), digits=1) if figure else ""
+                    for figure in figures
+                )
                 yield [label(method), lm, *cells]
 
 

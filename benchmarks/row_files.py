@@ -21,7 +21,9 @@ def _texts(rows: Rows) -> list[str]:
 
 
 def _by_id(rows: Rows) -> bytes:
-    return json.dumps({str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}).encode()
+    return json.dumps(
+        {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
+    ).encode()
 
 
 def _columns(rows: Rows) -> bytes:
@@ -29,7 +31,9 @@ def _columns(rows: Rows) -> bytes:
 
 
 def _columns_of_pandas(rows: Rows) -> bytes:
-    return json.dumps({name: {i: row.get(name) for i, row in enumerate(rows)} for name in rows[0]}).encode()
+    return json.dumps(
+        {name: {i: row.get(name) for i, row in enumerate(rows)} for name in rows[0]}
+    ).encode()
 
 
 def _table(delimiter: str, rows: Rows) -> bytes:
@@ -42,12 +46,19 @@ def _table(delimiter: str, rows: Rows) -> bytes:
 
 def _cell(value: Any) -> str:
     return (
-        json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else "" if value is None else f"{value}"
+        json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list | dict)
+        else ""
+        if value is None
+        else f"{value}"
     )
 
 
 def _parquet(rows: Rows) -> bytes:
-    plainly = {"compression": "none", "use_dictionary": False}  # so that its texts can be found in its bytes
+    plainly = {
+        "compression": "none",
+        "use_dictionary": False,
+    }  # so that its texts can be found in its bytes
     pq.write_table(pa.Table.from_pylist(rows), out := io.BytesIO(), **plainly)
     return out.getvalue()
 
@@ -75,7 +86,9 @@ def read(content: bytes) -> tuple[Rows, Write]:
         mark = max(DELIMITERS.values(), key=header.count)
         if mark not in header:
             raise ValueError("no table")
-        return list(csv.DictReader(io.StringIO(content.decode(), newline=""), delimiter=mark)), partial(_table, mark)
+        return list(
+            csv.DictReader(io.StringIO(content.decode(), newline=""), delimiter=mark)
+        ), partial(_table, mark)
     if content.startswith(b"{") and content.count(b"\n{"):
         return [json.loads(line) for line in content.splitlines()], FORMATS["JSON lines"][1]
     value = json.loads(content)
@@ -83,7 +96,11 @@ def read(content: bytes) -> tuple[Rows, Write]:
         return value, FORMATS["JSON list"][1]
     first = next(iter(dict(value).values()))  # a ValueError for a list of texts
     if isinstance(first, list):
-        return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)], _columns
+        return [
+            dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)
+        ], _columns
     if "0" in first:
-        return [{name: values[i] for name, values in value.items()} for i in first], _columns_of_pandas
+        return [
+            {name: values[i] for name, values in value.items()} for i in first
+        ], _columns_of_pandas
     return [{"id": key} | row for key, row in value.items()], _by_id

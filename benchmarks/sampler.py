@@ -36,7 +36,9 @@ POPQA = params.PopQA(
 
 
 def world_of(entities: int) -> World:
-    sizes = params.World(entities=entities, lm_documents=1, lm_shards=1, pile_documents=1, questions=1)
+    sizes = params.World(
+        entities=entities, lm_documents=1, lm_shards=1, pile_documents=1, questions=1
+    )
     return make_world(SEED, sizes)
 
 
@@ -47,7 +49,9 @@ def make_tables(folder: Path, entities: int) -> None:
     items = range(values + len(world.labels))
     labels = world.value_labels + world.labels
     aliases = [ALIASES.get(label, []) for label in world.value_labels]
-    aliases += [[f"{label} the {i % 7}"] if i % 3 == 0 else [] for i, label in enumerate(world.labels)]
+    aliases += [
+        [f"{label} the {i % 7}"] if i % 3 == 0 else [] for i, label in enumerate(world.labels)
+    ]
     titles = [world.title(item) for item in items]
     views = [world.views(item) for item in items]
     qids = 100 + np.arange(len(items))
@@ -70,12 +74,22 @@ def make_tables(folder: Path, entities: int) -> None:
         pa.table({"qid": qids, "label": labels, "aliases": aliases, "wiki_title": titles}),
         folder / "wikidata/entities.parquet",
     )
-    pq.write_table(pa.table(dict(zip("spo", facts.T, strict=True))), folder / "wikidata/claims.parquet")
+    pq.write_table(
+        pa.table(dict(zip("spo", facts.T, strict=True))), folder / "wikidata/claims.parquet"
+    )
     pq.write_table(pa.table({"title": titles, "views": views}), folder / "popularity/views.parquet")
     counted = pa.table({"qid": qids, "term_frequency": frequencies})
     pq.write_table(counted, folder / "term_frequency/term_frequency.parquet")
     with (folder / "entities.csv").open("w", encoding="utf-8", newline="") as file:
-        rows = zip(qids.tolist(), labels, map(json.dumps, aliases), titles, views, frequencies.tolist(), strict=True)
+        rows = zip(
+            qids.tolist(),
+            labels,
+            map(json.dumps, aliases),
+            titles,
+            views,
+            frequencies.tolist(),
+            strict=True,
+        )
         csv.writer(file).writerows(rows)
     with (folder / "claims.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(facts.tolist())
@@ -113,7 +127,11 @@ def plainly(folder: Path) -> None:
             relation = RELATIONS[f"P{p}"]
             for s, o in sorted((s, o) for _, s, o in sorted(kept[p])[: POPQA.per_relation]):
                 subject, thing = entities[s], entities[o]
-                names = [name for e in sorted(objects[s, p]) for name in (entities[e][0], *entities[e][1])]
+                names = [
+                    name
+                    for e in sorted(objects[s, p])
+                    for name in (entities[e][0], *entities[e][1])
+                ]
                 writer.writerow([
                     number_of(f"Q{s}-P{p}-Q{o}"), subject[0], relation.name, thing[0], s, p, o,
                     json.dumps(subject[1], separators=(",", ":")), json.dumps(thing[1], separators=(",", ":")),

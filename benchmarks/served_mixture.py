@@ -38,7 +38,9 @@ NEW_TOKENS, LENGTH = 15, 1024  # tokens of an answer; tokens of a prompt and its
 VOTES = 5  # questions that are answered by vote, too
 LIKELIEST = 100  # tokens that the server remembers of each place
 PROMPTS = 256  # whose keys and values the server keeps
-SHARED = 32  # tokens, of which a prompt must know so many to begin with another one's keys and values
+SHARED = (
+    32  # tokens, of which a prompt must know so many to begin with another one's keys and values
+)
 
 
 class Remembering(Completions):
@@ -59,7 +61,9 @@ class Remembering(Completions):
                 row = torch.log_softmax(self._logits(ids), -1)
                 self._last[tuple(ids)] = row.topk(LIKELIEST)
             values, tokens = self._last[tuple(ids)]
-            return torch.full((1, self.model.config.vocab_size), -1e4).index_put_((torch.tensor(0), tokens), values)
+            return torch.full((1, self.model.config.vocab_size), -1e4).index_put_(
+                (torch.tensor(0), tokens), values
+            )
 
     def _logits(self, ids: list[int]) -> torch.Tensor:
         known = [len(os.path.commonprefix([ids[:-1], other])) for other, _ in self._caches]  # noqa: RUF071
@@ -71,22 +75,31 @@ class Remembering(Completions):
                 cache.crop(-surplus)
         new = ids[cache.get_seq_length() :]
         self.read += len(new)
-        logits = self.model(input_ids=torch.tensor([new]), past_key_values=cache, logits_to_keep=1).logits[0, -1]
+        logits = self.model(
+            input_ids=torch.tensor([new]), past_key_values=cache, logits_to_keep=1
+        ).logits[0, -1]
         self._caches = [*self._caches[1 - PROMPTS :], (ids, cache)]
         return logits
 
 
-def asked(files: Path, questions: int, k: int, seed: int) -> Iterator[tuple[list[Prompt], np.ndarray]]:
+def asked(
+    files: Path, questions: int, k: int, seed: int
+) -> Iterator[tuple[list[Prompt], np.ndarray]]:
     """Each question's prompts with its k best passages, and their similarities (1, k)."""
     layout = csv.ParseOptions(delimiter="\t", quote_char=False)
     texts = csv.read_csv(files / "psgs_w100.tsv.gz", parse_options=layout)["text"].to_pylist()
     rows = csv.read_csv(files / "popQA_covered.tsv", parse_options=layout)
     index, said = bm25s.BM25(), {"show_progress": False}
     index.index(bm25s.tokenize(texts, **said), **said)
-    for row in draws.sample(seed, "served mixture", [str(key) for key in rows["id"].to_pylist()], questions).tolist():
+    for row in draws.sample(
+        seed, "served mixture", [str(key) for key in rows["id"].to_pylist()], questions
+    ).tolist():
         question = rows["question"][row].as_py()
         places, scores = index.retrieve(bm25s.tokenize(question, **said), k=k, **said)
-        yield [question_prompt(question, texts[place], []) for place in places[0]], scores / scores.max()
+        yield (
+            [question_prompt(question, texts[place], []) for place in places[0]],
+            scores / scores.max(),
+        )
 
 
 def compare(
@@ -98,25 +111,53 @@ def compare(
     """
     several = list(asked(files, questions, k, seed))
     prompts = [prompt for of_question, _ in several for prompt in of_question]
-    weights = ensemble.log_weights(np.concatenate([similarities for _, similarities in several]), 1.0)
-    here = LocalModel(model, name=model.name, dtype="fp32", batch_tokens=2048, device="cpu", threads=1)
+    weights = ensemble.log_weights(
+        np.concatenate([similarities for _, similarities in several]), 1.0
+    )
+    here = LocalModel(
+        model, name=model.name, dtype="fp32", batch_tokens=2048, device="cpu", threads=1
+    )
     local = here.generate_mixture(prompts, weights, NEW_TOKENS)
     with tempfile.TemporaryDirectory() as folder, serving(Remembering(model)) as server:
-        for count, by_ids in (*((count, True) for count in counts), (counts[0], False), (None, True)):
+        for count, by_ids in (
+            *((count, True) for count in counts),
+            (counts[0], False),
+            (None, True),
+        ):
             lm = settings(server.url, model, logprobs=count or 1, max_tokens=LENGTH, concurrency=1)
             there = HttpModel(model, lm, None, Path(folder) / str(by_ids))
-            row = {"model": model.name, "k": k, "questions": questions, "shown": count, "ids": by_ids}
+            row = {
+                "model": model.name,
+                "k": k,
+                "questions": questions,
+                "shown": count,
+                "ids": by_ids,
+            }
             before, server.ids = server.read, by_ids
             if count is None:
-                made = ensemble.vote(there.generate(prompts[: k * VOTES], NEW_TOKENS), weights[:VOTES])
+                made = ensemble.vote(
+                    there.generate(prompts[: k * VOTES], NEW_TOKENS), weights[:VOTES]
+                )
                 row |= {"way": "vote", "prompts": k, "questions": len(made)}
             else:
                 made = there.generate_mixture(prompts, weights, NEW_TOKENS)
                 decided = [one.decided for one in made]
-                same = [one.text == other.text for one, other in zip(made, local, strict=True) if one.decided]
+                same = [
+                    one.text == other.text
+                    for one, other in zip(made, local, strict=True)
+                    if one.decided
+                ]
                 steps = sum(one.new_tokens for one in made) / k
-                row |= {"way": "mixture", "prompts": round(steps * k / questions, 1), "answers": np.mean(decided)}
-                row |= {"tokens": round(1 - decided.count(False) / steps, 4), "decided": len(same), "same": sum(same)}
+                row |= {
+                    "way": "mixture",
+                    "prompts": round(steps * k / questions, 1),
+                    "answers": np.mean(decided),
+                }
+                row |= {
+                    "tokens": round(1 - decided.count(False) / steps, 4),
+                    "decided": len(same),
+                    "same": sum(same),
+                }
             mean = {"billed": sum(one.prompt_tokens for one in made), "read": server.read - before}
             yield row | {name: round(value / row["questions"]) for name, value in mean.items()}
 

@@ -28,21 +28,35 @@ def compare(views: np.ndarray | None, n: int, splits: int, rounds: int) -> list[
     pairs = World("mixed", popularity=views).draw(n, seed=0)
     drawing = measure.timed(lambda: held_out.split_train(0, pairs.subjects, splits, TRAIN_SHARE))
     train = drawing.result
-    columns = {"popularity": pairs.signal, "closed": pairs.right_above, "augmented": pairs.right_below}
+    columns = {
+        "popularity": pairs.signal,
+        "closed": pairs.right_above,
+        "augmented": pairs.right_below,
+    }
     frame = pd.DataFrame(columns)
     frame["relation"] = pairs.relations
-    settings = tuning.DEFAULTS.model_copy(update={"min_questions": 1})  # the notebook pools no relations
+    settings = tuning.DEFAULTS.model_copy(
+        update={"min_questions": 1}
+    )  # the notebook pools no relations
 
     def judged(search: str) -> pd.DataFrame:
         return held_out.judge(pairs, train, held_out.fit(pairs, train, search, settings)).table
 
-    works = {"notebook": lambda: notebook.run(frame, train.T)[1]} | {name: partial(judged, name) for name in SEARCHES}
+    works = {"notebook": lambda: notebook.run(frame, train.T)[1]} | {
+        name: partial(judged, name) for name in SEARCHES
+    }
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
     for name in ("adaptive", "always", "never", "retrieved", "train_adaptive"):
-        np.testing.assert_allclose(run["bins"].result[name], run["notebook"].result[name], rtol=1e-12, err_msg=name)
-    what = f"thresholds, {len(frame):,} questions x {len(pairs.members())} relations x {splits} splits"
+        np.testing.assert_allclose(
+            run["bins"].result[name], run["notebook"].result[name], rtol=1e-12, err_msg=name
+        )
+    what = (
+        f"thresholds, {len(frame):,} questions x {len(pairs.members())} relations x {splits} splits"
+    )
     ways = {name: run[name] for name in SEARCHES}
-    ways["exact, and drawing the splits"] = run["exact"]._replace(cpu=run["exact"].cpu + drawing.cpu)
+    ways["exact, and drawing the splits"] = run["exact"]._replace(
+        cpu=run["exact"].cpu + drawing.cpu
+    )
     peer = "the published notebook's way, its ten bins"
     return [
         measure.row(f"{what}, {name}", peer, "splits", splits, run["notebook"], one, memory=False)

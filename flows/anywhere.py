@@ -18,6 +18,7 @@ from flows import terminal
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
+from pipelines.storage.atomic import SCRATCH, atomic
 from pipelines.storage.file_kinds import check_link
 
 if TYPE_CHECKING:
@@ -25,17 +26,36 @@ if TYPE_CHECKING:
     from pipelines.answering.answers_elsewhere import Answered
     from pipelines.questions.question_tables import Questions
 
-RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
-SEED, RESAMPLES = 0, 1000  # the seed and resamples of draws and intervals: the same files give the same bytes
+RELEASED = (
+    "popqa.parquet",
+    "popqa.tsv",
+    "popQA.tsv",
+)  # the first of them that a release's folder has is read
+SEED, RESAMPLES = (
+    0,
+    1000,
+)  # the seed and resamples of draws and intervals: the same files give the same bytes
 
-TABLE = typer.Option("--questions", "-q", help="Path or address of PopQA as published, a release, or any table.")
-NAMES = typer.Option(help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME.")
+TABLE = typer.Option(
+    "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."
+)
+NAMES = typer.Option(
+    help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME."
+)
 QuestionsOption, ColumnsOption = Annotated[str | None, TABLE], Annotated[str | None, NAMES]
-PATTERN = typer.Option(help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'.")
-SEPARATOR = typer.Option(help="Separator of several answers in a cell of the questions, such as '|'.")
-POSITION = typer.Option("--by-position", help="Rows without ids and questions are in the order of the questions.")
+PATTERN = typer.Option(
+    help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'."
+)
+SEPARATOR = typer.Option(
+    help="Separator of several answers in a cell of the questions, such as '|'."
+)
+POSITION = typer.Option(
+    "--by-position", help="Rows without ids and questions are in the order of the questions."
+)
 ByPositionOption = Annotated[bool, POSITION]
-SUBSET = typer.Option(help="A sample of PopQA that papers use, such as longtail: only its questions count.")
+SUBSET = typer.Option(
+    help="A sample of PopQA that papers use, such as longtail: only its questions count."
+)
 SubsetOption = Annotated[str, SUBSET]
 PatternOption, SeparatorOption = Annotated[str | None, PATTERN], Annotated[str, SEPARATOR]
 
@@ -46,10 +66,15 @@ Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].ann
 
 
 def thresholds(
-    closed: Annotated[str, typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout.")],
+    closed: Annotated[
+        str,
+        typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout."),
+    ],
     augmented: Annotated[
         list[str],
-        typer.Argument(help="Predictions with retrieval, then other systems' that say when they retrieved."),
+        typer.Argument(
+            help="Predictions with retrieval, then other systems' that say when they retrieved."
+        ),
     ],
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
@@ -57,8 +82,12 @@ def thresholds(
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
-    search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search.shrunk,
-    out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
+    search: Annotated[
+        Search, typer.Option(help="The search that finds the thresholds.")
+    ] = Search.shrunk,
+    out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
+        "thresholds"
+    ),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import from_files, rule
@@ -71,17 +100,25 @@ def thresholds(
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
     asked, answered = _given(*given, decisions=True)
     answered = from_files.with_answers(answered)
-    results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
+    results = from_files.tune_from_files(
+        asked, answered[0], answered[1:], search.value, SEED, RESAMPLES
+    )
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
-    notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
+    notes.append(
+        f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used"
+    )
     for line in (*notes, *prediction_pages.rule_lines(results, asked.names)):
         terminal.show(line)
-    by_popularity = systems.by_popularity(asked, [one for one in answered if one.says or one.decides])
+    by_popularity = systems.by_popularity(
+        asked, [one for one in answered if one.says or one.decides]
+    )
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
         "thresholds.csv": page.to_csv(prediction_pages.rule_table(results, asked.names)),
-        "index.html": prediction_pages.rule_html(results, asked.names, asked.name, notes, by_popularity),
+        "index.html": prediction_pages.rule_html(
+            results, asked.names, asked.name, notes, by_popularity
+        ),
     }
     for table in prediction_pages.decisions_tables(results):
         texts[f"{table.name}.csv"] = page.to_csv(table)
@@ -93,9 +130,13 @@ def thresholds(
 
 def decide(
     rule: Annotated[Path, typer.Argument(help="A rule that `longtail thresholds` wrote.")],
-    questions: Annotated[str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")],
+    questions: Annotated[
+        str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")
+    ],
     columns: ColumnsOption = None,
-    name: Annotated[str, typer.Option(help="The rule of a run's thresholds.json, such as popqa/tiny/bm25.")] = "",
+    name: Annotated[
+        str, typer.Option(help="The rule of a run's thresholds.json, such as popqa/tiny/bm25.")
+    ] = "",
     out: Annotated[Path, typer.Option(help="File for the decisions.")] = Path("decisions.csv"),
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each question, with the reason; needs no project."""
@@ -111,7 +152,12 @@ def decide(
         rows.append([id_, asked.asked.questions[place]] if "question" in asked.columns else [id_])
         rows[-1] += [asked.names[relation], popularity, decision.retrieve]
         rows[-1] += [file.tail if decision.retrieve else file.popular, decision.why]
-    head = ["id", *["question"] * ("question" in asked.columns), "relation", asked.columns["signal"]]
+    head = [
+        "id",
+        *["question"] * ("question" in asked.columns),
+        "relation",
+        asked.columns["signal"],
+    ]
     head += ["retrieve", "answer", "why"]
     table = page.to_csv(page.Table("decisions", "", head, rows))
     path = terminal.CALLED_FROM / out
@@ -119,7 +165,9 @@ def decide(
     for line in _doubts(file, asked):
         terminal.show(line)
     retrieves = sum(row[-3] for row in rows)
-    terminal.show(f"all questions: {retrieves:,} of {len(rows):,} retrieve ({100 * retrieves / len(rows):.1f} %)")
+    terminal.show(
+        f"all questions: {retrieves:,} of {len(rows):,} retrieve ({100 * retrieves / len(rows):.1f} %)"
+    )
     terminal.show(f"a row for each question: {path}")
 
 
@@ -128,7 +176,10 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     from pipelines.adaptive.rule import NEVER, VIEWS
     from pipelines.questions.question_tables import ROLES
 
-    views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # the month is not known
+    views = file.signal == VIEWS and asked.columns["signal"] in (
+        "s_pop",
+        "popularity",
+    )  # the month is not known
     if asked.signal_name != file.signal and not views:
         has = f"the questions have {asked.signal_name}; is it the same?"
         yield f"warning: the rule's thresholds are {file.signal}, {has}"
@@ -138,21 +189,27 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     if "group" not in asked.columns and not file.thresholds.keys() >= {*asked.groups}:
         lacks = f"{asked.name} has no column with the relation ({', '.join(ROLES['group'])})"
         yield f"warning: {lacks}, so all questions take the threshold of all relations together"
-    elif unknown := [group for group in asked.groups.tolist() if file.key(group) not in file.thresholds]:
+    elif unknown := [
+        group for group in asked.groups.tolist() if file.key(group) not in file.thresholds
+    ]:
         named = ", ".join(sorted({asked.names[group] for group in unknown})[:5])
         share = f"{len(unknown):,} of {len(asked.groups):,} questions"
         yield f"warning: the rule has no {named}, so {share} take the threshold of all relations together"
 
 
 def compare(
-    files: Annotated[list[str], typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")],
+    files: Annotated[
+        list[str], typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")
+    ],
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
-    out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
+    out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path(
+        "comparison"
+    ),
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
@@ -170,14 +227,18 @@ def compare(
         terminal.show(line)
     for this, that in combinations(answered, 2):
         if this.texts == that.texts and (this.correct == that.correct).all():
-            terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
+            terminal.show(
+                f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions"
+            )
     compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
     for line in prediction_pages.leaderboard_lines(compared):
         terminal.show(line)
     name = short_name(Path(asked.name))
     parts = prediction_pages.leaderboard_sections(name, asked.signal_name, compared, notes)
     intro = f"Held against each other: {len(answered)} systems on {compared.questions:,} questions of {name}."
-    write_page(out, rendering.page_files("Systems compared", intro, parts, prediction_pages.COMPARE_FOOTER))
+    write_page(
+        out, rendering.page_files("Systems compared", intro, parts, prediction_pages.COMPARE_FOOTER)
+    )
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 
 
@@ -200,7 +261,9 @@ def _given(
     from pipelines.subsets import read_subsets
 
     if subset and subset not in (known := read_subsets()):
-        raise LongtailError(f"--subset {subset}: no sample of PopQA is called so, expected one of {', '.join(known)}")
+        raise LongtailError(
+            f"--subset {subset}: no sample of PopQA is called so, expected one of {', '.join(known)}"
+        )
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
     answered = read_answers(paths, asked, pattern, by_position=by_position, decisions=decisions)
@@ -210,57 +273,87 @@ def _given(
 
 
 def _questions(
-    place: str | None, columns: str | None, separator: str = "", needed: Sequence[str] = ("question", "signal")
+    place: str | None,
+    columns: str | None,
+    separator: str = "",
+    needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     from pipelines.questions.question_tables import read_question_table
 
     if place is None:
-        raise LongtailError("--questions is missing, expected popQA.tsv, a release's folder, or a table of questions")
-    chosen = dict(part.split("=", 1) if "=" in part else (part, "") for part in columns.split(",")) if columns else {}
+        raise LongtailError(
+            "--questions is missing, expected popQA.tsv, a release's folder, or a table of questions"
+        )
+    chosen = (
+        dict(part.split("=", 1) if "=" in part else (part, "") for part in columns.split(","))
+        if columns
+        else {}
+    )
     if nameless := next((role for role, name in chosen.items() if not name), None):
         raise LongtailError(f"--columns {nameless}: expected ROLE=NAME, as signal=popularity")
     if len(chosen) < len(columns.split(",") if columns else ()):
-        raise LongtailError(f"--columns {columns}: names a role twice, expected each once; leave one out")
+        raise LongtailError(
+            f"--columns {columns}: names a role twice, expected each once; leave one out"
+        )
     chosen = {role.strip(): name.strip() for role, name in chosen.items()}
     if urlsplit(place).scheme in ("http", "https"):
-        from pipelines.sources.download import download_alone  # requests, which a file on the disk does without
+        from pipelines.sources.download import (
+            download_alone,
+        )  # requests, which a file on the disk does without
 
         with tempfile.TemporaryDirectory() as holder:
-            return read_question_table(download_alone(place, Path(holder)), chosen, separator, needed)
+            return read_question_table(
+                download_alone(place, Path(holder)), chosen, separator, needed
+            )
     check_link(terminal.CALLED_FROM / place)
     path = (terminal.CALLED_FROM / place).resolve()
     if path.is_dir():
         path = next((path / name for name in RELEASED if (path / name).is_file()), path)
     if not path.is_file():
         expected = "a table of questions, such as popQA.tsv, a release's folder, or an address"
-        what = f"a folder without {RELEASED[0]} or {RELEASED[-1]}" if path.is_dir() else "no such file"
+        what = (
+            f"a folder without {RELEASED[0]} or {RELEASED[-1]}" if path.is_dir() else "no such file"
+        )
         raise LongtailError(f"--questions {place}: {what}, expected {expected}")
     return read_question_table(path, chosen, separator, needed)
 
 
 def write_page(out: Path, texts: Mapping[str, str]) -> None:
     """Write files into a folder, each whole or not at all; other files there stay."""
-    from pipelines.storage import shards
 
     for name, text in texts.items():
-        with shards.atomic(out / name) as file:
+        with atomic(out / name) as file:
             file.write_text(text, encoding="utf-8")
     if not Path("dvc.yaml").is_file():  # outside of a project nothing but the result stays
-        for folder in (shards.SCRATCH / "tmp", shards.SCRATCH):
+        for folder in (SCRATCH / "tmp", SCRATCH):
             with suppress(OSError):
                 folder.rmdir()
 
 
 def imports(
-    file: Annotated[Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet.")] = None,
-    dataset: Annotated[QuestionSet | None, typer.Option(help="The question set that the file answers.")] = None,
-    lm: Annotated[str, typer.Option(help="A name for the model that answered, such as Qwen2.5-7B.")] = "",
-    method: Annotated[str, typer.Option(help="A name for the method, such as closed_book, bm25 or web-search.")] = "",
-    kind: Annotated[Kind | None, typer.Option(help="The kind of method, if its name is not one of Longtail's.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet.")
+    ] = None,
+    dataset: Annotated[
+        QuestionSet | None, typer.Option(help="The question set that the file answers.")
+    ] = None,
+    lm: Annotated[
+        str, typer.Option(help="A name for the model that answered, such as Qwen2.5-7B.")
+    ] = "",
+    method: Annotated[
+        str, typer.Option(help="A name for the method, such as closed_book, bm25 or web-search.")
+    ] = "",
+    kind: Annotated[
+        Kind | None, typer.Option(help="The kind of method, if its name is not one of Longtail's.")
+    ] = None,
     answer_pattern: PatternOption = None,
     by_position: ByPositionOption = False,
-    partial: Annotated[bool, typer.Option("--partial", help="Leave out rows and questions without a match.")] = False,
-    remove: Annotated[Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Leave out rows and questions without a match.")
+    ] = False,
+    remove: Annotated[
+        Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")
+    ] = None,
 ) -> None:
     """Bring in answers made elsewhere; without a file, list them. The next run tunes thresholds for their model."""
     if file is None:
@@ -271,10 +364,14 @@ def imports(
 
     path = (terminal.CALLED_FROM / file).resolve()
     if not (dataset and lm and method):
-        raise LongtailError(f"imports {file}: expected --dataset, --lm and --method with it, which say whose answers")
+        raise LongtailError(
+            f"imports {file}: expected --dataset, --lm and --method with it, which say whose answers"
+        )
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"
-        raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
+        raise LongtailError(
+            f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
+        )
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
     chosen = params_file.load_params("lm", "language")
     asked = {"partial": partial, "by_position": by_position, "pattern": answer_pattern or ""}
@@ -291,7 +388,9 @@ def _list_or_remove(remove: Path | None) -> None:
     files = answer_files.imports(DATA)
     if remove:
         end = "/" + str(remove).lstrip("/").removesuffix(".parquet")
-        meant = [file for file in files if str(file.resolve()).removesuffix(".parquet").endswith(end)]
+        meant = [
+            file for file in files if str(file.resolve()).removesuffix(".parquet").endswith(end)
+        ]
         if len(meant) != 1:
             listed = ", ".join(map(str, meant or files)) or "none"
             several = "several imports are" if meant else "no import is"

@@ -16,7 +16,9 @@ from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
 OF_STUDIES = tuple(  # COMMAND is MODULE:FUNCTION, read without importing a study, which would make each command wait
-    pkgutil.resolve_name(re.search(r'^COMMAND = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1])
+    pkgutil.resolve_name(
+        re.search(r'^COMMAND = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    )
     for file in all_studies.files_offering("COMMAND")
 )
 GROUPS = {  # what one wants -> the commands for it
@@ -26,10 +28,21 @@ GROUPS = {  # what one wants -> the commands for it
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
 }
-BELOW = {running.status: cache.cache, landing.release: landing.diff}  # command -> the command below it
-KINDS = {"integer": "a whole number", "number": "a number"}  # as pydantic calls them -> in the user's words
+BELOW = {
+    running.status: cache.cache,
+    landing.release: landing.diff,
+}  # command -> the command below it
+KINDS = {
+    "integer": "a whole number",
+    "number": "a number",
+}  # as pydantic calls them -> in the user's words
 USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
-ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in OF_STUDIES)}  # need no project
+ANYWHERE = {
+    "thresholds",
+    "decide",
+    "compare",
+    *(command.__name__ for command in OF_STUDIES),
+}  # need no project
 
 
 class Grouped(typer.core.TyperGroup):
@@ -39,7 +52,9 @@ class Grouped(typer.core.TyperGroup):
         for title, commands in GROUPS.items():
             names = [command.__name__ for command in commands]
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(80)) for name in names]
+                )
 
 
 app = typer.Typer(
@@ -68,7 +83,9 @@ def _go_to_root(needed: bool) -> None:
             return
     if needed:
         kept = "not inside a Longtail checkout, which has dvc.yaml and conf/"
-        raise LongtailError(f"{here}: {kept}; cd into one, or git clone Longtail's repository first")
+        raise LongtailError(
+            f"{here}: {kept}; cd into one, or git clone Longtail's repository first"
+        )
 
 
 def _wrong_usage(error: Any, words: list[str]) -> str:
@@ -91,7 +108,10 @@ def _wrong_usage(error: Any, words: list[str]) -> str:
 
 def _meaning(error: Exception) -> str | None:
     """One line for an error that a user can mend; None for any other, whose traceback says more."""
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).split(".")[0]) not in ("flows", "pipelines"):
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).split(".")[0]) not in (
+        "flows",
+        "pipelines",
+    ):
         return f"this needs {name}, which comes with the whole pipeline: pip install 'longtail[pipeline]'"
     if isinstance(error, IsADirectoryError):
         where = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
@@ -101,7 +121,9 @@ def _meaning(error: Exception) -> str | None:
 
 def main() -> None:
     """Run the command; a user's error is one line and exit code 1, or 2 if the command line itself is wrong."""
-    sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no label breaks a terminal that isn't UTF-8
+    sys.stdout.reconfigure(
+        errors="backslashreplace"
+    )  # as standard error: no label breaks a terminal that isn't UTF-8
     words = sys.argv[1:] or ["--help"]
     try:
         if not {"-h", "--help"} & set(words):
@@ -118,7 +140,9 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != 130:  # typer's for Ctrl-C
             raise
-        goes_on = terminal.as_called("; `longtail run` goes on from here" * ("run" in sys.argv[1:2]))
+        goes_on = terminal.as_called(
+            "; `longtail run` goes on from here" * ("run" in sys.argv[1:2])
+        )
         print(f"interrupted{goes_on}", file=sys.stderr)
         raise SystemExit(130) from None
 

@@ -25,7 +25,9 @@ BESIDE = re.compile(
     r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|model)|.*\.index\.json|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
-GIVEN = {place.rpartition(".")[2] for place in PASSAGES.split("|")}  # fields with the passages of a question
+GIVEN = {
+    place.rpartition(".")[2] for place in PASSAGES.split("|")
+}  # fields with the passages of a question
 TEMPLATES = "relation_query_templates.json"
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 
@@ -46,7 +48,10 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         if real in visited or is_model(Path(place)):
             folders.clear()
         if real not in visited:
-            yield Path(place), [Path(place, name) for name in sorted(names) if not name.startswith(".")]
+            yield (
+                Path(place),
+                [Path(place, name) for name in sorted(names) if not name.startswith(".")],
+            )
         visited.add(real)
 
 
@@ -73,7 +78,10 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
-    layouts = {file: source_documents.known(file) if data_set == "wikipedia" else ARTICLES for file in files}
+    layouts = {
+        file: source_documents.known(file) if data_set == "wikipedia" else ARTICLES
+        for file in files
+    }
     best = min(files, key=lambda file: (not layouts[file].passages, layouts[file] != DUMP, file))
     many = catalogue.has_many_files(data_set.partition("/")[0])
     used: dict[tuple[str, int], list[Path]] = {}
@@ -82,7 +90,9 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
         alike = used.setdefault((file.name, file.stat().st_size if many else 0), [])
         if layouts[file] != layouts[best]:
             others.append((file, best))
-        elif other := next((other for other in alike if not many or cmp(other, file, shallow=False)), None):
+        elif other := next(
+            (other for other in alike if not many or cmp(other, file, shallow=False)), None
+        ):
             others.append((file, other))
         else:
             alike.append(file)
@@ -109,15 +119,32 @@ def _by_head(file: Path) -> Seen:
         if subject in CATEGORIES:
             return _mmlu(split)
         passages = source_documents.by_fields(start.split(","))
-        return Seen("", "passages are read from columns between tabs (.tsv)" if passages else "a table of no data set")
+        return Seen(
+            "",
+            "passages are read from columns between tabs (.tsv)"
+            if passages
+            else "a table of no data set",
+        )
     if source_documents.is_json(head):
         record = first_record(head.decode("utf-8", "ignore"))
-        output = next((of for of in (record.get("output"), *values_at(record, "output.0")) if isinstance(of, dict)), {})
+        output = next(
+            (
+                of
+                for of in (record.get("output"), *values_at(record, "output.0"))
+                if isinstance(of, dict)
+            ),
+            {},
+        )
         return _by_names(file, [*record, *output], isinstance(record.get("answer"), dict))
     if layout := source_documents.by_head(head):
-        return Seen("", QUERIES) if source_documents.is_query_file(file, layout) else Seen("wikipedia")
+        return (
+            Seen("", QUERIES) if source_documents.is_query_file(file, layout) else Seen("wikipedia")
+        )
     if header := source_documents.header_of(head):
-        return Seen("", f"a table of {', '.join(header[:6])}; for passages, name the columns id, title and text")
+        return Seen(
+            "",
+            f"a table of {', '.join(header[:6])}; for passages, name the columns id, title and text",
+        )
     return Seen("", "its beginning is in no layout that is read")
 
 
@@ -133,7 +160,9 @@ def _by_columns(file: Path) -> Seen:
     aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
     seen = _by_names(file, schema.names, aliases)
     if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
-        layout = source_documents.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
+        layout = (
+            source_documents.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
+        )
         source_documents.used_columns(file, layout or ARTICLES, schema)
     return seen
 
@@ -141,7 +170,9 @@ def _by_columns(file: Path) -> Seen:
 def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
     """What a file of records is by their fields; `aliases` says that `answer` is an object, as TriviaQA has it."""
     keys, words = set(names), f"{file.parent.name}/{file.name}".lower()
-    split = next((found[-1] for part in reversed(words.split("/")) if (found := SPLIT.findall(part))), "")
+    split = next(
+        (found[-1] for part in reversed(words.split("/")) if (found := SPLIT.findall(part))), ""
+    )
     if file.name == TEMPLATES:
         return Seen("entityquestions")
     if {"id", "type", "labels"} <= keys:
@@ -152,7 +183,11 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
         return Seen("retrieval")
     if {"question", "answers"} <= keys and re.match(r"P\d+\.", file.name):
         test = file.name.endswith(".test.json")
-        return Seen("entityquestions") if test else Seen("", "of EntityQuestions, only P*.test.json is read")
+        return (
+            Seen("entityquestions")
+            if test
+            else Seen("", "of EntityQuestions, only P*.test.json is read")
+        )
     if "question" in keys and keys & {"answer", "golden_answers"}:
         if split == "train":
             return Seen("", "a train split, and benchmarks are made of test questions")
@@ -160,7 +195,10 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
             return Seen("triviaqa")
         if re.search(r"(?<![a-z])nq(?![a-z])|natural.?questions", words):
             return Seen("nq")
-        return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
+        return Seen(
+            "",
+            "questions and answers; name the file or its folder nq or triviaqa to have them asked",
+        )
     if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
     layout = source_documents.by_fields(keys)
@@ -169,10 +207,19 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
     if layout and (layout != ARTICLES or not keys & {"meta", "subset"}):
         return Seen("wikipedia")  # an article or a passage; an address alone makes a text one of C4
     if "text" in keys:
-        plain = Path(file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name).suffix
+        plain = Path(
+            file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name
+        ).suffix
         return Seen("c4" if "url" in keys and plain == ".json" else "pile")
-    return Seen("", f"records with {', '.join(sorted(names)[:6]) or 'nothing'}, which is the layout of no data set")
+    return Seen(
+        "",
+        f"records with {', '.join(sorted(names)[:6]) or 'nothing'}, which is the layout of no data set",
+    )
 
 
 def _mmlu(split: str) -> Seen:
-    return Seen(f"mmlu/{split}") if split in ("dev", "test") else Seen("", "of MMLU, only dev and test are read")
+    return (
+        Seen(f"mmlu/{split}")
+        if split in ("dev", "test")
+        else Seen("", "of MMLU, only dev and test are read")
+    )

@@ -21,15 +21,16 @@ from tqdm import tqdm
 
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
-from pipelines.storage import disks, shards
+from pipelines.storage import disks, dvc_hashes
+from pipelines.storage.atomic import SCRATCH, atomic
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
 LOCK = Path("dvc.lock")
-COPY = shards.SCRATCH / "dvc.lock"
+COPY = SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
-SITE_CACHE = shards.SCRATCH / "dvc"  # as in .dvc/config
+SITE_CACHE = SCRATCH / "dvc"  # as in .dvc/config
 RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
 
 
@@ -38,7 +39,9 @@ def opened(root: Path) -> Iterator[Repo]:
     """DVC's Repo of a project, which waits for DVC's lock, with DVC's caches where `site_cache` says."""
     from dvc.repo import Repo
 
-    with Repo(str(root), config={"core": {"site_cache_dir": site_cache(root)}}, _wait_for_lock=True) as repo:
+    with Repo(
+        str(root), config={"core": {"site_cache_dir": site_cache(root)}}, _wait_for_lock=True
+    ) as repo:
         yield repo
 
 
@@ -54,7 +57,9 @@ def site_cache(root: Path) -> str:
     if disks.is_on_network(root) or (folder.exists() and folder.stat().st_uid != os.geteuid()):
         return str(disks.local(folder))
     disks.private(folder)
-    if (mode := folder.parent.stat().st_mode) & stat.S_IWOTH:  # DVC called by hand made it, open to all
+    if (
+        mode := folder.parent.stat().st_mode
+    ) & stat.S_IWOTH:  # DVC called by hand made it, open to all
         folder.parent.chmod(stat.S_IMODE(mode) & ~stat.S_IWOTH)
     return str(folder)
 
@@ -118,7 +123,11 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
     """Whether stage `reader` takes only params from the JSON files `outputs`, with the values of its last run."""
     locked = kept(root).get(reader, {})
     read = [Path(dep["path"]) for dep in locked.get("deps", [])]
-    if any(path.is_relative_to(output) or output.is_relative_to(path) for path in read for output in outputs):
+    if any(
+        path.is_relative_to(output) or output.is_relative_to(path)
+        for path in read
+        for output in outputs
+    ):
         return False
     for file, params in locked.get("params", {}).items():
         if Path(file) in outputs:
@@ -128,12 +137,16 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
     return True
 
 
-def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> tuple[int, list[str]]:
+def faults(
+    root: Path, threads: int, paths: Collection[Path] | None = None
+) -> tuple[int, list[str]]:
     """Hash the outputs of dvc.lock, all or at `paths`; returns (number of files, a line on each that differs)."""
     outs = _outputs(root, paths)
     every = [file for out in outs for file in _files(root / out["path"])]
     with ThreadPoolExecutor(threads) as pool:
-        hashed = tqdm(pool.map(shards.md5, every), total=len(every), unit=" files", desc="verify")
+        hashed = tqdm(
+            pool.map(dvc_hashes.md5, every), total=len(every), unit=" files", desc="verify"
+        )
         digests = dict(zip(every, hashed, strict=True))
     return len(every), [line for out in outs for line in _of_output(root, out, digests)]
 
@@ -147,9 +160,16 @@ def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
     for out in _outputs(root, paths):
         names = {out["path"]: out["md5"]}
         with suppress(OSError, ValueError):  # a damaged list of files is found below
-            names |= {f"{out['path']}/{entry['relpath']}": entry["md5"] for entry in _listing(root, out["md5"])}
+            names |= {
+                f"{out['path']}/{entry['relpath']}": entry["md5"]
+                for entry in _listing(root, out["md5"])
+            }
         files = {name: _cached(root, md5) for name, md5 in names.items()}
-        bad = [name for name, file in files.items() if file.is_file() and shards.md5(file) != names[name][:32]]
+        bad = [
+            name
+            for name, file in files.items()
+            if file.is_file() and dvc_hashes.md5(file) != names[name][:32]
+        ]
         for name in bad:
             files[name].unlink()
         if bad:
@@ -179,7 +199,9 @@ def at_work(root: Path) -> list[psutil.Process]:
     living = []
     for pid in sorted(pids):
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)  # a zombie has ended, but nobody took note, as in a container without an init
+            process = psutil.Process(
+                pid
+            )  # a zombie has ended, but nobody took note, as in a container without an init
             # a process that began later was only given the same number
             if process.create_time() <= written and process.status() != psutil.STATUS_ZOMBIE:
                 living.append(process)
@@ -205,13 +227,15 @@ def _copied(root: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
-        with shards.atomic(path) as temporary:
+        with atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
 def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
     if not (root / LOCK).is_file():
-        raise LongtailError(f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
+        raise LongtailError(
+            f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it"
+        )
     outs = [out for stage in locked(root).values() for out in stage.get("outs", [])]
     return [out for out in outs if paths is None or Path(out["path"]) in paths]
 
@@ -221,12 +245,16 @@ def _cached(root: Path, md5: str) -> Path:
 
 
 def _listing(root: Path, md5: str) -> list[dict[str, str]]:
-    return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
+    return (
+        json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
+    )
 
 
 def _files(path: Path) -> list[Path]:
     """The files of an output that is a file or a folder, without the files that DVC ignores."""
-    inside = [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    inside = [
+        file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    ]
     return [path] if path.is_file() else inside
 
 
@@ -238,7 +266,7 @@ def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Ite
         yield from [f"{out['path']}: changed"] * (digests.get(path) != expected)
     else:
         here = {file.relative_to(path).as_posix(): digests[file] for file in _files(path)}
-        if shards.of_listing(here) == expected:
+        if dvc_hashes.of_listing(here) == expected:
             return
         try:
             listing = _listing(root, expected)
@@ -248,5 +276,11 @@ def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Ite
         there = {entry["relpath"]: entry["md5"] for entry in listing}
         for name in sorted(here.keys() | there.keys()):
             if here.get(name) != there.get(name):
-                what = "missing" if name not in here else "not in dvc.lock" if name not in there else "changed"
+                what = (
+                    "missing"
+                    if name not in here
+                    else "not in dvc.lock"
+                    if name not in there
+                    else "changed"
+                )
                 yield f"{out['path']}/{name}: {what}"

@@ -30,11 +30,13 @@ from flows import dvc_files, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import safe_text
 from pipelines.storage import disks
-from pipelines.work import tracking
+from pipelines.work.run_log import FLOW, record_of
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
-SILENT_SECONDS = 10  # after which DVC, which says what it does once it has its lock, counts as waiting for it
+SILENT_SECONDS = (
+    10  # after which DVC, which says what it does once it has its lock, counts as waiting for it
+)
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
 HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
@@ -59,11 +61,15 @@ class Outcome:
     """What became of a stage."""
 
     kind: str  # UNCHANGED, RESTORED or RAN
-    same_outputs: bool  # its outputs have the hashes that they had before, so what reads them need not run
+    same_outputs: (
+        bool  # its outputs have the hashes that they had before, so what reads them need not run
+    )
 
 
 @task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
-def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool) -> Outcome | State:
+def reproduce_stage(
+    stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool
+) -> Outcome | State:
     """Have DVC bring one stage up to date; returns its Outcome, or a Failed state with a one-line error.
 
     With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that its
@@ -76,8 +82,10 @@ def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_change
     log, work = graph.LOGS / f"{stage.name}.log", WORK[stage.name]
     work.begin()
     began = time.time()
-    done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log, work=work)
-    work.record = tracking.record_of(stage.name, since=began)
+    done = _dvc(
+        "repro", "--single-item", *(["--force"] if force else []), stage.name, log=log, work=work
+    )
+    work.record = record_of(stage.name, since=began)
     if done.code:
         problem = done.error or f"{stage.name}: {done.cause()}"
         kind = UNREACHABLE if done.unreachable else "Failed"
@@ -88,12 +96,22 @@ def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_change
     kind = RAN if work.record else restored
     if kind == RESTORED and (damaged := dvc_files.drop_damaged(Path.cwd(), stage.outs)):
         files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
-        return Failed(message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew")
+        return Failed(
+            message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew"
+        )
     _publish(stage)
-    return Outcome(kind, same_outputs=not outputs_changed and after.get("outs") == before.get("outs"))
+    return Outcome(
+        kind, same_outputs=not outputs_changed and after.get("outs") == before.get("outs")
+    )
 
 
-@task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
+@task(
+    name="push",
+    task_run_name="push",
+    persist_result=False,
+    retries=RETRIES,
+    retry_condition_fn=_can_help,
+)
 def push_outputs(names: list[str]) -> str | State:
     """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
     log, work = graph.LOGS / "push.log", WORK.setdefault("push", Work())
@@ -123,7 +141,9 @@ class Done:
             return "killed by signal 9, as a system without memory does; run again to go on"
         of_dvc = [error for error in self.errors if "failed to run: " not in error]
         of_disk = filter(None, map(disks.meaning_of, of_dvc or [self.last]))
-        return next(of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}"))
+        return next(
+            of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}")
+        )
 
 
 def _dvc(*words: str, log: Path, work: Work) -> Done:
@@ -133,7 +153,7 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
+    environment = os.environ | {FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
     environment["DVC_SITE_CACHE_DIR"] = dvc_files.site_cache(Path.cwd())
     child = subprocess.Popen(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
@@ -158,7 +178,9 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
                     done.error = line.removeprefix("error: ")
                 elif line.startswith("ERROR: "):
                     done.errors.append(line.removeprefix("ERROR: "))
-                    done.unreachable = done.unreachable or line.endswith(f"exited with {os.EX_TEMPFAIL}")
+                    done.unreachable = done.unreachable or line.endswith(
+                        f"exited with {os.EX_TEMPFAIL}"
+                    )
                 else:
                     done.last = line
         done.code = child.wait()
@@ -207,10 +229,14 @@ def _publish(stage: graph.Stage) -> None:
     rows = []
     for path in stage.metrics:
         for name, value in json.loads(path.read_text(encoding="utf-8")).items():
-            rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
+            rows.append(
+                {"metric": name, **(value if isinstance(value, dict) else {"value": value})}
+            )
     if rows:
         key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=safe_text.values(rows, safe_text.markdown), description=stage.description)
+        create_table_artifact(
+            key=key, table=safe_text.values(rows, safe_text.markdown), description=stage.description
+        )
 
 
 @contextmanager

@@ -15,14 +15,32 @@ import yaml
 from flows import dvc_files, graph, terminal
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage import shards
-from pipelines.work import tracking
+from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.work.run_log import (
+    EXPERIMENT,
+    FILE,
+    MONTH,
+    PART,
+    Landing,
+    Run,
+    explained,
+    flat,
+    open_client,
+    read_landings,
+    store,
+)
 
-RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
+RUNS = SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
 KEPT = 20  # landed runs of a profile that are kept
 LAST = "landed"  # the name of the last one that is not of the data at hand
 REPORT = "data/report"
-WANTED = (REPORT, "data/analyses", "data/predictions", "data/questions", "data/metrics/adaptive.json")
+WANTED = (
+    REPORT,
+    "data/analyses",
+    "data/predictions",
+    "data/questions",
+    "data/metrics/adaptive.json",
+)
 HASH = re.compile(r"([0-9a-f]{2})([0-9a-f]{30}(?:\.dir)?)")
 MORE_IS_BETTER = re.compile(  # figures by their last key: quality, and how much was built
     r"accuracy|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
@@ -53,7 +71,7 @@ def keep_lock(profile: str, lock: Path = Path("dvc.lock")) -> None:
     if not lock.is_file() or (runs and runs[-1].read_bytes() == lock.read_bytes()):
         return
     number = _number(runs[-1]) + 1 if runs else 1
-    with shards.atomic(RUNS / f"{profile}-{number}.lock") as file:
+    with atomic(RUNS / f"{profile}-{number}.lock") as file:
         file.write_bytes(lock.read_bytes())
     for old in runs[: len(runs) + 1 - KEPT]:
         old.unlink()
@@ -71,7 +89,8 @@ def restore(old: str, profile: str, into: Path) -> str:
     missing = [
         path
         for path, md5 in outs.items()
-        if path.startswith(WANTED) and not _lay(cache, md5, into / PurePosixPath(path).relative_to("data"))
+        if path.startswith(WANTED)
+        and not _lay(cache, md5, into / PurePosixPath(path).relative_to("data"))
     ]
     if REPORT in missing:
         raise LongtailError(
@@ -80,7 +99,9 @@ def restore(old: str, profile: str, into: Path) -> str:
     return name
 
 
-def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
+def find_regressions(
+    profile: str, stages: list[graph.Stage], tolerance: float
+) -> list[Regression] | None:
     """Figures of the stages that are worse than the profile's last landed run's, the worst first; None without one.
 
     A figure is worse when it lost more than `tolerance` of what it was, and its interval does not hold the old value.
@@ -93,7 +114,9 @@ def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) 
         old = {name: value for name, value, *_ in _figures(landed.get(path, {}))}
         for name, value, low, high in _figures(json.loads(path.read_text(encoding="utf-8"))):
             last = name.rsplit("/", 1)[-1]
-            better = bool(MORE_IS_BETTER.fullmatch(last)) - bool(LESS_IS_BETTER.fullmatch(last))  # 1, -1, or 0: neither
+            better = bool(MORE_IS_BETTER.fullmatch(last)) - bool(
+                LESS_IS_BETTER.fullmatch(last)
+            )  # 1, -1, or 0: neither
             before = old.get(name, value)
             noise = low is not None and low <= before <= high
             if (before - value) * better > tolerance * abs(before) and not noise:
@@ -101,35 +124,43 @@ def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) 
     return sorted(worse, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
 
 
-def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) -> None:
+def keep_landing(part: str, stages: Collection[graph.Stage], run: Run) -> None:
     """Log in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each."""
     from pipelines.report import landed
 
-    chosen = params_file.load_params("profile", "popularity", "lms", "parts", "thresholds", "replug")
+    chosen = params_file.load_params(
+        "profile", "popularity", "lms", "parts", "thresholds", "replug"
+    )
     outs = {out for stage in stages for out in stage.outs}
-    params = {"profile": chosen.profile, tracking.MONTH: chosen.popularity.month, tracking.PART: part}
+    params = {"profile": chosen.profile, MONTH: chosen.popularity.month, PART: part}
     params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
-    locked, sizes = dvc_files.kept(Path.cwd()), Counter()  # bytes of what the stages wrote, by folder of data/
+    locked, sizes = (
+        dvc_files.kept(Path.cwd()),
+        Counter(),
+    )  # bytes of what the stages wrote, by folder of data/
     for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
         _, folder, *_ = *Path(out["path"]).parts, ""
         sizes[f"bytes/{folder}"] += out.get("size", 0) if folder else 0
     counted = {name: landed.count(size) for name, size in sizes.items() if size}
-    first, of = landed.headlines(outs, chosen)  # MLflow's page of a run keeps the order in which metrics are logged
-    run.land(params | of, first | tracking.flat(landed.figures(outs, chosen) | counted))
+    first, of = landed.headlines(
+        outs, chosen
+    )  # MLflow's page of a run keeps the order in which metrics are logged
+    run.land(params | of, first | flat(landed.figures(outs, chosen) | counted))
 
 
-def landed_runs() -> list[tracking.Landing]:
+def landed_runs() -> list[Landing]:
     """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
-    store = tracking.store()
-    none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
-    if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # looking must not make a database
+    none = f"MLflow ({store()}) has no run that landed; `longtail run` records the next one that changes anything"
+    if (
+        "MLFLOW_TRACKING_URI" not in os.environ and not FILE.is_file()
+    ):  # looking must not make a database
         raise LongtailError(none)
     try:
-        client = tracking.open_client()
-        experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
-        found = tracking.read_landings(client, experiment.experiment_id) if experiment else []
+        client = open_client()
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        found = read_landings(client, experiment.experiment_id) if experiment else []
     except Exception as error:  # MLflow's stores have many
-        raise LongtailError(tracking.explained(error)) from None
+        raise LongtailError(explained(error)) from None
     if not found:
         raise LongtailError(none)
     return found
@@ -163,14 +194,20 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
     here = Path("dvc.lock")
     others = [run for run in _runs(profile) if not here.is_file() or _report(run) != _report(here)]
     if old == LAST and not others and (landed := [run.stem for run in _runs(profile)]):
-        what = "only this run has landed" if len(landed) == 1 else "all landed runs have this report"
-        raise LongtailError(f"--compare {LAST}: {what} ({', '.join(landed)}); name a commit or a release, or run again")
+        what = (
+            "only this run has landed" if len(landed) == 1 else "all landed runs have this report"
+        )
+        raise LongtailError(
+            f"--compare {LAST}: {what} ({', '.join(landed)}); name a commit or a release, or run again"
+        )
     run = others[-1] if old == LAST and others else RUNS / f"{old}.lock"
     if run in _runs():
         return run.stem, _locked(run.read_text(encoding="utf-8"))
     git = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{old}^{{commit}}"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    shown = subprocess.run(["git", "show", f"{commit}:./dvc.lock"], capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        ["git", "show", f"{commit}:./dvc.lock"], capture_output=True, text=True
+    ).stdout
     if not (commit and shown):
         landed = ", ".join(run.stem for run in _runs()) or "none yet"
         raise LongtailError(
@@ -181,7 +218,9 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
 
 
 def _runs(profile: str = "*") -> list[Path]:
-    runs = [run for run in RUNS.glob(f"{profile}-*.lock") if run.stem.rpartition("-")[2].isdecimal()]
+    runs = [
+        run for run in RUNS.glob(f"{profile}-*.lock") if run.stem.rpartition("-")[2].isdecimal()
+    ]
     runs = [run for run in runs if profile in ("*", run.stem.rpartition("-")[0])]
     return sorted(runs, key=lambda run: (run.stem.rpartition("-")[0], _number(run)))
 
@@ -200,8 +239,17 @@ def _locked(text: str) -> dict[str, str]:
     DVC keeps the entries of stages that dvc.yaml no longer has. An output inside another stage's folder is such a one.
     """
     stages = (yaml.load(text, yaml.CSafeLoader) or {}).get("stages", {})
-    outs = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", []) if "md5" in out}
-    return {path: md5 for path, md5 in outs.items() if outs.keys().isdisjoint(map(str, PurePosixPath(path).parents))}
+    outs = {
+        out["path"]: out["md5"]
+        for stage in stages.values()
+        for out in stage.get("outs", [])
+        if "md5" in out
+    }
+    return {
+        path: md5
+        for path, md5 in outs.items()
+        if outs.keys().isdisjoint(map(str, PurePosixPath(path).parents))
+    }
 
 
 def _held(cache: Path, md5: str) -> Path | None:
@@ -219,12 +267,15 @@ def _lay(cache: Path, md5: str, target: Path) -> bool:
         return True
     entries = json.loads(held.read_text(encoding="utf-8"))
     return all(
-        ".." not in PurePosixPath(entry["relpath"]).parts and _lay(cache, entry["md5"], target / entry["relpath"])
+        ".." not in PurePosixPath(entry["relpath"]).parts
+        and _lay(cache, entry["md5"], target / entry["relpath"])
         for entry in entries
     )
 
 
-def _figures(values: Any, prefix: str = "") -> Iterator[tuple[str, float, float | None, float | None]]:
+def _figures(
+    values: Any, prefix: str = ""
+) -> Iterator[tuple[str, float, float | None, float | None]]:
     """(keys, value, low, high) of each figure, low and high of its interval if it has one; curves are left out."""
     if isinstance(values, dict) and "value" in values:
         if values["value"] is not None:  # null where nothing could be measured

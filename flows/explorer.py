@@ -16,7 +16,13 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from flows import terminal
@@ -25,11 +31,12 @@ from pipelines.explorer import asking, pages, questions
 from pipelines.explorer.run import RUN, Run, open_run
 
 PORT = 4300  # unless it is taken
-HOSTS = ["127.0.0.1", "localhost"]  # any other name in a request comes from a foreign page that was led here
+HOSTS = [
+    "127.0.0.1",
+    "localhost",
+]  # any other name in a request comes from a foreign page that was led here
 LONGEST = 20_000  # bytes of a form
-OURS = (
-    "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+OURS = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 # Pages that a run wrote bring their own scripts; as pages of no origin they reach nothing here.
 WRITTEN = (
     "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; style-src 'unsafe-inline'; "
@@ -60,7 +67,9 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 
     def home(request: Request) -> Response:
         history = [("The history", "/history/", "figures of landed runs, month by month")]
-        return HTMLResponse(pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places]))
+        return HTMLResponse(
+            pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places])
+        )
 
     def page(name: str) -> Callable[[Request], Response]:
         return lambda request: HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
@@ -69,13 +78,19 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         run = open_run()
         chosen = questions.Slice.of(run, request.query_params)
         headers = {"Content-Disposition": f'attachment; filename="questions-{chosen.set}.csv"'}
-        return StreamingResponse(questions.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers)
+        return StreamingResponse(
+            questions.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers
+        )
 
     def report(request: Request) -> Response:
         return _of_folder(open_run().data / "report", request.path_params["path"], RUN)
 
     def history(request: Request) -> Response:
-        return _of_folder(terminal.HISTORY.parent, request.path_params["path"], "`longtail report --history` makes it")
+        return _of_folder(
+            terminal.HISTORY.parent,
+            request.path_params["path"],
+            "`longtail report --history` makes it",
+        )
 
     def asked(request: Request) -> Response:
         run = open_run()
@@ -92,7 +107,10 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         if origin != f"http://{request.headers['host']}" or not secrets.compare_digest(
             fields.get("token", "").encode(), token.encode()
         ):
-            return _error(403, "this form is not from here, or from before the explorer was started anew; open /ask")
+            return _error(
+                403,
+                "this form is not from here, or from before the explorer was started anew; open /ask",
+            )
         run = open_run()
         asked = asking.Asked.of(run, fields)
         if asked.question:
@@ -103,7 +121,10 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
     found |= {f"/{name}": page(name) for name in ("questions", "question", "texts", "text")}
     found |= {"/report/{path:path}": report, "/history/{path:path}": history}
     return Starlette(
-        routes=[*(Route(path, view) for path, view in found.items()), Route("/ask", ask, methods=["POST"])],
+        routes=[
+            *(Route(path, view) for path, view in found.items()),
+            Route("/ask", ask, methods=["POST"]),
+        ],
         middleware=[
             Middleware(BaseHTTPMiddleware, dispatch=with_headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS),
@@ -115,13 +136,17 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 def _of_folder(folder: Path, path: str, makes: str) -> Response:
     """A file of a page that the project wrote, by default the page."""
     file = folder / (path or "index.html")
-    if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
+    if (
+        ".." in file.parts or path.startswith("/") or not file.is_file()
+    ):  # DVC may have linked files to its cache
         raise LongtailError(f"{folder}/{path or 'index.html'}: no such file; {makes}")
     return FileResponse(file, headers={"Content-Security-Policy": WRITTEN})
 
 
 def _error(status: int, message: str) -> Response:
-    return HTMLResponse(pages.render("error", message=message, title="This can't be shown"), status_code=status)
+    return HTMLResponse(
+        pages.render("error", message=message, title="This can't be shown"), status_code=status
+    )
 
 
 @contextmanager
@@ -137,10 +162,14 @@ def serving(
             listening.bind(("127.0.0.1", port or PORT))
         except OSError:
             if port:
-                raise LongtailError(f"port {port} is taken; end what listens there, or choose another") from None
+                raise LongtailError(
+                    f"port {port} is taken; end what listens there, or choose another"
+                ) from None
             listening.bind(("127.0.0.1", 0))
         made = app(open_run, places)
-        server = uvicorn.Server(uvicorn.Config(made, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+        server = uvicorn.Server(
+            uvicorn.Config(made, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():

@@ -15,17 +15,21 @@ import psutil
 from flows import dvc_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 
-PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it brings up to date, with all that they need
+PARTS: dict[
+    str, tuple[str, ...]
+] = {  # flow -> the stages that it brings up to date, with all that they need
     "refresh": (),  # all stages
     "popqa": ("questions",),
     "corpus": ("chunk",),
     "retriever": ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
     "thresholds": ("tune_thresholds",),
 }
-LOGS = shards.SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
-RUNNING = "another process runs it"  # the reason why a stage is not up to date, while that process runs
+LOGS = SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
+RUNNING = (
+    "another process runs it"  # the reason why a stage is not up to date, while that process runs
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,9 @@ class Stage:
     name: str  # DVC's, with the matrix item: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    workers: str | None  # workers it takes: "one", "all" for its shards, or None if it hardly computes
+    workers: (
+        str | None
+    )  # workers it takes: "one", "all" for its shards, or None if it hardly computes
     metrics: tuple[Path, ...]  # JSON files
     outs: tuple[Path, ...] = ()  # all files and folders that it writes, metrics included
     long: bool = False  # much longer than other stages that wait for the same: it starts first
@@ -64,21 +70,29 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
     return stages, {name: _reasons(entries) for name, entries in status.items()}
 
 
-def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage], dict[str, list[str]]]:
+def read_with_cache(
+    root: Path, say: Callable[[str], None]
+) -> tuple[list[Stage], dict[str, list[str]]]:
     """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back; `say` is told of both."""
     while others := dvc_files.at_work(root):
         numbers = ", ".join(str(process.pid) for process in others)
-        say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
+        say(
+            f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended"
+        )
         psutil.wait_procs(others)
     stages, changed = read_graph(root)
     gone = [
-        s for s in stages if changed.get(s.name) and all(why.startswith("not in cache ") for why in changed[s.name])
+        s
+        for s in stages
+        if changed.get(s.name) and all(why.startswith("not in cache ") for why in changed[s.name])
     ]
     if whole := [stage for stage in gone if not dvc_files.faults(root, 1, stage.outs)[1]]:
         with dvc_files.opened(root) as repo:
             for stage in whole:
                 repo.commit(stage.name)
-        say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")
+        say(
+            f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache"
+        )
         stages, changed = read_graph(root)
     return stages, changed
 
@@ -98,7 +112,9 @@ def progress(root: Path, stage: Stage) -> str:
     try:
         writers = json.loads((root / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))["write"]
         pid = next(entry["pid"] for out, entry in writers.items() if out in outs)
-        began = max(child.create_time() for child in psutil.Process(pid).children())  # the stage's command, not DVC
+        began = max(
+            child.create_time() for child in psutil.Process(pid).children()
+        )  # the stage's command, not DVC
     except (OSError, ValueError, KeyError, StopIteration, psutil.Error):
         return ""  # it has just ended, or not yet begun
     since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(began))}"
@@ -122,7 +138,9 @@ def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
     return [stage for stage in stages if stage.name in wanted]
 
 
-def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
+def ready(
+    stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute
+) -> list[Stage]:
     """The stages to start now: long ones first, then those that most others wait for, then in the order of dvc.yaml.
 
     Stages that compute share `compute.workers`; on a GPU each takes all. One that takes all starts as soon as one is
@@ -131,7 +149,9 @@ def ready(stages: list[Stage], started: set[str], running: list[Stage], compute:
     share = 1 if compute.device == "cpu" else compute.workers
     workers: Mapping[str | None, int] = {None: 0, "one": share, "all": compute.workers}
     taken = sum(workers[stage.workers] for stage in running)
-    unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
+    unfinished = {stage.name for stage in running} | {
+        stage.name for stage in stages if stage.name not in started
+    }
     waiting = {stage.name: len(behind(stages, {stage.name: ["changed"]})) for stage in stages}
     chosen: list[Stage] = []
     for stage in sorted(stages, key=lambda stage: (not stage.long, -waiting[stage.name])):
@@ -157,7 +177,10 @@ def _status_beside_a_run(repo) -> dict[str, list]:
 
 
 def _stage(root: Path, graph, stage) -> Stage:
-    meta, paths = stage.meta or {}, {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs}
+    meta, paths = (
+        stage.meta or {},
+        {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs},
+    )
     return Stage(
         name=stage.addressing,
         description=stage.desc or "",
@@ -177,5 +200,9 @@ def _reasons(entries: list) -> list[str]:
             reasons.append(entry)
             continue
         for path, state in (change for changes in entry.values() for change in changes.items()):
-            reasons.append(f"changed {path}: {', '.join(state)}" if isinstance(state, dict) else f"{state} {path}")
+            reasons.append(
+                f"changed {path}: {', '.join(state)}"
+                if isinstance(state, dict)
+                else f"{state} {path}"
+            )
     return reasons

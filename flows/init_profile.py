@@ -17,7 +17,7 @@ from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import other_weights
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 
 LOOKED_FOR = (
     "popQA.tsv, passages (DPR's psgs_w100.tsv or another corpus), a Wikipedia dump (*pages-articles*.xml.bz2), JSON "
@@ -55,30 +55,40 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     name = _profile_name(folder, name)
     path = profiles.FOLDER / f"{name}.yaml"
     if path.exists() and not force:
-        raise LongtailError(f"{path}: is there already; --force writes it anew, --name NAME writes another")
+        raise LongtailError(
+            f"{path}: is there already; --force writes it anew, --name NAME writes another"
+        )
     contents = look(folder)
     chosen = choose(contents, this_machine(), lsr=lsr)
     parts = chosen["parts"]
-    not_used = [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(folder, contents)
+    not_used = [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(
+        folder, contents
+    )
     if not chosen["uses_lms"]:
         said = f"there are no {'questions and texts' if parts['corpora'] else 'passages'} that it could read"
         not_used += [f"language model {_shown(lm.folder, folder)}: {said}" for lm in contents.lms]
     if not parts["question_sets"] and not parts["corpora"]:
         unused = f"; not used: {'; '.join(not_used)}" if not_used else ""
-        raise LongtailError(f"{folder}: nothing in it that a run can be made of{unused}; looked for {LOOKED_FOR}")
+        raise LongtailError(
+            f"{folder}: nothing in it that a run can be made of{unused}; looked for {LOOKED_FOR}"
+        )
     found = {
         "used": list(_used(folder, contents, chosen)),
         "not used": not_used,
         "missing": list(_missing(chosen)),
     }
     root, globs = _globs(folder, {key: contents.files[key] for key in chosen["data_sets"]})
-    made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     made.filters |= {"line": safe_text.line, "json": _json, "block": _block}
     template = made.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    text = template.render(chosen, folder=str(folder), name=name, found=found, root=str(root), globs=globs)
+    text = template.render(
+        chosen, folder=str(folder), name=name, found=found, root=str(root), globs=globs
+    )
     earlier = path.read_bytes() if path.exists() else None
     try:
-        with shards.atomic(path) as temporary:
+        with atomic(path) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         profiles.compose(name)
     except BaseException:
@@ -88,13 +98,17 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     if not chosen["uses_lms"]:
         commands.append("longtail search 'some words'")
     if parts["answered"] and not chosen["uses_lms"]:
-        imported = f"longtail imports FILE --dataset {parts['answered'][0]} --lm NAME --method METHOD"
+        imported = (
+            f"longtail imports FILE --dataset {parts['answered'][0]} --lm NAME --method METHOD"
+        )
         with_retrieval = f"{imported}   # closed_book, and one with retrieval"
         commands = [f"longtail run popqa --profile {name}", with_retrieval, "longtail run"]
     lines = [f"{what}: {line}" for what, lines in found.items() for line in lines]
     size = sum(file.stat().st_size for key in chosen["data_sets"] for file in contents.files[key])
     if size >= LARGE and dvc_files.link_outputs(Path.cwd()):
-        lines.append("outputs will be links to .dvc/cache, read-only and stored once (.dvc/config.local: cache.type)")
+        lines.append(
+            "outputs will be links to .dvc/cache, read-only and stored once (.dvc/config.local: cache.type)"
+        )
     lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
     return [*lines, *(f"  {command}" for command in commands)]
 
@@ -136,9 +150,13 @@ def look(folder: Path) -> Contents:
                 unused.append((file, seen.reason))
     for key, paths in files.items():
         files[key], others = data_files.together(key, paths)
-        unused += [(file, f"{other.relative_to(folder)} is used in its place") for file, other in others]
+        unused += [
+            (file, f"{other.relative_to(folder)} is used in its place") for file, other in others
+        ]
     encoders = model_folders.pair_dpr(encoders)
-    unused += [(encoder.folder, f"{encoders[0].folder.name} is the retriever") for encoder in encoders[1:]]
+    unused += [
+        (encoder.folder, f"{encoders[0].folder.name} is the retriever") for encoder in encoders[1:]
+    ]
     lms.sort(key=lambda lm: (lm.parameters, lm.name))
     return Contents(files, lms, encoders, unused)
 
@@ -149,9 +167,13 @@ def _profile_name(folder: Path, name: str | None) -> str:
     if name is None and number:
         chosen, number = f"data-{chosen}", None
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", chosen):
-        raise LongtailError(f"--name {chosen}: expected lower-case letters, digits, hyphens and underscores")
+        raise LongtailError(
+            f"--name {chosen}: expected lower-case letters, digits, hyphens and underscores"
+        )
     if number:
-        raise LongtailError(f"--name {chosen}: a number, a date, yes, no or null to YAML; try --name data-{chosen}")
+        raise LongtailError(
+            f"--name {chosen}: a number, a date, yes, no or null to YAML; try --name data-{chosen}"
+        )
     return chosen
 
 
@@ -176,7 +198,9 @@ def _globs(folder: Path, files: dict[str, list[Path]]) -> tuple[Path, dict[str, 
 def _used(folder: Path, contents: Contents, chosen: dict[str, Any]) -> Iterator[str]:
     for key in chosen["data_sets"]:
         files, (data_set, _, split) = contents.files[key], key.partition("/")
-        names = ", ".join(_shown(file, folder) for file in files[:2]) + f" and {len(files) - 2} more" * (len(files) > 2)
+        names = ", ".join(
+            _shown(file, folder) for file in files[:2]
+        ) + f" and {len(files) - 2} more" * (len(files) > 2)
         yield f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}"
     for lm in contents.lms if chosen["uses_lms"] else []:
         chat = "; its chat template is not used (the profile says why)" * lm.chat
@@ -189,13 +213,18 @@ def _used(folder: Path, contents: Contents, chosen: dict[str, Any]) -> Iterator[
 def _missing(chosen: dict[str, Any]) -> Iterator[str]:
     if not chosen["encoder"] and chosen["parts"]["corpora"]:
         small = (
-            "A small one is trained on your texts." if chosen["retrievers"] else "Passages are found by words (BM25)."
+            "A small one is trained on your texts."
+            if chosen["retrievers"]
+            else "Passages are found by words (BM25)."
         )
         yield f"an encoder (Hugging Face's layout). {small}"
     if not chosen["lms"]:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
         yield f"a language model (Hugging Face's layout).{small * chosen['uses_lms']}"
-    there = [*chosen["data_sets"], *["wikipedia"] * chosen["given"]]  # passages of each question are enough
+    there = [
+        *chosen["data_sets"],
+        *["wikipedia"] * chosen["given"],
+    ]  # passages of each question are enough
     yield from (why for key, why in WITHOUT.items() if key not in there)
     if chosen["parts"]["knowledge"] and "redirects" not in chosen["data_sets"]:
         yield WITHOUT_REDIRECTS
@@ -207,7 +236,10 @@ def _unused(folder: Path, contents: Contents) -> list[str]:
     key = lambda entry: (str(entry[0].parent), re.sub(r"\S+\.\w+", "", entry[1]))  # noqa: E731
     for _, group in groupby(sorted(contents.unused, key=key), key=key):
         (place, why), *others = group
-        lines.append(f"{_shown(place, folder)}: {why}" + f" (and {len(others)} more beside it)" * bool(others))
+        lines.append(
+            f"{_shown(place, folder)}: {why}"
+            + f" (and {len(others)} more beside it)" * bool(others)
+        )
     return lines
 
 

@@ -16,33 +16,52 @@ from pipelines.params import params_file
 
 OUT = Path("release")
 DIFFERENCE = Path(".longtail/difference")
-RECORDED = {"dvc.lock", "params.yaml"}  # may differ from the commit: a release records what is in them
+RECORDED = {
+    "dvc.lock",
+    "params.yaml",
+}  # may differ from the commit: a release records what is in them
 NAMED = 3  # files or stages that an error names
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(help="popqa.parquet, its folder, or a file in the published format.")],
+    old: Annotated[
+        Path, typer.Argument(help="popqa.parquet, its folder, or a file in the published format.")
+    ],
     new: Annotated[Path, typer.Argument(help="The later release, in any of these forms.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the tables; by default .longtail/difference.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the tables; by default .longtail/difference.")
+    ] = None,
 ) -> None:
     """Compare two releases of PopQA. Writes a table of changed questions, answers and popularity."""
     from pipelines.release.versions import write_difference
 
     params = params_file.load_params("compute", "ingest")
-    old, new, out = ((terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
+    old, new, out = (
+        (terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve())
+    )
     terminal.check_folder(out)
-    for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
+    for line in write_difference(
+        old, new, out, ingest=params.ingest, threads=params.compute.threads
+    ):
         terminal.show(line)
     terminal.show(f"each question: {out / 'difference.parquet'}")
 
 
 def release(
     context: typer.Context,
-    version: Annotated[str | None, typer.Option(help="A higher version than the changes require.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for releases; by default release/.")] = None,
-    to: Annotated[str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")] = None,
+    version: Annotated[
+        str | None, typer.Option(help="A higher version than the changes require.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for releases; by default release/.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --to, send it there.")] = False,
-    check: Annotated[Path | None, typer.Option(help="Only compare this release with its checksums.")] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Only compare this release with its checksums.")
+    ] = None,
 ) -> None:
     """Write a release, publish or check one. It has PopQA, a card, licences, a citation, provenance and checksums."""
     if context.invoked_subcommand:
@@ -68,8 +87,14 @@ def land(version: str | None = None, out: Path = OUT) -> str:
     root, params = Path.cwd(), params_file.load_params("compute", "ingest")
     machine = contents.of_machine(os.environ, [root, Path.home()])
     limits = {"ingest": params.ingest, "threads": params.compute.threads}
-    landed = versions.write_release(Path("data"), out, record(root), version=version, machine=machine, **limits)
-    return f"the release: {landed}" if landed else f"nothing changed since the last release in {out}: no new one"
+    landed = versions.write_release(
+        Path("data"), out, record(root), version=version, machine=machine, **limits
+    )
+    return (
+        f"the release: {landed}"
+        if landed
+        else f"nothing changed since the last release in {out}: no new one"
+    )
 
 
 def publish(
@@ -122,7 +147,10 @@ def record(root: Path) -> dict[str, Any]:
             f"{', '.join([*stale][:NAMED])}: {len(stale)} of {len(stages)} stages are not up to date, expected none; "
             "`longtail run` first"
         )
-    made = {name: {out["path"]: out["md5"] for out in entry.get("outs", [])} for name, entry in locked(root).items()}
+    made = {
+        name: {out["path"]: out["md5"] for out in entry.get("outs", [])}
+        for name, entry in locked(root).items()
+    }
     return {
         "commit": _git(root, "rev-parse", "HEAD").strip(),
         "commit_date": _git(root, "show", "--no-patch", "--format=%cs").strip(),
@@ -135,5 +163,7 @@ def record(root: Path) -> dict[str, Any]:
 def _git(root: Path, *words: str) -> str:
     done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     if done.returncode:
-        raise LongtailError(f"git {words[0]}: {' '.join(done.stderr.split())}; a release is made of a git checkout")
+        raise LongtailError(
+            f"git {words[0]}: {' '.join(done.stderr.split())}; a release is made of a git checkout"
+        )
     return done.stdout

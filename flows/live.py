@@ -27,7 +27,10 @@ UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"  # what
 WAITS, RUNS, AWAY, FAILED = "waits", "runs", "asks again", "failed"
 STYLES = {RAN: "green", RESTORED: "green", FAILED: "red", AWAY: "yellow", RUNS: "cyan"}
 OF_DVC = re.compile("Running stage '|> |(Generating|Updating) lock file |ERROR: ")
-SAID_AGAIN = ("Finished in state ", "Crash detected!")  # what Prefect logs, and a command's last line has too
+SAID_AGAIN = (
+    "Finished in state ",
+    "Crash detected!",
+)  # what Prefect logs, and a command's last line has too
 
 
 @dataclass
@@ -38,7 +41,9 @@ class Work:
     began: float = 0.0  # seconds of time.monotonic; so is `ended`
     ended: float = 0.0
     said: str = ""  # its last line, or its progress bar
-    record: dict[str, Any] | None = None  # what the stage left to be logged, if it did its work or failed
+    record: dict[str, Any] | None = (
+        None  # what the stage left to be logged, if it did its work or failed
+    )
 
     def begin(self) -> None:
         self.state, self.began, self.said = RUNS, time.monotonic(), ""
@@ -130,7 +135,9 @@ class Table:
         from rich.live import Live
 
         self.console, self.page = console, page
-        self.live = Live(console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True)
+        self.live = Live(
+            console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True
+        )
 
     def tell(self, stage: str, word: str, style: str) -> None:
         """Print a line on what became of a stage, which stays."""
@@ -138,7 +145,9 @@ class Table:
 
         work, width = WORK[stage], max(map(len, WORK))
         said = f": {work.said}" if work.state == FAILED else ""
-        self.console.print(Text.assemble(f"{stage:{width}} ", (word, style), f" {work.clock}{said}"))
+        self.console.print(
+            Text.assemble(f"{stage:{width}} ", (word, style), f" {work.clock}{said}")
+        )
 
     def drawn(self) -> Group:
         """The table as it is now."""
@@ -147,16 +156,26 @@ class Table:
         from rich.text import Text
 
         narrow = {"no_wrap": True, "overflow": "ellipsis"}
-        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        table = Table(
+            box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold"
+        )
         table.add_column("stage", max_width=max(16, self.console.width * 2 // 5), **narrow)
         table.add_column("state", min_width=10, **narrow)
         table.add_column("progress", ratio=1, min_width=8, **narrow)
-        works = [(stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)]
+        works = [
+            (stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)
+        ]
         for stage, work in sorted(works, key=lambda each: each[1].began):
-            table.add_row(Text(stage), Text(f"{work.state} {work.clock}", STYLES[work.state]), Text(work.said))
+            table.add_row(
+                Text(stage), Text(f"{work.state} {work.clock}", STYLES[work.state]), Text(work.said)
+            )
         states = Counter(work.state for work in WORK.values())
         kinds = [f"{states[kind]} {kind}" for kind in (RAN, RESTORED, UNCHANGED) if states[kind]]
         done = states[RAN] + states[RESTORED] + states[UNCHANGED]
         counts = f"{done} of {len(WORK)} stages done" + f" ({', '.join(kinds)})" * bool(kinds)
         counts += f", {states[WAITS]} wait" * bool(states[WAITS])
-        return Group(table, Text(counts), Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow))
+        return Group(
+            table,
+            Text(counts),
+            Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow),
+        )

@@ -59,21 +59,33 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     """What the model in a folder is. Raises LongtailError, naming no folder, where Longtail can't use it."""
     modules = read_modules(reader(folder))
     if not (inside := folder / modules.folder).is_dir():
-        raise LongtailError(f"a model without the folder {modules.folder}, which modules.json lists")
+        raise LongtailError(
+            f"a model without the folder {modules.folder}, which modules.json lists"
+        )
     check_folder(inside)
     config = read_object(inside / "config.json")
     kinds, family = config.get("architectures") or [], config.get("model_type", "")
     if not kinds:
-        named = 'the one that it is of, such as "architectures": ["LlamaForCausalLM"] or ["BertModel"]'
-        raise LongtailError(f"config.json names no architectures (its type is {family or 'not named'}); add {named}")
+        named = (
+            'the one that it is of, such as "architectures": ["LlamaForCausalLM"] or ["BertModel"]'
+        )
+        raise LongtailError(
+            f"config.json names no architectures (its type is {family or 'not named'}); add {named}"
+        )
     causal = any(re.search(r"(ForCausalLM|LMHeadModel)$", kind) for kind in kinds)
     pooled = modules.pooling is not None
-    if causal and not pooled and (config.get("is_decoder") is not False or not family.startswith("bert")):
+    if (
+        causal
+        and not pooled
+        and (config.get("is_decoder") is not False or not family.startswith("bert"))
+    ):
         return _language_model(folder, config)
     known = rf"({ENCODERS})({'.+' if pooled else UNTRAINED})|DPR(Context|Question)Encoder"
     if not re.fullmatch(known, kinds[0]) or config.get("is_encoder_decoder"):
         head = next((said for end, said in HEADS.items() if kinds[0].endswith(end)), "")
-        raise LongtailError(f"a model of the kind {kinds[0]}, neither a causal one nor a known encoder of texts{head}")
+        raise LongtailError(
+            f"a model of the kind {kinds[0]}, neither a causal one nor a known encoder of texts{head}"
+        )
     if kinds[0].endswith("ForMaskedLM") and not pooled and _says_splade(folder, config):
         raise LongtailError(
             "a SPLADE, with a weight for each word, which is not computed; take an encoder with vectors"
@@ -84,7 +96,11 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
 def _says_splade(folder: Path, config: dict) -> bool:
     """Whether the settings or the tags of a model's card say that it is a SPLADE; its architecture is BERT's."""
     card = folder / "README.md"
-    tags = card.read_text(encoding="utf-8", errors="replace").partition("\n---")[0] if card.is_file() else ""
+    tags = (
+        card.read_text(encoding="utf-8", errors="replace").partition("\n---")[0]
+        if card.is_file()
+        else ""
+    )
     return "splade" in f"{tags * tags.startswith('---')} {config.get('_name_or_path')}".lower()
 
 
@@ -106,7 +122,10 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
     positions = min((int(limit) for limit in limits if limit and limit < 1 << 30), default=ENDLESS)
     chat = bool(settings.get("chat_template")) or (folder / "chat_template.jinja").is_file()
     # PyTorch's older files have no count; in half precision each parameter takes two bytes
-    half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
+    half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in (
+        "float16",
+        "bfloat16",
+    )
     size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
     parameters = count_parameters(folder) or size // (2 if half else 4)
     return LanguageModel(folder, param_name(_published_name(folder)), parameters, positions, chat)
@@ -115,19 +134,33 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
 def _encoder(folder: Path, inside: Path, config: dict, kind: str, modules: Modules) -> Encoder:
     """What the folder's files for sentence-transformers say comes first, then how its family was trained."""
     published = _published_name(folder)
-    called = f"{published} {config.get('_name_or_path', '')} {'dpr' * kind.startswith('DPR')}".lower()
-    family, pooling, similarity, query, document = next(row for row in FAMILIES if re.search(row[0], called))
-    trained = f"as {re.search(family, called)[0]} was trained" if family else "a guess: the folder does not say"
+    called = (
+        f"{published} {config.get('_name_or_path', '')} {'dpr' * kind.startswith('DPR')}".lower()
+    )
+    family, pooling, similarity, query, document = next(
+        row for row in FAMILIES if re.search(row[0], called)
+    )
+    trained = (
+        f"as {re.search(family, called)[0]} was trained"
+        if family
+        else "a guess: the folder does not say"
+    )
     prompted = modules.query is not None or modules.document is not None
     if prompted:
         query, document = modules.query or "", f"{modules.document or ''}{TITLED}"
-    said = {"pooling": modules.pooling, "similarity": modules.similarity, "prefixes": prompted or None}
+    said = {
+        "pooling": modules.pooling,
+        "similarity": modules.similarity,
+        "prefixes": prompted or None,
+    }
     reasons = [
         f"{what}: {trained if value is None else 'as the files for sentence-transformers say'}"
         for what, value in said.items()
     ]
 
-    padding = 2 if config.get("model_type") in ("roberta", "xlm-roberta", "mpnet", "camembert") else 0
+    padding = (
+        2 if config.get("model_type") in ("roberta", "xlm-roberta", "mpnet", "camembert") else 0
+    )
     positions = next((config[key] for key in POSITIONS if config.get(key)), LONGEST) - padding
     longest = modules.max_tokens or positions
     settings = {

@@ -16,9 +16,9 @@ from pipelines.params import params_file
 from pipelines.sources import snapshots, wikimedia
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH, atomic, write_json
 
-LANDED = shards.SCRATCH / "months.json"  # profile/flow -> the last month that landed
+LANDED = SCRATCH / "months.json"  # profile/flow -> the last month that landed
 PARAMS = Path("params.yaml")
 
 
@@ -54,7 +54,7 @@ def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> st
 def landed(month: str, flow: str) -> None:
     """Keep that a run of `flow` with this month ended well."""
     key, kept = _kept(flow)
-    shards.write_json(LANDED, kept | {key: max(month, kept.get(key, ""))})
+    write_json(LANDED, kept | {key: max(month, kept.get(key, ""))})
 
 
 def set_month(month: str, path: Path) -> str:
@@ -68,10 +68,12 @@ def set_month(month: str, path: Path) -> str:
         text = text.replace(entry, snapshots.of_month(entry, old, month))
     parsed = params_file.parse(yaml.safe_load(text))
     if parsed.popularity.month != month:
-        raise LongtailError(f"{path}: popularity.month is not on a line of its own, expected `month: {old}`")
+        raise LongtailError(
+            f"{path}: popularity.month is not on a line of its own, expected `month: {old}`"
+        )
     if month == old:
         return f"popularity.month is {month} already"
-    with shards.atomic(path) as temporary:
+    with atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return f"popularity.month was {old}, and is {month} from now on"
 
@@ -100,7 +102,11 @@ def _check_dumps(month: str) -> None:
     urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
     if fetch.source != "wikimedia" or not urls:
         return
-    views = [snapshots.of_month(entry, old, month) for entry in fetch.files.get("pageviews", []) if "://" in entry]
+    views = [
+        snapshots.of_month(entry, old, month)
+        for entry in fetch.files.get("pageviews", [])
+        if "://" in entry
+    ]
     views = snapshots.views_files(views, snapshots.months_until(month, count))
     with wikimedia.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)

@@ -6,7 +6,7 @@ import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 
 FOLDER = Path("conf/profile")
 
@@ -34,7 +34,9 @@ def compose(name: str, root: Path = Path()) -> str:
         raise LongtailError(f"{file} on conf/config.yaml: {' '.join(str(error).split())}") from None
     values = OmegaConf.to_object(config)
     if values.get("profile") != name:
-        raise LongtailError(f"{file}: expected `# @package _global_` as its first line, then `profile: {name}`")
+        raise LongtailError(
+            f"{file}: expected `# @package _global_` as its first line, then `profile: {name}`"
+        )
     params_file.parse(values, f"{file} on conf/config.yaml")
     return OmegaConf.to_yaml(config)
 
@@ -43,5 +45,5 @@ def write_profile(name: str, path: Path) -> None:
     """Compose a profile into the file `path`. A file that has this text already is not touched."""
     text = compose(name)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        with shards.atomic(path) as temporary:
+        with atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

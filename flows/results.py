@@ -15,49 +15,86 @@ import typer
 from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
+from pipelines.storage.atomic import atomic
 
 if TYPE_CHECKING:
     from pipelines.explorer.questions import Slice
     from pipelines.explorer.run import Run
 
-REPRODUCTION = Path("data/reproduction/reproduction.md")  # the page of the run at hand; git and DVC leave it alone
+REPRODUCTION = Path(
+    "data/reproduction/reproduction.md"
+)  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 MOVED = Path(".longtail/moved.csv")
 SHOWN = 20  # figures that moved, on the terminal
 
 
 def explore(
-    export: Annotated[Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")
+    ] = None,
     most: Annotated[int, typer.Option(min=1, help="With --export, the number of questions.")] = 50,
-    set_: Annotated[str, typer.Option("--set", help="Question set; by default the first of parts.answered.")] = "",
-    lm: Annotated[str, typer.Option(help="Language model, one of the run's or an imported one.")] = "",
-    base: Annotated[str, typer.Option(help="First method to compare; by default closed_book.")] = "",
-    method: Annotated[str, typer.Option(help="Second method, such as bm25; of another model, LM/bm25.")] = "",
-    relation: Annotated[str, typer.Option(help="Wikidata property, such as P57; by default all.")] = "",
-    popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, such as 1000-9999; or unknown.")] = "",
-    cell: Annotated[str, typer.Option(help="Which is right: both, base (only), method (only), neither.")] = "",
-    passage: Annotated[str, typer.Option(help="misread: a passage holds the answer, and METHOD is wrong.")] = "",
-    judged: Annotated[str, typer.Option(help="Judged by substring (published) or whole words (words).")] = "",
-    words: Annotated[str, typer.Option(help="Words of the question, its answers or ids, in any order.")] = "",
-    order: Annotated[str, typer.Option(help="Order of the questions: popular, rare (least viewed first) or id.")] = "",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")] = False,
+    set_: Annotated[
+        str, typer.Option("--set", help="Question set; by default the first of parts.answered.")
+    ] = "",
+    lm: Annotated[
+        str, typer.Option(help="Language model, one of the run's or an imported one.")
+    ] = "",
+    base: Annotated[
+        str, typer.Option(help="First method to compare; by default closed_book.")
+    ] = "",
+    method: Annotated[
+        str, typer.Option(help="Second method, such as bm25; of another model, LM/bm25.")
+    ] = "",
+    relation: Annotated[
+        str, typer.Option(help="Wikidata property, such as P57; by default all.")
+    ] = "",
+    popularity: Annotated[
+        str, typer.Option(help="Views a month, LEAST-MOST, such as 1000-9999; or unknown.")
+    ] = "",
+    cell: Annotated[
+        str, typer.Option(help="Which is right: both, base (only), method (only), neither.")
+    ] = "",
+    passage: Annotated[
+        str, typer.Option(help="misread: a passage holds the answer, and METHOD is wrong.")
+    ] = "",
+    judged: Annotated[
+        str, typer.Option(help="Judged by substring (published) or whole words (words).")
+    ] = "",
+    words: Annotated[
+        str, typer.Option(help="Words of the question, its answers or ids, in any order.")
+    ] = "",
+    order: Annotated[
+        str, typer.Option(help="Order of the questions: popular, rare (least viewed first) or id.")
+    ] = "",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")
+    ] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Look at questions, answers and scored texts in a browser. Serves until Ctrl-C; --export writes a page instead.
 
     Most options choose which questions the list shows, as the choices on its page do.
     """
-    from pipelines.storage import shards
 
-    asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
+    asked = {
+        "set": set_,
+        "lm": lm,
+        "base": base,
+        "method": method,
+        "relation": relation,
+        "popularity": popularity,
+    }
     asked |= {"cell": cell, "passage": passage, "judged": judged, "words": words, "order": order}
     if export:
         from pipelines.explorer import pages
 
         page = pages.export(*_chosen(asked, some=True), most)
         path = terminal.CALLED_FROM / export
-        with shards.atomic(path) as file:
+        with atomic(path) as file:
             file.write_text(page, encoding="utf-8")
         terminal.show(f"the page: {path}")
         if show:
@@ -89,7 +126,9 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
     from flows import explorer, server
     from flows.running import HOME
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts as Ctrl-C: what this starts ends with it
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # SIGTERM acts as Ctrl-C: what this starts ends with it
     places: list[tuple[str, str, str]] = []
     with ExitStack() as stack:
         pages = stack.enter_context(explorer.serving(port, places))
@@ -99,7 +138,11 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
             url = server.already_up(HOME)  # a schedule's server has the same pages
             url = url or stack.enter_context(server.start(HOME.resolve(), server.port_for(4200)))
             places += [
-                ("Prefect", f"{url.removesuffix('/api')}/runs", "the stages of each run, as they ran"),
+                (
+                    "Prefect",
+                    f"{url.removesuffix('/api')}/runs",
+                    "the stages of each run, as they ran",
+                ),
                 ("MLflow", f"{mlflow}/#/experiments", "params, metrics and curves of all runs"),
             ]
         made = {"report": terminal.REPORT, "history": terminal.HISTORY}
@@ -110,12 +153,18 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
 
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
-    compare: Annotated[str, typer.Option(help="Compare with a commit or landed run (landed: the last).")] = "",
-    history: Annotated[bool, typer.Option("--history", help="Show the figures month by month.")] = False,
+    compare: Annotated[
+        str, typer.Option(help="Compare with a commit or landed run (landed: the last).")
+    ] = "",
+    history: Annotated[
+        bool, typer.Option("--history", help="Show the figures month by month.")
+    ] = False,
 ) -> None:
     """Print where the report is. Or show what moved since an earlier run, or the figures month by month."""
     if history and compare:
-        raise LongtailError("--history: shows all landed runs, expected no --compare beside it; name one of them")
+        raise LongtailError(
+            "--history: shows all landed runs, expected no --compare beside it; name one of them"
+        )
     if history:
         from flows import earlier
 
@@ -135,13 +184,12 @@ def _compared(earlier_run: str) -> Iterator[str]:
     from flows import earlier
     from pipelines.params.params import Params
     from pipelines.report import compare_runs, page
-    from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
     with tempfile.TemporaryDirectory() as folder:
         name = earlier.restore(earlier_run, chosen.profile, Path(folder))
         lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
-    with shards.atomic(MOVED) as file:
+    with atomic(MOVED) as file:
         file.write_text(page.to_csv(compare_runs.as_table(changes)), encoding="utf-8")
     yield from lines
     if moved := [change for change in changes if change.moved]:
@@ -152,7 +200,9 @@ def _compared(earlier_run: str) -> Iterator[str]:
 
 
 def reproduce(
-    docs: Annotated[bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
+    ] = False,
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
     import yaml
@@ -160,25 +210,34 @@ def reproduce(
     from flows import graph, profiles
     from pipelines.params.params import Params
     from pipelines.report import comparison, comparison_page, rendering
-    from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
-    behind = graph.behind(*graph.read_graph(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
+    behind = (
+        graph.behind(*graph.read_graph(Path.cwd(), beside_a_run=True))
+        if chosen.fetch.source != "world"
+        else ()
+    )
     published = comparison.read_papers()
     paper_profiles = {group.profile for group in published.groups}
-    of_papers = {name: params_file.parse(yaml.safe_load(profiles.compose(name))) for name in sorted(paper_profiles)}
+    of_papers = {
+        name: params_file.parse(yaml.safe_load(profiles.compose(name)))
+        for name in sorted(paper_profiles)
+    }
     reach = comparison.reach(published, of_papers)
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
-    groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
+    groups = [
+        (group, [held.compare(number) for number in group.numbers]) for group in published.groups
+    ]
     real, found = rendering.read_real(chosen.profile), []
     if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
         found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
-    with shards.atomic(path) as file:
+    with atomic(path) as file:
         file.write_text(
-            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found), encoding="utf-8"
+            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found),
+            encoding="utf-8",
         )
     print()
     terminal.show(f"all numbers, and what each of them needs: {path}")

@@ -15,6 +15,7 @@ from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
+from pipelines.work.run_log import trouble
 
 if TYPE_CHECKING:
     from flows.graph import Stage
@@ -23,13 +24,21 @@ HOME = Path(".longtail/prefect")
 PORTS = {"min": 1, "max": 65535}
 
 
-Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])  # the keys of graph.PARTS
+Part = StrEnum(
+    "Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"]
+)  # the keys of graph.PARTS
 
 
 def run(
-    part: Annotated[Part, typer.Argument(help="The part to run, with all stages that it needs.")] = Part.refresh,
-    profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
-    push: Annotated[bool, typer.Option("--push", help="Send the results to DVC's default remote.")] = False,
+    part: Annotated[
+        Part, typer.Argument(help="The part to run, with all stages that it needs.")
+    ] = Part.refresh,
+    profile: Annotated[
+        str | None, typer.Option(help="Compose params.yaml from this profile first.")
+    ] = None,
+    push: Annotated[
+        bool, typer.Option("--push", help="Send the results to DVC's default remote.")
+    ] = False,
 ) -> None:
     """Bring everything up to date. Runs the stages whose inputs, code or params changed; says the main results."""
     from flows import graph, profiles, workspace
@@ -47,10 +56,9 @@ def run(
             _say_results(part, stages)
             return
         from flows import server
-        from pipelines.work import tracking
 
-        if trouble := tracking.trouble():
-            print(f"warning: {safe_text.line(trouble)}", file=sys.stderr)
+        if problem := trouble():
+            print(f"warning: {safe_text.line(problem)}", file=sys.stderr)
         terminal.show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
             from flows import live, runs
@@ -80,7 +88,9 @@ def _say_results(part: Part, stages: Sequence[Stage]) -> None:
 
 
 def schedule(
-    port: Annotated[int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
+    port: Annotated[
+        int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)
+    ] = 4200,
 ) -> None:
     """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, its schedules and a worker."""
     from flows import schedules
@@ -93,22 +103,30 @@ def schedule(
 
 def status(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Show the stages that are up to date too.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show the stages that are up to date too.")
+    ] = False,
 ) -> None:
     """Show the stages that are not up to date, or run. For each, says what changed or what it waits for."""
     if context.invoked_subcommand:
         return
     from flows import dvc_files, graph, workspace
 
-    compute = params_file.load_params("compute").compute  # before DVC, whose own error on a bad param does not help
+    compute = params_file.load_params(
+        "compute"
+    ).compute  # before DVC, whose own error on a bad param does not help
     if verify:
         dvc_files.mend(Path.cwd())
         count, lines = dvc_files.faults(Path.cwd(), compute.threads)
         for line in lines:
             terminal.show(line)
         if lines:
-            raise LongtailError(f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them")
+            raise LongtailError(
+                f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them"
+            )
         terminal.show(f"{count:,} files are those of dvc.lock")
         return
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
@@ -126,7 +144,10 @@ def status(
             word = "waiting" if at_work else "missing" if missing else "changed"
             detail = "for the run at work: " * at_work + "; ".join(reasons[:3]) + more
         elif touched.intersection(stage.needs):
-            word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
+            word, detail = (
+                "waiting",
+                f"for {', '.join(name for name in stage.needs if name in touched)}",
+            )
         else:
             word, detail = "up to date", ""
         terminal.show(f"{stage.name:{width}}  {word:10}  {detail}".rstrip())
@@ -137,11 +158,21 @@ def status(
 
 
 def init(
-    folder: Annotated[Path | None, typer.Argument(help="Folder of data sets and models, in any layout.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Write params.yaml from this profile; give no folder.")] = None,
-    name: Annotated[str | None, typer.Option(help="The profile's name; by default the folder's.")] = None,
-    lsr: Annotated[bool, typer.Option("--lsr", help="Also tune the retriever to the language model.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a profile of that name.")] = False,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of data sets and models, in any layout.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Write params.yaml from this profile; give no folder.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The profile's name; by default the folder's.")
+    ] = None,
+    lsr: Annotated[
+        bool, typer.Option("--lsr", help="Also tune the retriever to the language model.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite a profile of that name.")
+    ] = False,
 ) -> None:
     """Write a profile for the data and models in a folder. Says what was found, what is missing, and what to run.
 
@@ -151,7 +182,11 @@ def init(
 
     if profile and folder is None:
         profiles.write_profile(profile, Path("params.yaml"))
-        terminal.show(terminal.as_called(f"wrote params.yaml, profile {profile}; `longtail run` works with it"))
+        terminal.show(
+            terminal.as_called(
+                f"wrote params.yaml, profile {profile}; `longtail run` works with it"
+            )
+        )
         return
     if profile or folder is None:
         raise LongtailError("init: expected a folder, or --profile NAME and no folder")
@@ -162,7 +197,9 @@ def init(
 
 
 def plan(
-    profile: Annotated[str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")
+    ] = None,
 ) -> None:
     """Say what a run will take. Estimates downloads, tokens, hours on this machine, memory, disk space and cost."""
     import yaml

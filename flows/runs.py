@@ -22,7 +22,7 @@ from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
-from pipelines.work import tracking
+from pipelines.work.run_log import WHOLE, Run, name_run
 
 TOLERANCE = 0.05
 MAKE_UP = 2  # months
@@ -32,10 +32,14 @@ SHOWN = 10  # regressions in the log; the artifact lists all of them
 def _name() -> str:
     """The name of the flow run that begins: a run's of its part and month, which may be `next` or `last` still."""
     given = flow_run.parameters
-    return tracking.name_run(given.get("part", tracking.WHOLE), given.get("month"))
+    return name_run(given.get("part", WHOLE), given.get("month"))
 
 
-@flow(name="refresh", description="Bring every dataset, model, index and the report up to date.", flow_run_name=_name)
+@flow(
+    name="refresh",
+    description="Bring every dataset, model, index and the report up to date.",
+    flow_run_name=_name,
+)
 def refresh(
     part: str = "refresh",
     month: str | None = None,
@@ -59,14 +63,16 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if month:
                 month = months.begin(month, make_up, part, log.info)
-                _rename(tracking.name_run(part, month))
+                _rename(name_run(part, month))
             settings = params_file.load_params("profile", "compute")
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[part])
             outcomes, failed = _reproduce_all(part, stages, changed, settings.compute, anew)
             if failed:
                 return Failed(message="; ".join(failed))
-            message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
+            message = [
+                ", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
+            ]
             message += _compare(settings.profile, stages, tolerance)
             earlier.keep_lock(settings.profile)
             if deployment.id:  # without a deployment, `longtail report --history` writes it
@@ -106,7 +112,9 @@ def release(version: str | None = None, to: str | None = None) -> State:
     try:
         for line in landing.publish(to, version, landing.OUT, yes=True, waiting=log.info):
             log.info(line)
-            said += [line] * (not line.startswith(" "))  # a line that begins with a space names a single file
+            said += [line] * (
+                not line.startswith(" ")
+            )  # a line that begins with a space names a single file
     except LongtailError as error:
         return Failed(message=str(error))
     return Completed(message="; ".join(said))
@@ -132,13 +140,23 @@ def _reproduce_all(
     live.begin(by_name)
     with _tracked(part, failed) as run, stopping_children():
         while running or (not failed and len(futures) < len(stages)):
-            for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
+            for stage in (
+                [] if failed else graph.ready(stages, set(futures), list(running.values()), compute)
+            ):
                 reasons = changed.get(stage.name, [])
                 force = anew and stage.name == "fetch"
-                spare = not force and not reasons and all(reads_the_same(stage, name) for name in stage.needs)
+                spare = (
+                    not force
+                    and not reasons
+                    and all(reads_the_same(stage, name) for name in stage.needs)
+                )
                 task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
-                damaged = any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
-                future = task.submit(stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs])
+                damaged = any(
+                    reason.endswith(f" {path}") for reason in reasons for path in stage.outs
+                )
+                future = task.submit(
+                    stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs]
+                )
                 futures[stage.name], running[future] = future, stage
             done = next(as_completed(list(running)))
             stage = running.pop(done)
@@ -157,10 +175,10 @@ def _reproduce_all(
 
 
 @contextmanager
-def _tracked(part: str, failed: list[str]) -> Iterator[tracking.Run]:
+def _tracked(part: str, failed: list[str]) -> Iterator[Run]:
     """Give this flow's run in MLflow, and end it with the block: as failed if the block leaves what `failed` there."""
     log, key = get_run_logger(), str(flow_run.root_flow_run_id or flow_run.id)
-    run, state = tracking.Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, part), "FAILED"
+    run, state = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, part), "FAILED"
     try:
         yield run
         state = "FAILED" if failed else "FINISHED"
@@ -174,7 +192,9 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
     log = get_run_logger()
     worse = earlier.find_regressions(profile, stages, tolerance)
     if worse is None:
-        log.info("this is the first run of this profile that ends here: there are no earlier figures to compare with")
+        log.info(
+            "this is the first run of this profile that ends here: there are no earlier figures to compare with"
+        )
         return []
     if not worse:
         log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")
@@ -185,7 +205,9 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
         log.warning(f"and {len(worse) - SHOWN} more, see the artifact `regressions`")
     rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
     description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
-    create_table_artifact(key="regressions", table=safe_text.values(rows, safe_text.markdown), description=description)
+    create_table_artifact(
+        key="regressions", table=safe_text.values(rows, safe_text.markdown), description=description
+    )
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 

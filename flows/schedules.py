@@ -24,7 +24,9 @@ def serve(home: Path, port: int) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"the schedules run already, see {(server.already_up(home) or '').removesuffix('/api')}")
+            print(
+                f"the schedules run already, see {(server.already_up(home) or '').removesuffix('/api')}"
+            )
             return
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
@@ -63,10 +65,23 @@ def main() -> None:
 
     def stop_runs() -> None:
         # a run stops its own stages, and then tells Prefect that it was stopped
-        workspace.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, roots_only=True)
+        workspace.stop(
+            [run.pid for run in psutil.Process().children()], LONGEST_STOP, roots_only=True
+        )
 
     workspace.end_with_standard_input(before=stop_runs)
-    sys.argv[1:] = ["worker", "start", "--pool", POOL, "--type", "process", "--limit", "1", "--install-policy", "never"]
+    sys.argv[1:] = [
+        "worker",
+        "start",
+        "--pool",
+        POOL,
+        "--type",
+        "process",
+        "--limit",
+        "1",
+        "--install-policy",
+        "never",
+    ]
     from prefect.cli import app
 
     app()

@@ -31,9 +31,13 @@ LINES = 4  # lines of a document's text that the terminal shows
 def search(
     text: Annotated[str, typer.Argument(help="The text to search with.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Number of documents.")] = 5,
-    corpus: Annotated[Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")] = None,
+    corpus: Annotated[
+        Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")
+    ] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole documents, as a JSON list.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole documents, as a JSON list.")
+    ] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
     params = params_file.load_params("retrievers", "parts")
@@ -47,13 +51,25 @@ def search(
 
 
 def ask(
-    question: Annotated[str | None, typer.Argument(help="Without it, you type questions one by one.")] = None,
-    lm: Annotated[str | None, typer.Option(help="Of lms or imported; by default the first of lms.")] = None,
+    question: Annotated[
+        str | None, typer.Argument(help="Without it, you type questions one by one.")
+    ] = None,
+    lm: Annotated[
+        str | None, typer.Option(help="Of lms or imported; by default the first of lms.")
+    ] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    pair: Annotated[str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as a JSON object.")] = False,
-    attribute: Annotated[str | None, typer.Option(help="A scored text's id: what it owes to documents.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as a JSON object.")
+    ] = False,
+    attribute: Annotated[
+        str | None, typer.Option(help="A scored text's id: what it owes to documents.")
+    ] = None,
 ) -> None:
     """Answer a question, and say why. Retrieves only if the subject is less popular than its relation's threshold.
 
@@ -72,20 +88,45 @@ def ask(
     if subject and question is None:
         raise LongtailError("--subject: is that of one question, expected the question beside it")
     if subject and not re.fullmatch(r"Q\d+", subject):
-        raise LongtailError(f"--subject {subject}: expected a Wikidata id, a Q and a number, such as Q42")
-    sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+        raise LongtailError(
+            f"--subject {subject}: expected a Wikidata id, a Q and a number, such as Q42"
+        )
+    sections = (
+        "seed",
+        "language",
+        "lm",
+        "lms",
+        "compute",
+        "retriever",
+        "retrievers",
+        "reranker",
+        "answer",
+        "parts",
+    )
     sections += ("replug", "ways")
     params = params_file.load_params(*sections)
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
     by = by or methods.short(*index_of(retriever or _best(params), params), params.retrievers)
-    gc.set_threshold(1_000_000)  # loading transformers makes a million objects, all to stay: looks at them take a fifth
+    gc.set_threshold(
+        1_000_000
+    )  # loading transformers makes a million objects, all to stay: looks at them take a fifth
     opened, failed = Opened() if question is None else None, False
     for text in terminal.questions() if question is None else [question]:
-        text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
+        text = text.encode(
+            errors="replace"
+        ).decode()  # no tokenizer takes an argument that is no UTF-8
         try:
-            asked = ask.ask(text, lm or params.lms[0], by, params, subject=subject, data=Path("data"), opened=opened)
+            asked = ask.ask(
+                text,
+                lm or params.lms[0],
+                by,
+                params,
+                subject=subject,
+                data=Path("data"),
+                opened=opened,
+            )
         except LongtailError as error:
             if question is not None:
                 raise
@@ -109,13 +150,17 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
     params = params_file.load_params("retriever", "retrievers", "reranker", "compute", "parts")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    searched = [methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))]
+    searched = [
+        methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))
+    ]
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if corpus not in params.parts.corpora:
         of_run = ", ".join(params.parts.corpora) or "none; set parts.corpora"
-        raise LongtailError(f"--corpus {corpus}: this run has no such corpus, expected one of its own: {of_run}")
+        raise LongtailError(
+            f"--corpus {corpus}: this run has no such corpus, expected one of its own: {of_run}"
+        )
     if missing := [str(index) for index in searched if not index.is_dir()]:
         raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
     positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
@@ -133,15 +178,22 @@ def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
     """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
     kind, _ = methods.split(retriever)
     if methods.INDEXES.get(kind) != kind:
-        raise LongtailError(f"--retriever {retriever}: expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME")
+        raise LongtailError(
+            f"--retriever {retriever}: expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME"
+        )
     return methods.resolve(retriever, params.retrievers)
 
 
 def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
     """Yield lines of at most `width` characters: rank, score, title and id of each hit, then how its text begins."""
     for rank, hit in enumerate(hits, 1):
-        head, title = f"{rank:3}  {hit['score']:8.4f}  ", f"{hit['title'] or '(no title)'}  [{hit['id']}]"
-        yield from textwrap.wrap(title, width, max_lines=LINES, initial_indent=head, subsequent_indent=" " * len(head))
+        head, title = (
+            f"{rank:3}  {hit['score']:8.4f}  ",
+            f"{hit['title'] or '(no title)'}  [{hit['id']}]",
+        )
+        yield from textwrap.wrap(
+            title, width, max_lines=LINES, initial_indent=head, subsequent_indent=" " * len(head)
+        )
         text = textwrap.wrap(hit["text"], width - 5, max_lines=LINES, placeholder=" …")
         yield from (f"{'':5}{line}" for line in text)
 
@@ -153,7 +205,9 @@ def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
 
     run = open_run()
     corpora = lm_queries.corpora(run)
-    holds = (name for name in corpora if lookup(lm_queries.table(run, name), "query_id", [query_id]))
+    holds = (
+        name for name in corpora if lookup(lm_queries.table(run, name), "query_id", [query_id])
+    )
     chosen = lm_queries.Texts.of(run, {"corpus": next(holds, ""), "retriever": retriever})
     text = lm_queries.read_scored_text(run, chosen, query_id)
     yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"

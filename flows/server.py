@@ -26,7 +26,7 @@ import psutil
 from flows import workspace
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
-from pipelines.work import tracking
+from pipelines.work.run_log import store
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -68,7 +68,9 @@ def prepare(home: Path) -> None:
         ) from None
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
-    if disks.is_on_network(home) and not any("DATABASE_CONNECTION_URL" in name for name in os.environ):
+    if disks.is_on_network(home) and not any(
+        "DATABASE_CONNECTION_URL" in name for name in os.environ
+    ):
         database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
         os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
@@ -82,11 +84,15 @@ def prepare(home: Path) -> None:
 def start(home: Path, port: int = 0) -> Iterator[str]:
     """Start a server, which Ctrl-C does not reach; yield its API's URL once it is healthy, and stop it at the end."""
     if port and port_for(port) != port:
-        raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --port")
+        raise LongtailError(
+            f"port {port} is taken; end what listens there, or choose another with --port"
+        )
     port = port or port_for(0)
     url, log = f"http://127.0.0.1:{port}/api", home / "server.log"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
-    environment["PREFECT_SERVER_UI_API_URL"] = url  # otherwise the pages ask port 4200, whatever port they come from
+    environment["PREFECT_SERVER_UI_API_URL"] = (
+        url  # otherwise the pages ask port 4200, whatever port they come from
+    )
     process = workspace.start_module(["flows.server", str(port)], log, environment)
     note, closing = home / "server.json", threading.Event()
     try:
@@ -114,15 +120,33 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
     live.stop()
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
-    print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)
+    print(
+        f"error: the Prefect server {how}, see {log}; run again to go on",
+        file=sys.stderr,
+        flush=True,
+    )
     os._exit(1)
 
 
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
-    words = ["mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1", "--port", str(port)]
-    words += ["--workers", "1", "--uvicorn-opts", shlex.join(["--header", ":".join(ONLY_FROM_HERE)])]
+    words = [
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        store(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    words += [
+        "--workers",
+        "1",
+        "--uvicorn-opts",
+        shlex.join(["--header", ":".join(ONLY_FROM_HERE)]),
+    ]
     process = workspace.start_module(words, home / "mlflow.log")
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
     try:
@@ -178,7 +202,9 @@ def app() -> Starlette:
 
     made = create_app()
     for file in (Path(collections.__file__).parent / "collections_data/views").glob("*.json"):
-        answer = Route(f"/api/collections/views/{file.stem}", lambda _, file=file: FileResponse(file))
+        answer = Route(
+            f"/api/collections/views/{file.stem}", lambda _, file=file: FileResponse(file)
+        )
         made.router.routes.insert(0, answer)
     return made
 

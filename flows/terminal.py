@@ -15,7 +15,9 @@ import typer
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 
-CALLED_FROM = Path.cwd()  # paths on the command line are relative to it; `cli.main` goes to the project's root
+CALLED_FROM = (
+    Path.cwd()
+)  # paths on the command line are relative to it; `cli.main` goes to the project's root
 REPORT = Path("data/report/index.html")
 HISTORY = Path(".longtail/history/index.html")
 
@@ -28,9 +30,15 @@ def show(line: str) -> None:
 def as_called(text: str) -> str:
     """`text` with its commands as they were typed: .venv/bin/longtail, where a plain longtail would not be found."""
     typed, found = Path(sys.argv[0]), shutil.which("longtail")
-    if typed.name != "longtail" or len(typed.parts) == 1 or (found and (CALLED_FROM / typed).samefile(found)):
+    if (
+        typed.name != "longtail"
+        or len(typed.parts) == 1
+        or (found and (CALLED_FROM / typed).samefile(found))
+    ):
         return text
-    return re.sub(r"(^ +|`)longtail(?= [a-z])", lambda match: match[1] + shlex.quote(sys.argv[0]), text)
+    return re.sub(
+        r"(^ +|`)longtail(?= [a-z])", lambda match: match[1] + shlex.quote(sys.argv[0]), text
+    )
 
 
 def questions() -> Iterator[str]:
@@ -50,7 +58,9 @@ def questions() -> Iterator[str]:
 def check_folder(out: Path) -> None:
     """Raise LongtailError where the folder to write into, or one above it, is a file."""
     if file := next((path for path in (out, *out.parents) if path.is_file()), None):
-        raise LongtailError(f"--out {out}: {file} is a file, expected a folder or nothing there; name another")
+        raise LongtailError(
+            f"--out {out}: {file} is a file, expected a folder or nothing there; name another"
+        )
 
 
 def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 import psutil
 
 from pipelines.errors import LongtailError
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 
-LOCK = shards.SCRATCH / "run.lock"  # the system frees it when the process that holds it ends, however it ends
+LOCK = (
+    SCRATCH / "run.lock"
+)  # the system frees it when the process that holds it ends, however it ends
 LOOK_SECONDS = 1.0
 
 _held = False
@@ -75,7 +77,9 @@ def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None
             process.kill()
 
 
-def start_module(words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen:
+def start_module(
+    words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen:
     """Run `python -m WORDS` beside this process; what it says goes to `log`. Ctrl-C is for this process alone."""
     with log.open("wb") as stream:
         return subprocess.Popen(

@@ -23,7 +23,13 @@ QUIET = {  # no library tells its makers who uses it; set before any is imported
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "true",
 }
-LOOPBACK = ("localhost", "127.0.0.1", "::1", "127.0.0.0/8", "0.0.0.0")  # clients read these entries in different ways
+LOOPBACK = (
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "127.0.0.0/8",
+    "0.0.0.0",
+)  # clients read these entries in different ways
 
 
 def spare_loopback(environment: MutableMapping[str, str]) -> None:
@@ -31,7 +37,11 @@ def spare_loopback(environment: MutableMapping[str, str]) -> None:
 
     Where no proxy is named, nothing is set: NO_PROXY alone would hide the proxies that a system has elsewhere.
     """
-    proxies = {name.lower() for name, value in environment.items() if value and name.lower().endswith("_proxy")}
+    proxies = {
+        name.lower()
+        for name, value in environment.items()
+        if value and name.lower().endswith("_proxy")
+    }
     if proxies <= {"no_proxy"}:
         return
     lower, upper = (environment.get(name, "").strip() for name in ("no_proxy", "NO_PROXY"))

@@ -11,7 +11,11 @@ FOLDER = Path(__file__).with_name("studies")
 def files_offering(name: str, folder: Path = FOLDER) -> list[Path]:
     """The files of the studies that have a function or constant of this name, in the order of their names."""
     offered = re.compile(rf"^(def {name}\(|{name}( =|:))", re.MULTILINE)
-    return [file for file in sorted(folder.glob("*.py")) if offered.search(file.read_text(encoding="utf-8"))]
+    return [
+        file
+        for file in sorted(folder.glob("*.py"))
+        if offered.search(file.read_text(encoding="utf-8"))
+    ]
 
 
 def studies_offering(name: str) -> list[ModuleType]:

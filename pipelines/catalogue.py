@@ -21,7 +21,9 @@ class Dataset:
     licence: str  # the licence that its publishers give
     files: str  # the layouts that are read
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
-    learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
+    learn: bool = (
+        False  # corpora: models may be trained on it; false for a corpus that only judges them
+    )
     links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
@@ -32,7 +34,11 @@ class Dataset:
     @property
     def code(self) -> list[str]:
         """The modules that its functions are in."""
-        return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
+        return [
+            name.partition(":")[0]
+            for name in (self.documents, self.questions, self.benchmark)
+            if name
+        ]
 
 
 _ENTRIES = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))

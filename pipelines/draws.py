@@ -44,7 +44,9 @@ def splitmix64(starts: np.ndarray, n: int) -> np.ndarray:
 
 def sample(seed: int, purpose: str, keys: list[str], n: int) -> np.ndarray:
     """Positions of the `n` keys with the smallest draws, in the keys' own order, (min(n, len),) int64."""
-    order = np.lexsort((np.array(keys), uniforms(seed, purpose, keys)))  # ties by key: a total order
+    order = np.lexsort(
+        (np.array(keys), uniforms(seed, purpose, keys))
+    )  # ties by key: a total order
     return np.sort(order[:n])
 
 

@@ -55,7 +55,10 @@ class Interval:
 
     def columns(self, name: str) -> dict[str, float | None]:
         """Columns of a table: <name>, <name>_low and <name>_high, None for NaN."""
-        return {name if end == "value" else f"{name}_{end}": number for end, number in self.as_json().items()}
+        return {
+            name if end == "value" else f"{name}_{end}": number
+            for end, number in self.as_json().items()
+        }
 
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
@@ -135,7 +138,9 @@ def wilson(share: float, n: float, quantile: float = NORMAL) -> Interval:
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
     # at 0 and 1 the bound is exactly that; rounding must not push it beyond
-    return Interval(share, 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half)
+    return Interval(
+        share, 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half
+    )
 
 
 def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
@@ -195,7 +200,9 @@ def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(numbers, weights=column) for column in columns.T], axis=1)
 
 
-def bootstrap(sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int) -> Interval:
+def bootstrap(
+    sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int
+) -> Interval:
     """Bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or cluster.
 
     Resamples on which the statistic is undefined (NaN) are left out of the interval.
@@ -204,7 +211,10 @@ def bootstrap(sums: np.ndarray, statistic: Statistic, generator: np.random.Gener
 
 
 def bootstraps(
-    sums: np.ndarray, statistics: Mapping[Any, tuple[Statistic, slice]], generator: np.random.Generator, resamples: int
+    sums: np.ndarray,
+    statistics: Mapping[Any, tuple[Statistic, slice]],
+    generator: np.random.Generator,
+    resamples: int,
 ) -> dict[Any, Interval]:
     """`bootstrap` of many functions, each of some of the columns, over the same resamples.
 
@@ -274,11 +284,19 @@ def ratio(sums: np.ndarray) -> np.ndarray:
 
 
 def mean(
-    values: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
+    values: np.ndarray,
+    generator: np.random.Generator,
+    resamples: int,
+    clusters: np.ndarray | None = None,
 ) -> Interval:
     """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that belong together."""
     columns = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
-    return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), ratio, generator, resamples)
+    return bootstrap(
+        columns if clusters is None else cluster_sums(columns, clusters),
+        ratio,
+        generator,
+        resamples,
+    )
 
 
 def pearson(sums: np.ndarray) -> np.ndarray:

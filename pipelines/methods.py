@@ -5,45 +5,135 @@ replug_lsr; those of another retriever have its name after them, as dense_bert. 
 main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines.errors import LongtailError
 
 # the methods, in the order of tables
-METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr")
-GIVEN = ("given", "replug_given")  # their passages come from a file; a name after them is the file's folder's
+METHODS = (
+    "closed_book",
+    "bm25",
+    "dense",
+    "lsr",
+    "hybrid",
+    "reranked",
+    "genread",
+    "replug",
+    "replug_lsr",
+)
+GIVEN = (
+    "given",
+    "replug_given",
+)  # their passages come from a file; a name after them is the file's folder's
 METHODS += GIVEN
-KINDS = ("closed_book", "retrieval", "other")  # what a method is whose name does not tell: imported ones have any name
+KINDS = (
+    "closed_book",
+    "retrieval",
+    "other",
+)  # what a method is whose name does not tell: imported ones have any name
 INDEXES = {  # kind of method -> of index; hybrid and reranked have none of their own (`indexes_of`)
     **{name: name for name in ("bm25", "dense", "lsr", "hybrid", "reranked")},
     **{"replug": "dense", "replug_lsr": "lsr"},
 }
 ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
 ENSEMBLES = ("replug", "replug_lsr", "replug_given")
-MODELS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}  # kind of index -> encoders, below data/
+MODELS = {
+    "dense": Path("models/retriever"),
+    "lsr": Path("models/lsr"),
+}  # kind of index -> encoders, below data/
 RERANKER = Path("models/reranker/cross-encoder")  # below data/
-RESERVED = ("lsr", "below", "random", "bm25", "given")  # else replug_lsr and dense_below_bm25 had two meanings
+RESERVED = (
+    "lsr",
+    "below",
+    "random",
+    "bm25",
+    "given",
+)  # else replug_lsr and dense_below_bm25 had two meanings
 NAME = "[a-z0-9]+(?:-[a-z0-9]+)*"
 RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$){NAME}"
-_NAMES = re.compile(rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})")
+_NAMES = re.compile(
+    rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})"
+)
 
 
 def check_name(name: str) -> str:
     """A retriever's name, checked; pydantic turns the ValueError into the user's error."""
     if not re.fullmatch(RETRIEVER, name):
-        raise ValueError(f"should be a name of small letters, digits and single hyphens, and not {', '.join(RESERVED)}")
+        raise ValueError(
+            f"should be a name of small letters, digits and single hyphens, and not {', '.join(RESERVED)}"
+        )
     return name
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to answer, or an index that is searched: its kind, and the retriever that it uses.
+
+    Texts such as dense_contriever are parsed once, where they come in: from params, options and names of files.
+    """
+
+    kind: str  # of METHODS, of INDEXES' values, or any name where the answers were imported
+    retriever: str = (
+        ""  # the encoder's name, or the folder of given passages; "" where the kind has none
+    )
+
+    @classmethod
+    def parse(cls, text: str, retrievers: Sequence[str]) -> Method:
+        """The method that params or a user name; without a name, a kind with an encoder has the main retriever.
+
+        Raises LongtailError for an unknown method, or one of a retriever that is not among `retrievers`.
+        """
+        method = cls.of_name(text)
+        if method.kind not in METHODS:
+            expected = f"expected one of {', '.join(METHODS)}, or as dense_NAME"
+            raise LongtailError(f"{text}: no such method, {expected}")
+        if method.kind not in ENCODED:
+            return method
+
+        known = not method.retriever or method.retriever in retrievers
+        if not retrievers or not known:
+            listed = ", ".join(retrievers) or "none"
+            raise LongtailError(
+                f"{text}: expected a retriever of params.yaml's `retrievers`, which are: {listed}"
+            )
+        return cls(method.kind, method.retriever or retrievers[0])
+
+    @classmethod
+    def of_name(cls, text: str) -> Method:
+        """The method of a name in a file or table; a name that no kind begins is a kind of its own (imported)."""
+        match = _NAMES.fullmatch(text)
+        if match is None or text in METHODS:
+            return cls(text)
+        return cls(match[1] or match[3], match[2] or match[4])
+
+    @property
+    def name(self) -> str:
+        """The name with the retriever's, as files have it: dense_contriever."""
+        return f"{self.kind}_{self.retriever}" if self.retriever else self.kind
+
+    def short_name(self, retrievers: Sequence[str]) -> str:
+        """The name in tables: the kind alone for the main retriever, which is the first of `retrievers`."""
+        is_main = [self.retriever] == list(retrievers[:1])
+        if is_main and self.kind not in GIVEN:
+            return self.kind
+        return self.name
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether each passage has a prompt of its own, and the answers are mixed (REPLUG)."""
+        return self.kind in ENSEMBLES
 
 
 def split(method: str) -> tuple[str, str]:
     """(kind, retriever's name) of a method or an index; "" for the main retriever, and where there is none."""
-    match = _NAMES.fullmatch(method)
-    if match is None or method in METHODS:
-        return method, ""
-    return match[1] or match[3], match[2] or match[4]
+    parsed = Method.of_name(method)
+    return parsed.kind, parsed.retriever
 
 
 def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
@@ -51,15 +141,8 @@ def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
 
     Raises LongtailError for an unknown method, or one of another retriever.
     """
-    kind, name = split(method)
-    if kind not in METHODS:
-        raise LongtailError(f"{method}: no such method, expected one of {', '.join(METHODS)}, or as dense_NAME")
-    if kind not in ENCODED:
-        return kind, name
-    if not retrievers or (name and name not in retrievers):
-        listed = ", ".join(retrievers) or "none"
-        raise LongtailError(f"{method}: expected a retriever of params.yaml's `retrievers`, which are: {listed}")
-    return kind, name or retrievers[0]
+    parsed = Method.parse(method, retrievers)
+    return parsed.kind, parsed.retriever
 
 
 def named(kind: str, retriever: str) -> str:
@@ -76,7 +159,11 @@ def indexes(chosen: SimpleNamespace) -> list[str]:
     """The indexes of a run (its retrievers and parts) by their short names: bm25, untuned retrievers, tuned ones."""
     names = chosen.retrievers
     tuned = [name for name in names if name in chosen.parts.tuned]
-    return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]
+    return [
+        "bm25",
+        *(short("dense", name, names) for name in names),
+        *(short("lsr", name, names) for name in tuned),
+    ]
 
 
 def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
@@ -86,7 +173,9 @@ def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
 
 def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
     """(kind, retriever's name) of each index that is searched for a kind of INDEXES' values: two for a hybrid."""
-    return {"hybrid": [("bm25", ""), ("dense", name)], "reranked": [("dense", name)]}.get(kind, [(kind, name)])
+    return {"hybrid": [("bm25", ""), ("dense", name)], "reranked": [("dense", name)]}.get(
+        kind, [(kind, name)]
+    )
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
@@ -115,12 +204,22 @@ def measure(method: str, params: SimpleNamespace) -> str:
     kind, name = split(method)
     if kind in ENCODED - {"hybrid", "reranked"} and (name or params.retrievers):
         settings = params.retriever.get(name or params.retrievers[0])
-        return {"cosine": "cosine", "dot": "dot product"}[settings.similarity] if settings else "similarity"
-    fixed = {"bm25": "BM25's score", "hybrid": "fusion of ranks", "reranked": "cross-encoder's score"}
+        return (
+            {"cosine": "cosine", "dot": "dot product"}[settings.similarity]
+            if settings
+            else "similarity"
+        )
+    fixed = {
+        "bm25": "BM25's score",
+        "hybrid": "fusion of ranks",
+        "reranked": "cross-encoder's score",
+    }
     fixed |= dict.fromkeys(GIVEN, "the file's score")
     return fixed.get(kind, "similarity")
 
 
 def with_retriever(params: SimpleNamespace, name: str) -> SimpleNamespace:
     """The params for work with a single retriever: the section `retriever` is that of `name`, kept as `retrieves`."""
-    return SimpleNamespace(**vars(params) | {"retriever": params.retriever[name], "retrieves": name})
+    return SimpleNamespace(
+        **vars(params) | {"retriever": params.retriever[name], "retrieves": name}
+    )

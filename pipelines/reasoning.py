@@ -10,11 +10,16 @@ MARKS = (  # how reasoning begins and ends
     (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
     ("◁think▷", "◁/think▷"),  # Kimi
     (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
-    (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
+    (
+        r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)",
+        r"<\|channel\|>final.*?<\|message\|>",
+    ),  # gpt-oss
     (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
 )
 # of what comes after it
-AROUND = re.compile(r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")
+AROUND = re.compile(
+    r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
+)
 ANY = re.compile("|".join(mark for marks in MARKS for mark in marks))
 
 
@@ -24,7 +29,9 @@ def split(text: str) -> tuple[str, str]:
         begun = re.match(rf"\s*({opening})", text)
         ends = list(re.finditer(closing, text, re.DOTALL))
         if ends and (begun or not closing[0].isalpha()):
-            return text[begun.end() if begun else 0 : ends[-1].start()], AROUND.sub("", text[ends[-1].end() :])
+            return text[begun.end() if begun else 0 : ends[-1].start()], AROUND.sub(
+                "", text[ends[-1].end() :]
+            )
         if begun:
             return text[begun.end() :], ""
     return "", text

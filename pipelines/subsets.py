@@ -16,4 +16,7 @@ class Subset(NamedTuple):
 def read_subsets() -> dict[str, Subset]:
     """The samples by their names."""
     entries = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return {name: Subset(entry["about"], frozenset(entry["ids"].split())) for name, entry in entries.items()}
+    return {
+        name: Subset(entry["about"], frozenset(entry["ids"].split()))
+        for name, entry in entries.items()
+    }

@@ -11,7 +11,9 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
 from pipelines.params import params
 
-CHOSEN = params.Thresholds(pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20)
+CHOSEN = params.Thresholds(
+    pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20
+)
 
 
 def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:
@@ -49,11 +51,17 @@ def judged(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN) -
     return held_out.judge(pairs, train, held_out.fit(pairs, train, search or chosen.search, chosen))
 
 
-def resampled(pairs: Pairs, chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> refits.Resamples:
-    return refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, 0, resamples)
+def resampled(
+    pairs: Pairs, chosen: params.Thresholds = CHOSEN, resamples: int = 100
+) -> refits.Resamples:
+    return refits.resample(
+        pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, 0, resamples
+    )
 
 
-def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> dict:
+def summary(
+    pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, resamples: int = 100
+) -> dict:
     """The figures of a search, that in use if it is not named, on the splits of `chosen`."""
     drawn, held = resampled(pairs, chosen, resamples), judged(pairs, search, chosen)
     fitted = held_out.fit_all(pairs, splits(pairs, chosen), drawn, search or chosen.search, chosen)
@@ -64,7 +72,9 @@ def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:
     nulls = {field.name: pa.nulls(len(ids), field.type) for field in SCHEMA}
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(SCHEMA), path)
+    pq.write_table(
+        pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(SCHEMA), path
+    )
     return path
 
 

@@ -17,7 +17,16 @@ ENTITIES = [  # qid, label, aliases, wiki_title, popularity
     ("Q6", "Norland", ["Land of Black"], "Norland", None),
     ("Q7", "Mira Tosh", ["Black"], "Mira Tosh", 800_000),
 ]
-CLAIMS = [(1, 57, 7), (3, 57, 7), (4, 57, 7), (5, 57, 7), (6, 57, 7), (4, 50, 7), (6, 36, 7), (7, 57, 7)]
+CLAIMS = [
+    (1, 57, 7),
+    (3, 57, 7),
+    (4, 57, 7),
+    (5, 57, 7),
+    (6, 57, 7),
+    (4, 50, 7),
+    (6, 36, 7),
+    (7, 57, 7),
+]
 QUESTIONS = [  # relation, subject, its number, popularity, question, answer
     ("P57", "The Long Field", 4, 71, "Who was the director of The Long Field?", "Mira Tosh"),
     ("P57", "Old Reel", 90, 12, "Who was the director of Old Reel?", "Mira Tosh"),
@@ -28,16 +37,39 @@ QUESTIONS = [  # relation, subject, its number, popularity, question, answer
     ("P106", "Mira Tosh", 7, 700_000, "What is Mira Tosh's occupation?", "author"),
 ]
 CUTS = {"P57": 71.0, "P36": None, "P106": 0.0}
-OBSERVED = {"P57": [12.0, 900.0], "P36": [5.0, 60.0], "P106": [10.0, 700_000.0]}  # least and most popularity tuned on
-TEMPLATES = {"P57": "Who directed [X]?", "P36": "What is the capital of [X]?", "P57_similar": "Who made [X]?"}
+OBSERVED = {
+    "P57": [12.0, 900.0],
+    "P36": [5.0, 60.0],
+    "P106": [10.0, 700_000.0],
+}  # least and most popularity tuned on
+TEMPLATES = {
+    "P57": "Who directed [X]?",
+    "P36": "What is the capital of [X]?",
+    "P57_similar": "Who made [X]?",
+}
 
 
 def write_tables(data: Path) -> None:
     """Write into the folder `data` what `ask` reads to decide: questions, entities, statements and thresholds."""
-    triples, claims = data / "knowledge/triples/entities.parquet", data / "knowledge/wikidata/claims.parquet"
-    popqa, others = (data / f"questions/{name}/{name}.parquet" for name in ("popqa", "entityquestions"))
-    thresholds, templates = data / "adaptive/popularity/thresholds.json", data / "raw/entityquestions"
-    for folder in (triples.parent, claims.parent, popqa.parent, others.parent, thresholds.parent, templates):
+    triples, claims = (
+        data / "knowledge/triples/entities.parquet",
+        data / "knowledge/wikidata/claims.parquet",
+    )
+    popqa, others = (
+        data / f"questions/{name}/{name}.parquet" for name in ("popqa", "entityquestions")
+    )
+    thresholds, templates = (
+        data / "adaptive/popularity/thresholds.json",
+        data / "raw/entityquestions",
+    )
+    for folder in (
+        triples.parent,
+        claims.parent,
+        popqa.parent,
+        others.parent,
+        thresholds.parent,
+        templates,
+    ):
         folder.mkdir(parents=True)
     names = ("qid", "label", "aliases", "wiki_title", "popularity")
     pq.write_table(pa.table(dict(zip(names, zip(*ENTITIES, strict=True), strict=True))), triples)
@@ -52,16 +84,40 @@ def write_tables(data: Path) -> None:
 
 def rule(**fields) -> dict:
     """An entry of thresholds.json."""
-    known = {"schema": "longtail-rule", "version": 1, "popular": "tiny/closed_book", "tail": "tiny/bm25"}
-    return known | {"policy": "thresholds", "verdict": "", "shared": [], "observed": OBSERVED} | fields
+    known = {
+        "schema": "longtail-rule",
+        "version": 1,
+        "popular": "tiny/closed_book",
+        "tail": "tiny/bm25",
+    }
+    return (
+        known | {"policy": "thresholds", "verdict": "", "shared": [], "observed": OBSERVED} | fields
+    )
 
 
 def questions() -> pa.Table:
     rows = [
-        {"question_id": f"q{i}", "relation": relation, "subj": subject, "s_uri": f"{subjects.ENTITY}Q{number}"}
-        | {"s_pop": popularity, "s_aliases": [], "s_wiki_title": subject, "question": question, "split": "test"}
+        {
+            "question_id": f"q{i}",
+            "relation": relation,
+            "subj": subject,
+            "s_uri": f"{subjects.ENTITY}Q{number}",
+        }
+        | {
+            "s_pop": popularity,
+            "s_aliases": [],
+            "s_wiki_title": subject,
+            "question": question,
+            "split": "test",
+        }
         | {"possible_answers": [f"the {right}", right], "obj": right}
         for i, (relation, subject, number, popularity, question, right) in enumerate(QUESTIONS)
     ]
-    columns = {"s_pop": pa.int64(), "s_aliases": pa.list_(pa.string()), "possible_answers": pa.list_(pa.string())}
-    return pa.table({k: pa.array([r[k] for r in rows], columns.get(k, pa.string())) for k in rows[0]})
+    columns = {
+        "s_pop": pa.int64(),
+        "s_aliases": pa.list_(pa.string()),
+        "possible_answers": pa.list_(pa.string()),
+    }
+    return pa.table(
+        {k: pa.array([r[k] for r in rows], columns.get(k, pa.string())) for k in rows[0]}
+    )

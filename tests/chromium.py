@@ -18,7 +18,9 @@ NAMELESS = """() => [...document.querySelectorAll("svg, input, select, button, a
 @pytest.fixture(scope="module")  # longer, its driver would wait for processes that other tests fork
 def browser():
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if path is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on the PATH")
     with sync_api.sync_playwright() as playwright:
@@ -34,7 +36,10 @@ def opened(browser):
 
     def open_page(url, **more):
         contexts.append(browser.new_context(**more))
-        page, own = contexts[-1].new_page(), url if url.startswith("file:") else "/".join(url.split("/")[:3])
+        page, own = (
+            contexts[-1].new_page(),
+            url if url.startswith("file:") else "/".join(url.split("/")[:3]),
+        )
         page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))

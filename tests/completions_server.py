@@ -47,7 +47,9 @@ class Completions(Server):
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
         self.quiet = False  # pieces of characters are shown as no text
         self.echo_fails = False
-        self.ids = False  # tokens are shown by their ids if a request asks for that, as vLLM shows them
+        self.ids = (
+            False  # tokens are shown by their ids if a request asks for that, as vLLM shows them
+        )
         self.chat = False  # log-probabilities come in the form of the chat interface
         self.refused: set[str] = set()  # fields of a chat's request
         self.said: str | None = None  # in a chat, in place of what the model says
@@ -60,16 +62,35 @@ class Completions(Server):
         """The chat interface's answer. Raises Failing for a request with a field that is refused."""
         if refused := self.refused & set(body):
             raise Failing(f"Unsupported parameter: {min(refused)}")
-        text = self.tokenizer.apply_chat_template(body["messages"], tokenize=False, add_generation_prompt=True)
+        text = self.tokenizer.apply_chat_template(
+            body["messages"], tokenize=False, add_generation_prompt=True
+        )
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        asked = {"max_tokens": body["max_tokens"], "logprobs": body.get("top_logprobs", 0), "stop": body.get("stop")}
+        asked = {
+            "max_tokens": body["max_tokens"],
+            "logprobs": body.get("top_logprobs", 0),
+            "stop": body.get("stop"),
+        }
         choice = self._continued(ids, asked, ends=True)
-        message = {"role": "assistant", "content": choice["text"] if self.said is None else self.said}
-        shown = {"content": _as_chat(choice["logprobs"])} if body.get("logprobs") and self.logprobs else None
+        message = {
+            "role": "assistant",
+            "content": choice["text"] if self.said is None else self.said,
+        }
+        shown = (
+            {"content": _as_chat(choice["logprobs"])}
+            if body.get("logprobs") and self.logprobs
+            else None
+        )
         made = len(choice["logprobs"]["tokens"])
-        usage = {"prompt_tokens": len(ids), "completion_tokens": made, "total_tokens": len(ids) + made}
+        usage = {
+            "prompt_tokens": len(ids),
+            "completion_tokens": made,
+            "total_tokens": len(ids) + made,
+        }
         answer = {"index": 0, "message": message, "logprobs": shown, "finish_reason": "stop"}
-        return {"object": "chat.completion", "choices": [answer]} | ({"usage": usage} if self.usage else {})
+        return {"object": "chat.completion", "choices": [answer]} | (
+            {"usage": usage} if self.usage else {}
+        )
 
     def complete(self, body: dict) -> dict:
         """Raises Failing where the request makes it fail."""
@@ -87,12 +108,18 @@ class Completions(Server):
             choice = self._echoed(ids, choice) if body.get("echo") else choice
             if self.chat:
                 choice["logprobs"] = {"content": _as_chat(choice["logprobs"])}
-            choices.insert(0, {"index": index, "finish_reason": "length", **choice})  # in no helpful order
+            choices.insert(
+                0, {"index": index, "finish_reason": "length", **choice}
+            )  # in no helpful order
             if not self.logprobs or (body.get("echo") and not self.echo):
                 choices[0]["logprobs"] = None
-        read = sum(len(p) if isinstance(p, list) else len(self.tokenizer(p)["input_ids"]) for p in prompts)
+        read = sum(
+            len(p) if isinstance(p, list) else len(self.tokenizer(p)["input_ids"]) for p in prompts
+        )
         usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
-        return {"object": "text_completion", "choices": choices} | ({"usage": usage} if self.usage else {})
+        return {"object": "text_completion", "choices": choices} | (
+            {"usage": usage} if self.usage else {}
+        )
 
     def _log_probs(self, ids: list[int]) -> torch.Tensor:
         with self.lock, torch.inference_mode():
@@ -101,8 +128,14 @@ class Completions(Server):
     def _echoed(self, ids: list[int], choice: dict) -> dict:
         rows = self._log_probs(ids)
         places = range(len(ids))
-        values = [None, *rows[places[1:] if self.shifted else places[:-1], ids[1:]].tolist()][: len(ids) - self.lost]
-        own = {"tokens": self._texts(ids), "token_logprobs": values, "text_offset": self._offsets(ids)}
+        values = [None, *rows[places[1:] if self.shifted else places[:-1], ids[1:]].tolist()][
+            : len(ids) - self.lost
+        ]
+        own = {
+            "tokens": self._texts(ids),
+            "token_logprobs": values,
+            "text_offset": self._offsets(ids),
+        }
         own["top_logprobs"] = [None] * len(values)
         text, after = self.tokenizer.decode(ids), choice["logprobs"]
         width = len(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -129,7 +162,11 @@ class Completions(Server):
             text = self.tokenizer.decode(made, skip_special_tokens=True)
             if any(stop in text for stop in stops):
                 break
-        shown = {"tokens": self._texts(made), "token_logprobs": values, "text_offset": self._offsets(made)}
+        shown = {
+            "tokens": self._texts(made),
+            "token_logprobs": values,
+            "text_offset": self._offsets(made),
+        }
         ends = [text.index(stop) for stop in stops if stop in text]
         return {
             "text": text[: min(ends, default=None)],
@@ -141,10 +178,14 @@ class Completions(Server):
         texts = [self.tokenizer.decode([i]) for i in ids]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
         written = ["" if self.quiet else f"bytes:{piece}" for piece in pieces]
-        return [piece if "\ufffd" in text else text for text, piece in zip(texts, written, strict=True)]
+        return [
+            piece if "\ufffd" in text else text for text, piece in zip(texts, written, strict=True)
+        ]
 
     def _offsets(self, ids: list[int]) -> list[int]:
-        *before, text = (self.tokenizer.decode(ids[:i], skip_special_tokens=True) for i in range(len(ids) + 1))
+        *before, text = (
+            self.tokenizer.decode(ids[:i], skip_special_tokens=True) for i in range(len(ids) + 1)
+        )
         # a piece of a character begins where the character does
         return [len(os.path.commonprefix([one, text])) for one in before]  # noqa: RUF071
 
@@ -155,10 +196,16 @@ def several(prompt: str | list) -> list:
 
 
 def _as_chat(logprobs: dict) -> list[dict]:
-    rows = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
+    rows = zip(
+        logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True
+    )
     return [
         {"id": 0, "token": token, "bytes": [], "logprob": value}
-        | {"top_logprobs": [{"id": 0, "token": other, "logprob": most} for other, most in likeliest.items()]}
+        | {
+            "top_logprobs": [
+                {"id": 0, "token": other, "logprob": most} for other, most in likeliest.items()
+            ]
+        }
         for token, value, likeliest in rows
     ]
 
@@ -175,13 +222,18 @@ class _Handler(Handler):
             made = server.converse if self.path.endswith("/chat/completions") else server.complete
             answer = b"" if fault.status != 200 else json.dumps(made(body)).encode()
         except Failing as error:
-            fault = Fault(400 if "messages" in body else 500, json.dumps({"error": {"message": str(error)}}).encode())
+            fault = Fault(
+                400 if "messages" in body else 500,
+                json.dumps({"error": {"message": str(error)}}).encode(),
+            )
         answer = answer if fault.body is None else fault.body
         with server.lock:
             server.now -= 1
             if fault.status == 200:
                 prompts = several(body["prompt"]) if "prompt" in body else [body["messages"]]
-                units = [json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts]
+                units = [
+                    json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts
+                ]
                 server.paid.update(units)
                 server.answered.update(units if fault == Fault() else [])
         if fault.sent == LATE:
@@ -196,8 +248,28 @@ def running(folder: Path) -> AbstractContextManager[Completions]:
 
 def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **change) -> params.LM:
     """An `lm` of the params: the model served at `url`; `change` is of its section http."""
-    plain = {"max_tokens": 128, "batch_size": 8, "concurrency": 4, "logprobs": 5, "extra": {}, "max_cost": None}
-    plain |= {"requests_per_minute": None, "tokens_per_minute": None, "prompt_price": 0.0, "completion_price": 0.0}
-    http = params.LMServer(**plain | {"url": url, "tokenizer": tokenizer and str(tokenizer)} | change)
-    rest = {"revision": None, "dtype": "fp32", "batch_tokens": 1024, "training": None, "n_shots": None}
+    plain = {
+        "max_tokens": 128,
+        "batch_size": 8,
+        "concurrency": 4,
+        "logprobs": 5,
+        "extra": {},
+        "max_cost": None,
+    }
+    plain |= {
+        "requests_per_minute": None,
+        "tokens_per_minute": None,
+        "prompt_price": 0.0,
+        "completion_price": 0.0,
+    }
+    http = params.LMServer(
+        **plain | {"url": url, "tokenizer": tokenizer and str(tokenizer)} | change
+    )
+    rest = {
+        "revision": None,
+        "dtype": "fp32",
+        "batch_tokens": 1024,
+        "training": None,
+        "n_shots": None,
+    }
     return params.LM(source="http", path="served", http=http, chat=chat, **rest)

@@ -21,8 +21,12 @@ from xdist.scheduler import LoadFileScheduling
 
 from pipelines.work import executors, http
 
-gc.set_threshold(100_000, 50, 50)  # a million objects of torch, Prefect and MLflow are there to stay
-settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+gc.set_threshold(
+    100_000, 50, 50
+)  # a million objects of torch, Prefect and MLflow are there to stay
+settings.register_profile(
+    "on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("on any machine")
 pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +49,9 @@ FIRST = (
     "lsr",
     "test_http_faults.py",
 )
-SERVED = tuple(f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "runs"))
+SERVED = tuple(
+    f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "runs")
+)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -56,7 +62,9 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest begin first, so that no core idles at the end."""
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
+    items.sort(
+        key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST))
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -79,7 +87,9 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def real() -> Path:
     """The real files of the excerpt profile: $LONGTAIL_REAL, or the profile's own `fetch.root`."""
-    configured = yaml.safe_load((ROOT / "conf/profile/excerpt.yaml").read_text(encoding="utf-8"))["fetch"]["root"]
+    configured = yaml.safe_load((ROOT / "conf/profile/excerpt.yaml").read_text(encoding="utf-8"))[
+        "fetch"
+    ]["root"]
     folder = Path(os.environ.get("LONGTAIL_REAL") or ROOT / configured)
     if not folder.is_dir():
         pytest.skip(f"no real data files at {folder}; set LONGTAIL_REAL to their folder")
@@ -90,8 +100,13 @@ def real() -> Path:
 def real_models() -> Path:
     """A folder of real weights as Hugging Face folders: smollm2-135m (a language model) and minilm (an encoder)."""
     folder = Path(os.environ.get("LONGTAIL_REAL_MODELS") or "no folder")
-    if not (folder / "smollm2-135m/model.safetensors").is_file() or not (folder / "minilm/config.json").is_file():
-        pytest.skip("no real weights; set LONGTAIL_REAL_MODELS to a folder with smollm2-135m and minilm")
+    if (
+        not (folder / "smollm2-135m/model.safetensors").is_file()
+        or not (folder / "minilm/config.json").is_file()
+    ):
+        pytest.skip(
+            "no real weights; set LONGTAIL_REAL_MODELS to a folder with smollm2-135m and minilm"
+        )
     return folder
 
 
@@ -115,7 +130,11 @@ def databases(root, tmp_path_factory) -> Path:
     """
 
     def make(folder: Path) -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PREFECT_", "MLFLOW_"))
+        }
         command = [sys.executable, "-c", EMPTY_DATABASES]
         subprocess.run(command, cwd=folder, env=environment | {"PYTHONPATH": str(root)}, check=True)
 
@@ -167,7 +186,9 @@ def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wiki
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
     """A Dask cluster whose two workers are threads of this process, reached by TCP. It can lose none of them."""
-    yield from _cluster(tmp_path_factory.mktemp("elsewhere"), n_workers=2, processes=False, protocol="tcp")
+    yield from _cluster(
+        tmp_path_factory.mktemp("elsewhere"), n_workers=2, processes=False, protocol="tcp"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -180,7 +201,10 @@ def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"
     import dask
     import distributed
 
-    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.comm.timeouts.connect": "3s"}
+    settings = {
+        "distributed.scheduler.allowed-failures": 1,
+        "distributed.comm.timeouts.connect": "3s",
+    }
     settings |= {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(settings):
         distributed.utils.get_mp_context().set_forkserver_preload(PRELOADED)

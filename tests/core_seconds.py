@@ -27,7 +27,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo
+) -> Iterator[pytest.TestReport]:
     report = yield
     if report.when == "teardown":
         report.user_properties.append(("core seconds", spent() - item.config.stash[STARTED]))
@@ -38,7 +40,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     tests: Counter = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            tests[getattr(report, "nodeid", "")] += dict(getattr(report, "user_properties", ())).get("core seconds", 0)
+            tests[getattr(report, "nodeid", "")] += dict(
+                getattr(report, "user_properties", ())
+            ).get("core seconds", 0)
     folders: Counter = Counter()
     for name, seconds in tests.items():
         parts = name.partition("::")[0].split("/")

@@ -22,11 +22,15 @@ class Checkout:
         self.folder = folder
         dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(dirty)}
-        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as if it were activated
+        self.environment["PATH"] = (
+            f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as if it were activated
+        )
 
     def __call__(self, module: str, *words: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", module, *words]
-        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True
+        )
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         return self("flows.cli", *words)
@@ -35,7 +39,9 @@ class Checkout:
         return started([sys.executable, "-m", "flows.cli", *words], self.folder, self.environment)
 
     def hashes(self) -> dict:
-        return yaml.load((self.folder / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
+        return yaml.load((self.folder / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)[
+            "stages"
+        ]
 
     def commit(self) -> None:
         for words in (["add", "-A"], ["commit", "-qm", "a checkout"]):
@@ -45,7 +51,9 @@ class Checkout:
 def copy_tracked(root: Path, folder: Path, *, without: tuple[str, ...] = ("dvc.lock",)) -> Checkout:
     """A git repository of the files that git tracks or would, not yet committed."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
+    names = subprocess.run(
+        listing, cwd=root, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
     for name in names:
         if name and not name.startswith(without) and (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -3,4 +3,11 @@
 None of the project's own modules: the server would look for them where the project is installed.
 """
 
-PRELOADED = ["torch", "transformers.modeling_utils", "transformers.models.llama", "faiss", "distributed", "duckdb"]
+PRELOADED = [
+    "torch",
+    "transformers.modeling_utils",
+    "transformers.models.llama",
+    "faiss",
+    "distributed",
+    "duckdb",
+]

@@ -28,7 +28,9 @@ class Fault:
     length: int | None = None  # what Content-Length says, in place of the truth
     reset: bool = False  # the connection is reset in place of closed
     change: Callable[[bytes], bytes] | None = None  # gives the body, from the right one
-    drip: Callable[[], None] | None = None  # the body comes in six parts, and this is called before each
+    drip: Callable[[], None] | None = (
+        None  # the body comes in six parts, and this is called before each
+    )
     reason: str | None = None  # the status line's words
 
 
@@ -40,14 +42,18 @@ def lagged(retry_after: str = "0") -> Fault:
     """What MediaWiki's API answers a request with `maxlag` while its database lags behind: status 200."""
     info = "Waiting for 10.64.32.21: 6.1 seconds lagged."
     error = {"code": "maxlag", "info": info, "host": "10.64.32.21", "lag": 6.1, "type": "db"}
-    return Fault(200, json.dumps({"error": error, "servedby": "mw1"}).encode(), {"Retry-After": retry_after})
+    return Fault(
+        200, json.dumps({"error": error, "servedby": "mw1"}).encode(), {"Retry-After": retry_after}
+    )
 
 
 def moved(to: str) -> Fault:
     return Fault(301, b"", {"Location": to})
 
 
-def reply(handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: dict[str, str]) -> None:
+def reply(
+    handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: dict[str, str]
+) -> None:
     """Send an answer of the fault's status with this body, as the fault has it."""
     body = fault.change(body) if fault.change else body
     broken = fault.reset or fault.sent is not None or fault.length is not None
@@ -59,7 +65,11 @@ def reply(handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: d
             handler.send_header(name, value)
         handler.end_headers()
         step = len(body) // 6 + 1
-        for part in [body[i : i + step] for i in range(0, len(body), step)] if fault.drip else [body[: fault.sent]]:
+        for part in (
+            [body[i : i + step] for i in range(0, len(body), step)]
+            if fault.drip
+            else [body[: fault.sent]]
+        ):
             if handler.command != "HEAD":
                 if fault.drip:
                     fault.drip()
@@ -102,7 +112,9 @@ class Server(ThreadingHTTPServer):
         self.requests: list = []
         self.answered: Counter[str] = Counter()
         self.now = self.most = 0  # requests at the same time
-        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
+        self.hold = (
+            0.0  # seconds that every answer takes, so that one request too many would be seen
+        )
         self.together = 0  # requests that were at work at the same time before anything is answered
         self.stalls_after: int | None = None  # requests, after which none is answered until `go_on`
         self.go_on = threading.Event()

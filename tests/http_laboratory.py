@@ -35,7 +35,9 @@ ATTEMPTS = 2
 FILE = "enwiki-20181220-pages-articles.xml.bz2"
 DATA = bz2.compress(b"<mediawiki>" + np.random.default_rng(0).bytes(100_000))
 TITLES = [f"Page {n}" for n in range(5)]
-VIEWS = "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
+VIEWS = (
+    "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
+)
 PROMPTS = [Prompt(text) for text in dict.fromkeys(tiny_models.words(6, 5, at_most=12))]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(len(PROMPTS), 6, at_most=10)]
 
@@ -51,7 +53,9 @@ class Laboratory:
     now: float = 0.0  # of the client's clock, which no test waits for
     refusing: int = 0  # so many connections are refused
     right: dict = field(default_factory=dict)  # the rows without a fault, by client and scheme
-    looked: threading.Event = field(default_factory=threading.Event)  # a client has looked at its clock
+    looked: threading.Event = field(
+        default_factory=threading.Event
+    )  # a client has looked at its clock
 
     def address(self, server: str = "wikimedia") -> str:
         url = self.wikimedia.address if server == "wikimedia" else self.completions.url
@@ -79,12 +83,16 @@ def statements(lab: Laboratory, folder: Path) -> object:
     settings = params.Wikidata(source="query_service", **at)
     few = mock.patch.object(wikimedia_apis, "STATEMENTS", 3)
     with opened(folder) as client, few:
-        counts = wikimedia_apis.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
+        counts = wikimedia_apis.write_statements(
+            client, folder / "dump.json.gz", settings, ["P106"]
+        )
         return counts, gzip.decompress((folder / "dump.json.gz").read_bytes())
 
 
 def views(lab: Laboratory, folder: Path) -> object:
-    settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
+    settings = params.Popularity(
+        source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user"
+    )
     with opened(folder) as client:
         batches = pageviews.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
         return [row for batch in batches for row in batch.to_pylist()]
@@ -92,15 +100,23 @@ def views(lab: Laboratory, folder: Path) -> object:
 
 def redirects(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client:
-        tables = pageviews.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
+        tables = pageviews.ask_redirects(
+            client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects"
+        )
         return [row for table in tables for row in table.to_pylist()]
 
 
 def pages(lab: Laboratory, folder: Path, **more) -> object:
-    published, *written = (folder / name for name in ("popQA.tsv", "pages.xml.bz2", "asked.tsv", "rejects.parquet"))
-    rows = (f"http://www.wikidata.org/entity/Q{n}\t{title}\n" for n, title in enumerate(TITLES, start=1))
+    published, *written = (
+        folder / name for name in ("popQA.tsv", "pages.xml.bz2", "asked.tsv", "rejects.parquet")
+    )
+    rows = (
+        f"http://www.wikidata.org/entity/Q{n}\t{title}\n" for n, title in enumerate(TITLES, start=1)
+    )
     published.write_text("s_uri\ts_wiki_title\n" + "".join(rows), encoding="utf-8")
-    settings = params.Pages(api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more)
+    settings = params.Pages(
+        api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more
+    )
     with opened(folder) as client:
         wikimedia_apis.write_api_pages(client, settings, 0, published, *written)
     return [path.read_bytes() for path in written]
@@ -125,7 +141,9 @@ def there(lab: Laboratory, folder: Path) -> object:
 
 def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
     served, tokenizer_folder = lab.address("completions"), lab.tiny if tokenizer else None
-    chosen = completions_server.settings(served, tokenizer_folder, chat=chat, batch_size=2, concurrency=1)
+    chosen = completions_server.settings(
+        served, tokenizer_folder, chat=chat, batch_size=2, concurrency=1
+    )
     return HttpModel(lab.tiny, chosen, None, folder / "completions")
 
 
@@ -152,7 +170,9 @@ class Client:
     ask: Callable[[Laboratory, Path], object]
     at: str = ""  # part of the path of the requests that the fault hits
     skipped: int = 1  # requests that are answered before the first fault
-    opened_with: Callable[[Laboratory, Path], object] | None = None  # what comes before, without a fault
+    opened_with: Callable[[Laboratory, Path], object] | None = (
+        None  # what comes before, without a fault
+    )
     server: str = "wikimedia"
     keeps: bool = True  # whether it keeps each answer
 
@@ -172,7 +192,9 @@ CLIENTS = {
     "scores": Client(scores, opened_with=model, server="completions"),
     "answers": Client(answers, opened_with=model, server="completions"),
     "choices": Client(choices, opened_with=model, server="completions"),
-    "chat": Client(partial(answers, made_by=chat_model), opened_with=chat_model, server="completions"),
+    "chat": Client(
+        partial(answers, made_by=chat_model), opened_with=chat_model, server="completions"
+    ),
 }
 
 
@@ -224,17 +246,38 @@ def prepare(lab: Laboratory) -> None:
     lab.completions.reset()
     lab.refusing, lab.scheme = 0, "http"
     articles = {f"Q{n}": f"Title {n}" for n in range(1, 8)}
-    wikidata = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"})
-    wikipedia = Wikipedia(dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"})
-    lab.wikimedia.pages |= {"/sparql": wikidata.sparql, "/w/api.php": wikidata.api, "/api": wikipedia.api}
+    wikidata = Wikidata(
+        {"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"}
+    )
+    wikipedia = Wikipedia(
+        dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"}
+    )
+    lab.wikimedia.pages |= {
+        "/sparql": wikidata.sparql,
+        "/w/api.php": wikidata.api,
+        "/api": wikipedia.api,
+    }
     for number, title in enumerate("ABC"):
-        item = {"project": "en.wikipedia", "article": title, "granularity": "monthly", "timestamp": "2021100100"}
+        item = {
+            "project": "en.wikipedia",
+            "article": title,
+            "granularity": "monthly",
+            "timestamp": "2021100100",
+        }
         body = json.dumps({"items": [item | {"agent": "user", "views": number}]}).encode()
         lab.wikimedia.pages[VIEWS.format(title)] = body
     lab.wikimedia.pages["/redirects"] = lambda asked: json.dumps(
-        {"query": {"pages": [{"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}]}}
+        {
+            "query": {
+                "pages": [
+                    {"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}
+                ]
+            }
+        }
     ).encode()
     lab.wikimedia.pages[f"/{FILE}"] = DATA
-    lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
+    lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = (
+        f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
+    )
     Dumps(lab.wikimedia).wiki("20181220", {FILE.removeprefix("enwiki-20181220-"): DATA})
     lab.wikimedia.version = '"one"'

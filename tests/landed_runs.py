@@ -4,16 +4,17 @@ import math
 from collections.abc import Mapping
 
 from pipelines.intervals import Interval
-from pipelines.work import tracking
-from pipelines.work.tracking import Landing
+from pipelines.work.run_log import MONTH, PART, WHOLE, Landing
 
 
 def landing(month: str, figures: Mapping[str, Interval], **changed: str) -> Landing:
     """A run of a month that landed on its last day; `changed` are its params, its commit or when it landed."""
     about = {"landed": f"{month}-28 03:00:00", "commit": "0123456789"}
     about |= {name: changed.pop(name) for name in about.keys() & changed.keys()}
-    params = {"profile": "sample", tracking.MONTH: month, tracking.PART: tracking.WHOLE, "lms": "tiny"}
-    return Landing(params=params | {"parts.answered": "popqa"} | changed, figures=dict(figures), **about)
+    params = {"profile": "sample", MONTH: month, PART: WHOLE, "lms": "tiny"}
+    return Landing(
+        params=params | {"parts.answered": "popqa"} | changed, figures=dict(figures), **about
+    )
 
 
 def share(value: float, width: float = 0.02) -> Interval:
@@ -24,7 +25,9 @@ def count(number: float) -> Interval:
     return Interval(number, math.nan, math.nan)
 
 
-def figures(closed_book: float = 0.3, bm25: float = 0.6, questions: int = 1000, cut: float = 500.0) -> dict:
+def figures(
+    closed_book: float = 0.3, bm25: float = 0.6, questions: int = 1000, cut: float = 500.0
+) -> dict:
     """The figures of a run with two methods and two relations."""
     accuracy = {
         f"accuracy/{rule}/popqa/tiny/{name}": share(value)
@@ -37,5 +40,9 @@ def figures(closed_book: float = 0.3, bm25: float = 0.6, questions: int = 1000, 
         | {"adaptive/popqa/tiny/bm25": share(bm25 + 0.05), "retrieves/popqa/tiny/bm25": share(0.8)}
         | {f"threshold/popqa/tiny/{relation}/bm25": interval for relation, interval in cuts.items()}
         | {"questions/popqa": count(questions), "triples": count(2 * questions)}
-        | {"passages/wikipedia": count(5000), "bytes/raw": count(10**9), "bytes/index": count(5 * 10**8)}
+        | {
+            "passages/wikipedia": count(5000),
+            "bytes/raw": count(10**9),
+            "bytes/index": count(5 * 10**8),
+        }
     )

@@ -5,8 +5,12 @@ from tiny_models import trained_lm
 from pipelines.params import params
 
 NAMES = ["Ada", "Bel", "Cor", "Dov"]
-DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50
-DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)] * 50
+DOCUMENTS = [
+    ("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)
+] * 50
+DOCUMENTS += [
+    ("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)
+] * 50
 PHASES = [params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75})]
 PHASES += [params.Phase(until=1.0, weights={"world": 1.0})]
 SHAPE = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "positions": 32}

@@ -51,7 +51,15 @@ def save_family(family, folder, *, bos=True, **changes):
 
 
 def open_model(folder, batch_tokens=700, dtype="fp32", **changes):
-    return LocalModel(folder, name="tiny", dtype=dtype, batch_tokens=batch_tokens, device="cpu", threads=1, **changes)
+    return LocalModel(
+        folder,
+        name="tiny",
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        device="cpu",
+        threads=1,
+        **changes,
+    )
 
 
 def pairs(n=40):

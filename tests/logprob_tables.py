@@ -33,11 +33,21 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
             said |= dict.fromkeys(ids, level)
             padded = [*zip(ids, similarities, strict=True), *[("", -np.inf)] * (K - n)]
             found += [(query, name, rank, *one) for rank, one in enumerate(padded, start=1)]
-        scored += [(lm, query, i, (-level * draw.uniform(1, 3, tokens)).tolist(), n_bytes) for i, level in said.items()]
+        scored += [
+            (lm, query, i, (-level * draw.uniform(1, 3, tokens)).tolist(), n_bytes)
+            for i, level in said.items()
+        ]
     folder.mkdir(parents=True)
-    for name, rows, schema in (("logprobs", scored, logprobs.LOGPROBS), ("retrieved", found, logprobs.RETRIEVED)):
-        columns = dict(zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True))
+    for name, rows, schema in (
+        ("logprobs", scored, logprobs.LOGPROBS),
+        ("retrieved", found, logprobs.RETRIEVED),
+    ):
+        columns = dict(
+            zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True)
+        )
         table = pa.table(columns, schema=schema)
         with pq.ParquetWriter(folder / f"{name}.parquet", schema) as writer:
-            for some in np.split(np.arange(len(table)), np.searchsorted(columns["query_id"], ["q03", "q06"])):
+            for some in np.split(
+                np.arange(len(table)), np.searchsorted(columns["query_id"], ["q03", "q06"])
+            ):
                 writer.write_table(table.take(pa.array(some)))

@@ -24,13 +24,18 @@ def run(frame: pd.DataFrame, splits: np.ndarray) -> tuple[list[dict[str, int]], 
             own = frame[frame["relation"] == relation].copy()
             own["log_popularity"] = np.log(own["popularity"])
             _, bounds = np.histogram(own["log_popularity"])
-            counts = {side: _counts(own[own["split"] == side], bounds) for side in ("train", "test")}
+            counts = {
+                side: _counts(own[own["split"] == side], bounds) for side in ("train", "test")
+            }
             accuracies = [_accuracy(counts["train"], edge) for edge in range(len(bounds))]
             edge = int(np.argmax(accuracies))
             chosen[relation] = edge
             side = {"adaptive": edge, "always": len(bounds) - 1, "never": 0}
             side = {policy: _accuracy(counts["test"], at) for policy, at in side.items()}
-            side |= {"train_adaptive": accuracies[edge], "retrieved": sum(counts["test"]["augmented"][1][:edge])}
+            side |= {
+                "train_adaptive": accuracies[edge],
+                "retrieved": sum(counts["test"]["augmented"][1][:edge]),
+            }
             questions = {f"{name}_questions": sum(counts[name]["closed"][1]) for name in counts}
             sides.append(side | questions)
         edges.append(chosen)

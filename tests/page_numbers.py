@@ -21,7 +21,9 @@ sys.path.insert(0, str(ROOT))
 from pipelines.intervals import Interval  # noqa: E402 - it is found by the line above
 
 NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
-FIGURE = re.compile(rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?")  # with or without interval
+FIGURE = re.compile(
+    rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?"
+)  # with or without interval
 OUTPUT = re.compile(r"```sh\n([^`]+)```\s*<!--output-->\s*```\n([^`]+)  \.\.\.\n```")
 PICTURE = "docs/accuracy-by-popularity.svg"
 DRAWN = "report/figures/accuracy-by-popularity-popqa.svg"
@@ -29,11 +31,21 @@ MARGIN = 16  # pixels around the picture, which pages show on grounds of other c
 
 
 def _accuracy(method: str) -> tuple:
-    return 100, "analyses/accuracy.parquet", "substring", f"dataset = 'popqa' AND method = '{method}'"
+    return (
+        100,
+        "analyses/accuracy.parquet",
+        "substring",
+        f"dataset = 'popqa' AND method = '{method}'",
+    )
 
 
 def _pile(table: str, column: str, row: str, times: int = 1) -> tuple:
-    return times, f"analyses/{table}.parquet", column, f"corpus = 'pile' AND retriever = 'dense' AND {row}"
+    return (
+        times,
+        f"analyses/{table}.parquet",
+        column,
+        f"corpus = 'pile' AND retriever = 'dense' AND {row}",
+    )
 
 
 FIGURES = {  # name -> what it is multiplied by, the file below data/, the column and its row or the key in JSON
@@ -44,7 +56,12 @@ FIGURES = {  # name -> what it is multiplied by, the file below data/, the colum
     "replug": _accuracy("replug"),
     "replug-share": (1, *_accuracy("replug")[1:]),
     "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
-    "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
+    "popularity-over-doubt": (
+        -100,
+        "metrics/adaptive.json",
+        "popqa.tiny.dense.uncertainty.difference",
+        "",
+    ),
     "ensemble": _pile("bits_per_byte", "saved", "k = 10"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
     "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),
@@ -73,11 +90,17 @@ def read(name: str, data: Path) -> Interval:
     if row:
         columns = duckdb.read_parquet(str(data / file)).columns
         bounds = [bound if (bound := f"{key}_{end}") in columns else key for end in ("low", "high")]
-        (found,) = duckdb.sql(f"SELECT {', '.join([key, *bounds])} FROM '{data / file}' WHERE {row}").fetchall()
+        (found,) = duckdb.sql(
+            f"SELECT {', '.join([key, *bounds])} FROM '{data / file}' WHERE {row}"
+        ).fetchall()
     else:
         entry = json.loads((data / file).read_text(encoding="utf-8"))
         while key:  # a name may hold a dot itself
-            name = next(name for name in sorted(entry, key=len, reverse=True) if f"{key}.".startswith(f"{name}."))
+            name = next(
+                name
+                for name in sorted(entry, key=len, reverse=True)
+                if f"{key}.".startswith(f"{name}.")
+            )
             entry, key = entry[name], key[len(name) + 1 :]
         found = entry["value"], entry["low"], entry["high"]
     return Interval(*found).times(times)
@@ -97,7 +120,9 @@ def fill(text: str, root: Path = ROOT) -> str:
         name, value, between, low, comma, high = found.groups()
         now = read(name, root / "data")
         new = f"<!--{name}-->{_as(value, now.value)}"
-        return new + (f"{between}{_as(low, now.low)}{comma}{_as(high, now.high)}]" if between else "")
+        return new + (
+            f"{between}{_as(low, now.low)}{comma}{_as(high, now.high)}]" if between else ""
+        )
 
     def output(found: re.Match) -> str:
         before, _, after = found[0].rpartition(found[2])
@@ -111,7 +136,9 @@ def printed(command: str, block: str, root: Path) -> str:
     first, *_, last = block.splitlines()
     with tempfile.TemporaryDirectory() as out:
         words = [*shlex.split(command.replace("\\\n", ""))[1:], "--out", out]
-        done = subprocess.run([sys.executable, "-m", "flows.cli", *words], cwd=root, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", *words], cwd=root, capture_output=True, text=True
+        )
     lines = done.stdout.splitlines()
     if done.returncode or first not in lines:
         raise SystemExit(f"{command} does not print {first!r}: {done.stderr}")
@@ -138,7 +165,9 @@ def main() -> None:
     picture = (ROOT / "data" / DRAWN).read_text(encoding="utf-8")
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="\1" height="\2"', picture)
     width, height = (float(side) + 2 * MARGIN for side in size.groups())
-    box = f'viewBox="{-MARGIN} {-MARGIN} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    box = (
+        f'viewBox="{-MARGIN} {-MARGIN} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    )
     (ROOT / PICTURE).write_text(picture.replace(size[0], box), encoding="utf-8")
 
 

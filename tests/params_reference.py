@@ -38,7 +38,9 @@ def page() -> str:
     values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in PROFILES]
     parts, plain = [], []
     for name, field in schema["properties"].items():
-        if found := _section(name, field, schema["$defs"], said, [value.get(name) for value in values]):
+        if found := _section(
+            name, field, schema["$defs"], said, [value.get(name) for value in values]
+        ):
             parts.append(found)
         else:
             plain.append(_row("Params", name, field, said, values))
@@ -53,8 +55,15 @@ def _section(path: str, field: dict, classes: dict, said: dict, values: list) ->
     mapped = [*field.get("patternProperties", {}).values(), field.get("additionalProperties")][0]
     if isinstance(mapped, dict) and "$ref" in mapped:  # a mapping: shown for its first entry
         path, field = f"{path}.<name>", mapped
-        values = [next(iter(value.values()), None) if isinstance(value, dict) else None for value in values]
-    refs = [one["$ref"] for one in (field, *field.get("anyOf", ()), field.get("items", {})) if "$ref" in one]
+        values = [
+            next(iter(value.values()), None) if isinstance(value, dict) else None
+            for value in values
+        ]
+    refs = [
+        one["$ref"]
+        for one in (field, *field.get("anyOf", ()), field.get("items", {}))
+        if "$ref" in one
+    ]
     if not refs:
         return ""
     if "items" in field:
@@ -68,15 +77,23 @@ def _section(path: str, field: dict, classes: dict, said: dict, values: list) ->
         else:
             rows.append(_row(kind, key, inner, said, values))
     text = classes[kind].get("description", "")
-    return "\n\n".join([f"## {path}", *([text] if text else []), *([_table(rows)] if rows else []), *within])
+    return "\n\n".join(
+        [f"## {path}", *([text] if text else []), *([_table(rows)] if rows else []), *within]
+    )
 
 
 def _row(kind: str, key: str, field: dict, said: dict, values: list) -> list[str]:
-    shown = [_value(value[key]) if isinstance(value, dict) and key in value else "" for value in values]
-    differ = {name: text for name, text in zip(PROFILES, shown, strict=True) if text and text != shown[0]}
+    shown = [
+        _value(value[key]) if isinstance(value, dict) and key in value else "" for value in values
+    ]
+    differ = {
+        name: text for name, text in zip(PROFILES, shown, strict=True) if text and text != shown[0]
+    }
     if len(differ) == 2 and len(set(differ.values())) == 1:
         differ = {"both": differ.popitem()[1]}
-    text = "; ".join([shown[0] or "none" * bool(differ), *(f"{name} {text}" for name, text in differ.items())])
+    text = "; ".join(
+        [shown[0] or "none" * bool(differ), *(f"{name} {text}" for name, text in differ.items())]
+    )
     return [f"`{key}`", _type(field), text, said.get((kind, key), "")]
 
 
@@ -107,7 +124,9 @@ def _value(value) -> str:
 
 def _table(rows: list[list[str]]) -> str:
     cells = [["key", "type", "value", ""], ["---"] * 4, *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells
+    )
 
 
 def _comments(file: Path) -> dict[tuple[str, str], str]:

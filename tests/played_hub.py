@@ -71,7 +71,9 @@ def _handler(hub: Hub) -> type[Handler]:
             hub.requests.append((self.command, path))
             authorised = self.headers.get("Authorization") == f"Bearer {TOKEN}"
             if hub.failing and hub.failing in path:
-                return self.answer(400, {"error": f"no\x1b[31m, not with {self.headers.get('Authorization')}"})
+                return self.answer(
+                    400, {"error": f"no\x1b[31m, not with {self.headers.get('Authorization')}"}
+                )
             if path.startswith("/store/"):
                 hub.large[path.removeprefix("/store/")] = body
                 return self.answer(200, {})
@@ -89,14 +91,19 @@ def _handler(hub: Hub) -> type[Handler]:
                 return self.answer(409 if known else 200, {"url": f"{hub.address}/datasets/{name}"})
             match = re.fullmatch(r"(?:/api)?/datasets/([^/]+/[^/]+?)(\.git/.*|/.*)?", path)
             if not match or match[1] not in hub.refs:
-                return self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
+                return self.answer(
+                    404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound"
+                )
             return self.of_repository(match[1], match[2] or "", body)
 
         def of_repository(self, name: str, rest: str, body: bytes) -> None:
             verb, _, last = rest.lstrip("/").partition("/")
             refs = hub.refs[name]
             if verb == "refs":
-                tags = [{"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": of} for tag, of in refs.items()]
+                tags = [
+                    {"name": tag, "ref": f"refs/tags/{tag}", "targetCommit": of}
+                    for tag, of in refs.items()
+                ]
                 return self.answer(200, {"branches": tags[:1], "converts": [], "tags": tags[1:]})
             if verb == "preupload":
                 there = hub.files(name, "main") or {}
@@ -104,7 +111,9 @@ def _handler(hub: Hub) -> type[Handler]:
                 for at in (file["path"] for file in json.loads(body)["files"]):
                     mode = "lfs" if at.endswith(".parquet") else "regular"
                     oid = git_oid(there[at]) if at in there else None
-                    files.append({"path": at, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+                    files.append(
+                        {"path": at, "uploadMode": mode, "shouldIgnore": False, "oid": oid}
+                    )
                 return self.answer(200, {"files": files})
             if rest == ".git/info/lfs/objects/batch":
                 objects = json.loads(body)["objects"]
@@ -124,18 +133,37 @@ def _handler(hub: Hub) -> type[Handler]:
             revision, _, file = last.partition("/")
             files = hub.files(name, revision)
             if files is None:
-                return self.answer(404, {"error": "Invalid rev id"}, X_Error_Code="RevisionNotFound")
+                return self.answer(
+                    404, {"error": "Invalid rev id"}, X_Error_Code="RevisionNotFound"
+                )
             commit = refs.get(revision, revision)
             if verb == "resolve":
                 if file not in files:
-                    return self.answer(404, {"error": "Entry not found"}, X_Error_Code="EntryNotFound")
-                return self.answer(200, files[file], ETag=f'"{git_oid(files[file])}"', X_Repo_Commit=commit)
+                    return self.answer(
+                        404, {"error": "Entry not found"}, X_Error_Code="EntryNotFound"
+                    )
+                return self.answer(
+                    200, files[file], ETag=f'"{git_oid(files[file])}"', X_Repo_Commit=commit
+                )
             if verb == "tree":
-                about = {at: {"size": len(of), "oid": git_oid(of)} for at, of in files.items() if at.startswith(file)}
-                return self.answer(200, [{"type": "file", "path": at} | of for at, of in about.items()])
+                about = {
+                    at: {"size": len(of), "oid": git_oid(of)}
+                    for at, of in files.items()
+                    if at.startswith(file)
+                }
+                return self.answer(
+                    200, [{"type": "file", "path": at} | of for at, of in about.items()]
+                )
             if verb in ("revision", ""):
                 siblings = [{"rfilename": at} for at in files]
-                about = {"id": name, "sha": commit, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
+                about = {
+                    "id": name,
+                    "sha": commit,
+                    "siblings": siblings,
+                    "private": False,
+                    "tags": [],
+                    "downloads": 0,
+                }
                 return self.answer(200, about)
             raise AssertionError(f"{self.command} {self.path} is not played")
 

@@ -20,7 +20,7 @@ import yaml
 from waiting import PATIENCE, until
 
 from pipelines import QUIET
-from pipelines.work import tracking
+from pipelines.work.run_log import FLOW, Run
 
 STAGES = """
 stages:
@@ -46,8 +46,8 @@ stages:
 WORK = """
 import os, signal, sys, time
 from pathlib import Path
-from pipelines.storage import shards
-from pipelines.work import stage
+
+from pipelines.work import (stage)
 from pipelines.errors import LongtailError, Unreachable
 name = sys.argv[1]
 def work(params):
@@ -73,18 +73,25 @@ def work(params):
             bar.update(6)
     if f"kill {name}" in text:
         os.kill(os.getpid(), signal.SIGKILL)
-    with shards.atomic(f"data/{name}") as temporary:
+    with atomic(f"data/{name}") as temporary:
         temporary.write_text(text if name == "a" else name)
     if name == "a":
         value = 0.3 if text.endswith("worse") else 0.5
         accuracy = {"value": value, "low": value - 0.1, "high": value + 0.1}
-        shards.write_json("data/metrics/a.json", {"rows": 3, "accuracy": accuracy})
+        write_json("data/metrics/a.json", {"rows": 3, "accuracy": accuracy})
     return {"rows": 3.0, "loss": [3.0, 2.0, 1.0]}
 stage.run(name, ("seed",), work, out=f"data/{name}")
 """
 FEW_SERVICES = QUIET | {  # of a Prefect server; no test needs the others
     f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false"
-    for name in ["LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "EVENT_PERSISTER", "TRIGGERS"]
+    for name in [
+        "LATE_RUNS",
+        "FOREMAN",
+        "PAUSE_EXPIRATIONS",
+        "CANCELLATION_CLEANUP",
+        "EVENT_PERSISTER",
+        "TRIGGERS",
+    ]
 }
 LAST = "(SELECT id FROM flow_run ORDER BY start_time DESC LIMIT 1)"  # the flow run that began last, in SQL
 
@@ -102,7 +109,9 @@ class Prefect(NamedTuple):
 
 def git(folder: Path, *words: str) -> str:
     command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def started(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen:
@@ -155,7 +164,7 @@ def make(folder: Path, root: Path) -> Path:
     return folder
 
 
-class Untracked(tracking.Run):
+class Untracked(Run):
     """A run without MLflow, which takes seconds to load."""
 
     def __init__(self, *_) -> None:
@@ -167,11 +176,17 @@ class Project:
 
     def __init__(self, folder: Path, root: Path, prefect: Prefect | None = None):
         self.folder, self.root, self.prefect = folder, root, prefect
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))}
+        self.environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))
+        }
         self.environment |= QUIET | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
         self.environment |= {"PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "0"}
-        elsewhere = [folder for folder in os.get_exec_path() if folder != str(Path(sys.executable).parent)]
-        self.environment["PATH"] = os.pathsep.join(elsewhere)  # not activated: stage c's python is found all the same
+        elsewhere = [
+            folder for folder in os.get_exec_path() if folder != str(Path(sys.executable).parent)
+        ]
+        self.environment["PATH"] = os.pathsep.join(
+            elsewhere
+        )  # not activated: stage c's python is found all the same
         if prefect:
             self.environment["PREFECT_API_URL"] = prefect.url
 
@@ -200,7 +215,7 @@ class Project:
             patch.setattr(sys, "argv", ["longtail", *words])
             patch.setattr(terminal, "CALLED_FROM", self.folder)
             if not tracked:
-                patch.setattr(tracking, "Run", Untracked)
+                patch.setattr("pipelines.work.run_log.Run", Untracked)
             if words[0] == "run" and self.prefect:
                 _prefect_says_on_standard_error(patch)
             try:
@@ -213,18 +228,26 @@ class Project:
         """`dvc WORDS` in this process. Stages take it for a flow's, so that none logs itself to MLflow."""
         from dvc.cli import main
 
-        with self._said(words) as done, self.here(), mock.patch.dict(os.environ, {tracking.FLOW: "none"}):
+        with self._said(words) as done, self.here(), mock.patch.dict(os.environ, {FLOW: "none"}):
             done.returncode = main([*words])
         return done
 
     @contextmanager
     def here(self) -> Iterator[None]:
         """This process works in the folder, with the project's environment and Prefect server."""
-        with mock.patch.dict(os.environ, self.environment, clear=True), chdir(self.folder), ExitStack() as stack:
+        with (
+            mock.patch.dict(os.environ, self.environment, clear=True),
+            chdir(self.folder),
+            ExitStack() as stack,
+        ):
             if self.prefect:
                 from prefect.settings import temporary_settings
 
-                settings = {"api.url": self.prefect.url, "home": self.prefect.home, "results.persist_by_default": False}
+                settings = {
+                    "api.url": self.prefect.url,
+                    "home": self.prefect.home,
+                    "results.persist_by_default": False,
+                }
                 stack.enter_context(temporary_settings(settings))
             yield
 
@@ -249,7 +272,9 @@ class Project:
         parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
         children = {
             parent.info.run_id: {
-                run.info.run_name: run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+                run.info.run_name: run
+                for run in runs
+                if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
             }
             for parent in parents
         }
@@ -269,6 +294,8 @@ def _prefect_says_on_standard_error(patch: pytest.MonkeyPatch) -> None:
     handlers = {handler for logger in loggers for handler in logger.handlers}
     for handler in handlers:
         if isinstance(handler, PrefectConsoleHandler):
-            patch.setattr(handler, "console", Console(file=sys.stderr, markup=False, highlight=False))
+            patch.setattr(
+                handler, "console", Console(file=sys.stderr, markup=False, highlight=False)
+            )
     for task in (dvc_tasks.reproduce_stage, dvc_tasks.push_outputs):
         patch.setattr(task, "retry_delay_seconds", 0)

@@ -13,7 +13,7 @@ from pipelines.params import params
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
 from pipelines.release.versions import write_release
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 WIKIDATA = "http://www.wikidata.org/entity/Q"
@@ -32,11 +32,20 @@ MADE_BY = {
         "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000},
         "contact": "ada@example.org",
         "fetch": {"root": "/home/ada/dumps", "source": "files", "days_apart": 31},
-        "popqa": {"source": "wikidata", "per_relation": 2000, "mix": "drawn", "total": None, "refresh": False},
+        "popqa": {
+            "source": "wikidata",
+            "per_relation": 2000,
+            "mix": "drawn",
+            "total": None,
+            "refresh": False,
+        },
         "lm": {"tiny": {"path": "../models/tiny"}},
         "thresholds": {"search": "shrunk"},
     },
-    "citation": {"authors": [{"family-names": "Lovelace", "given-names": "Ada"}, {"name": "Others"}], "references": []},
+    "citation": {
+        "authors": [{"family-names": "Lovelace", "given-names": "Ada"}, {"name": "Others"}],
+        "references": [],
+    },
     "dvc": {"build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
 }
 
@@ -44,11 +53,33 @@ MADE_BY = {
 def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str, Any]]:
     """PopQA's rows for (person, job) facts."""
     answers = {s: [name for one, o in facts if one == s for name in JOBS[o]] for s, _ in facts}
-    about_all = {"prop": "occupation", "prop_id": 106, "relation": "P106", "month": month, "origin": "wikidata"}
+    about_all = {
+        "prop": "occupation",
+        "prop_id": 106,
+        "relation": "P106",
+        "month": month,
+        "origin": "wikidata",
+    }
     return [
-        {"id": 2**52 + 100 * s + o, "question_id": f"Q{s}-P106-Q{o}", "split": "train" if s == 4 else "test"}
-        | {"subj": PEOPLE[s], "subj_id": s, "s_uri": f"{WIKIDATA}{s}", "s_wiki_title": PEOPLE[s], "s_pop": views[s]}
-        | {"obj": JOBS[o][0], "obj_id": o, "o_uri": f"{WIKIDATA}{o}", "o_wiki_title": None, "o_pop": None}
+        {
+            "id": 2**52 + 100 * s + o,
+            "question_id": f"Q{s}-P106-Q{o}",
+            "split": "train" if s == 4 else "test",
+        }
+        | {
+            "subj": PEOPLE[s],
+            "subj_id": s,
+            "s_uri": f"{WIKIDATA}{s}",
+            "s_wiki_title": PEOPLE[s],
+            "s_pop": views[s],
+        }
+        | {
+            "obj": JOBS[o][0],
+            "obj_id": o,
+            "o_uri": f"{WIKIDATA}{o}",
+            "o_wiki_title": None,
+            "o_pop": None,
+        }
         | {"s_aliases": [], "o_aliases": JOBS[o][1:], "possible_answers": answers[s]}
         | {"question": RELATIONS["P106"].question(PEOPLE[s])}
         | about_all
@@ -58,7 +89,9 @@ def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str
 
 def popqa(rows: list[dict[str, Any]]) -> pa.Table:
     """The rows as the table popqa.parquet."""
-    kinds = {name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS}
+    kinds = {
+        name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS
+    }
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
@@ -72,10 +105,28 @@ def links() -> list[dict[str, Any]]:
 
 def thresholds(lms=("tiny",)) -> list[dict[str, Any]]:
     infinite = dict.fromkeys(("threshold", "threshold_high", "deployed"), float("inf"))
-    figures = {"questions": 4, "pooled": False, "threshold_low": 3.0, "policy": "thresholds", "popularity_most": 900.0}
-    figures |= {"closed_book": 0.25, "augmented": 0.5, "adaptive": 0.75, "retrieved": 1.0} | infinite
+    figures = {
+        "questions": 4,
+        "pooled": False,
+        "threshold_low": 3.0,
+        "policy": "thresholds",
+        "popularity_most": 900.0,
+    }
+    figures |= {
+        "closed_book": 0.25,
+        "augmented": 0.5,
+        "adaptive": 0.75,
+        "retrieved": 1.0,
+    } | infinite
     return [
-        {"dataset": "popqa", "lm": lm, "method": "bm25", "search": search, "relation": "P106", **figures}
+        {
+            "dataset": "popqa",
+            "lm": lm,
+            "method": "bm25",
+            "search": search,
+            "relation": "P106",
+            **figures,
+        }
         for lm in lms
         for search in ("exact", "shrunk")
     ]
@@ -86,7 +137,11 @@ def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
     made: dict = {}
     for row in cuts:
         if row["search"] == "shrunk":
-            names = {"popular": f"{row['lm']}/closed_book", "tail": f"{row['lm']}/{row['method']}", "search": "shrunk"}
+            names = {
+                "popular": f"{row['lm']}/closed_book",
+                "tail": f"{row['lm']}/{row['method']}",
+                "search": "shrunk",
+            }
             names |= {"names": {"P106": "occupation"}, "observed": {}, "shared": ()}
             cuts = {row["relation"]: row["deployed"]}
             file = rule.as_json(rule.make_rule(row["policy"], "as measured", cuts, 50.0, **names))
@@ -95,28 +150,51 @@ def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_data(
-    folder: Path, rows: list[dict] | None = None, linked: list[dict] | None = None, cuts: list[dict] | None = None
+    folder: Path,
+    rows: list[dict] | None = None,
+    linked: list[dict] | None = None,
+    cuts: list[dict] | None = None,
 ) -> Path:
     """The datasets that a release is made of, as parts of the folder `data`."""
     linked, cuts = linked or links(), cuts or thresholds()
     tables = {
         "questions/popqa/popqa": popqa(rows or questions()),
-        "questions/entityquestions/entityquestions": pa.Table.from_pylist(linked, schema=pa.schema(LINK_SCHEMA)),
+        "questions/entityquestions/entityquestions": pa.Table.from_pylist(
+            linked, schema=pa.schema(LINK_SCHEMA)
+        ),
         "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS),
     }
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / f"{name}.parquet")
-    shards.write_json(folder / "adaptive/popularity/thresholds.json", {"rules": rules(cuts)})
-    source = {"path": "wikidata/dump.json.gz", "dataset": "wikidata", "source": "dump.json.gz", "licence": "CC0-1.0"}
-    shards.write_json(folder / "raw/manifest.json", [source | {"bytes": 1_500_000, "sha256": "0" * 64}])
+    write_json(folder / "adaptive/popularity/thresholds.json", {"rules": rules(cuts)})
+    source = {
+        "path": "wikidata/dump.json.gz",
+        "dataset": "wikidata",
+        "source": "dump.json.gz",
+        "licence": "CC0-1.0",
+    }
+    write_json(folder / "raw/manifest.json", [source | {"bytes": 1_500_000, "sha256": "0" * 64}])
     return folder
 
 
-def release(data: Path, out: Path, version: str | None = None, threads: int = 1, made_by=MADE_BY, machine=None):
+def release(
+    data: Path,
+    out: Path,
+    version: str | None = None,
+    threads: int = 1,
+    made_by=MADE_BY,
+    machine=None,
+):
     """The folder of the release of `data` below `out`, or None."""
-    return write_release(data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads)
+    return write_release(
+        data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads
+    )
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

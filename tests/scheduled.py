@@ -38,7 +38,9 @@ class Schedules:
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 3 * PATIENCE  # a whole run, and more
         while not holds():
-            assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
+            assert time.monotonic() < deadline, (
+                self.folder / ".longtail/prefect/worker.log"
+            ).read_text()[-3000:]
             time.sleep(0.3)
 
     def runs(self) -> list[tuple[str, str]]:

@@ -22,9 +22,16 @@ QUERIES = "data/corpus/pile/queries.parquet"
 
 def write_small(folder: Path, of: Path) -> None:
     """Half of the other's width, a word piece of fewer letters, and no <s> before a text."""
-    tokenizer = tiny_models.tokenizer(bos=False).train_new_from_iterator(tiny_models.TEXT * 3, vocab_size=280)
+    tokenizer = tiny_models.tokenizer(bos=False).train_new_from_iterator(
+        tiny_models.TEXT * 3, vocab_size=280
+    )
     shape = LlamaConfig.from_pretrained(of).to_diff_dict()
-    shape |= {"hidden_size": 16, "head_dim": 4, "intermediate_size": 24, "vocab_size": len(tokenizer)}
+    shape |= {
+        "hidden_size": 16,
+        "head_dim": 4,
+        "intermediate_size": 24,
+        "vocab_size": len(tokenizer),
+    }
     LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -42,7 +49,10 @@ def scored_once(built, settings, tmp_path_factory):
     def make(folder: Path) -> None:
         shutil.copytree(built, folder, dirs_exist_ok=True)
         write_small(folder / "data/models/lm/small", folder / "data/models/lm/tiny")
-        queries, schema = pq.read_table(folder / QUERIES).to_pylist(), pq.read_schema(folder / QUERIES)
+        queries, schema = (
+            pq.read_table(folder / QUERIES).to_pylist(),
+            pq.read_schema(folder / QUERIES),
+        )
         queries[-1]["context"] = ""
         pq.write_table(pa.Table.from_pylist(queries, schema), folder / QUERIES)
         with chdir(folder):

@@ -19,17 +19,37 @@ def write(folder: Path) -> tuple[SimpleNamespace, list[dict]]:
         pieces = [len(part.encode()) for part in text.replace(" ", "\0 ").split("\0") if part]
         for doc in ("", "d0", "d1", "d2"):
             log_probs = -rng.gamma(1.0, 2.0, len(pieces)).astype(np.float32)
-            scored.append({"lm": "tiny", "query_id": query, "doc_id": doc, "log_probs": log_probs, "bytes": pieces})
+            scored.append(
+                {
+                    "lm": "tiny",
+                    "query_id": query,
+                    "doc_id": doc,
+                    "log_probs": log_probs,
+                    "bytes": pieces,
+                }
+            )
         for name in ("dense", "lsr", "dense@0.1"):
             for rank, doc in enumerate(("d0", "d2") if name == "lsr" else ("d1", "d0"), start=1):
                 gone = (query, name, rank) == ("q1", "lsr", 2)
-                own = {"doc_id": "" if gone else doc, "similarity": -math.inf if gone else 0.9 / rank}
+                own = {
+                    "doc_id": "" if gone else doc,
+                    "similarity": -math.inf if gone else 0.9 / rank,
+                }
                 retrieved.append({"query_id": query, "retriever": name, "rank": rank} | own)
     queries = [
-        {"id": q, "context": "Of <b>Norland</b> we say:", "continuation": text, "source_document": q, "source": "Pile"}
+        {
+            "id": q,
+            "context": "Of <b>Norland</b> we say:",
+            "continuation": text,
+            "source_document": q,
+            "source": "Pile",
+        }
         for q, text in CONTINUATIONS.items()
     ]
-    docs = [{"id": f"d{i}", "title": "", "text": f"The {'velm ' * i}</script> Oslo the"} for i in range(3)]
+    docs = [
+        {"id": f"d{i}", "title": "", "text": f"The {'velm ' * i}</script> Oslo the"}
+        for i in range(3)
+    ]
     docs[0]["text"] += " in"
     for name, tables in {
         "data/logprobs/pile/tiny": {"logprobs": scored, "retrieved": retrieved},

@@ -57,7 +57,10 @@ class Terminal:
         self.screen = Screen()
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        streams, environment = dict.fromkeys(("stdin", "stdout", "stderr"), slave), {**environment, "TERM": "xterm"}
+        streams, environment = (
+            dict.fromkeys(("stdin", "stdout", "stderr"), slave),
+            {**environment, "TERM": "xterm"},
+        )
         how = {"start_new_session": True, "preexec_fn": _have_terminal}
         self.process = subprocess.Popen(command, cwd=cwd, env=environment, **streams, **how)
         os.close(slave)

@@ -19,14 +19,30 @@ from pipelines import methods
 from pipelines.params import params_file
 from pipelines.retrieval import bm25, index
 
-SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")
+SECTIONS = (
+    "seed",
+    "compute",
+    "lm",
+    "lms",
+    "retriever",
+    "retrievers",
+    "reranker",
+    "parts",
+    "index",
+    "lsr",
+    "logprobs",
+)
 SECTIONS += ("language", "replug", "answer", "report", "ways")
 UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0}
     | {"batch_size": 4, "steps": 6, "refresh_steps": 3, "checkpoint_steps": 2},
-    "logprobs": {"top_k": 4, "max_queries": 12, "datastore": {"shares": [0.05, 0.5], "max_queries": 6}},
+    "logprobs": {
+        "top_k": 4,
+        "max_queries": 12,
+        "datastore": {"shares": [0.05, 0.5], "max_queries": 6},
+    },
     "replug": {"top_k": 4},
     "report": {"bootstrap": 50},
 }
@@ -55,8 +71,12 @@ def built(tmp_path_factory, settings):
                 of_retriever = methods.with_retriever(chosen, "dense")
                 for kind in ("dense", "lsr"):
                     out = methods.index(kind, "dense", corpus)
-                    index.index_dense(docs, methods.encoder(kind, "dense"), out, of_retriever, "index")
-                bm25.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
+                    index.index_dense(
+                        docs, methods.encoder(kind, "dense"), out, of_retriever, "index"
+                    )
+                bm25.build(
+                    docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25"
+                )
 
     return once(tmp_path_factory, "small_project", make)
 
@@ -66,7 +86,9 @@ def project(built, tmp_path, monkeypatch, settings):
     """A copy to change, as the working folder, with `params`."""
     folder = shutil.copytree(built, tmp_path / "project")
     monkeypatch.chdir(folder)
-    return SimpleNamespace(folder=folder, params=_params(settings), settings=copy.deepcopy(settings))
+    return SimpleNamespace(
+        folder=folder, params=_params(settings), settings=copy.deepcopy(settings)
+    )
 
 
 def _params(settings):
@@ -83,7 +105,9 @@ def _write(folder):
         (folder / "data/corpus" / corpus).mkdir(parents=True)
         docs = {"id": [f"{corpus}:{i}" for i in range(30)], "title": titles}
         docs["text"] = tiny_models.words(30, 10 + seed, at_least=4)
-        docs["source_document"] = ["s9" if i // 5 == 2 else f"d{i // 5}" for i in range(30)]  # s9 is also asked about
+        docs["source_document"] = [
+            "s9" if i // 5 == 2 else f"d{i // 5}" for i in range(30)
+        ]  # s9 is also asked about
         pq.write_table(pa.table(docs), folder / f"data/corpus/{corpus}/docs.parquet")
     n = 36
     queries = {
@@ -123,6 +147,9 @@ def two_retrievers(project):
     for seed, kind in enumerate(("dense", "lsr"), 7):
         model = tiny_models.encoder(methods.encoder(kind, "e5"), seed=seed)
         for corpus in ("pile", "wikipedia"):
-            docs, out = Path("data/corpus", corpus, "docs.parquet"), methods.index(kind, "e5", corpus)
+            docs, out = (
+                Path("data/corpus", corpus, "docs.parquet"),
+                methods.index(kind, "e5", corpus),
+            )
             index.index_dense(docs, model, out, of_retriever, "index")
     return project

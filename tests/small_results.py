@@ -14,17 +14,34 @@ from pipelines.adaptive import pairs, rule, tune_thresholds
 from pipelines.answering.answer import SCHEMA
 from pipelines.evaluation import analyse
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
-REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-TUNING = params.Thresholds(pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20)
-_QUESTIONS = {"question_sets": ["popqa", "entityquestions", "nq"], "answered": ["popqa", "entityquestions"]}
-_CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedia", "scored": ["pile", "wikitext"]}
-_LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}
+REJECTS = pa.schema(
+    [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
+)
+TUNING = params.Thresholds(
+    pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20
+)
+_QUESTIONS = {
+    "question_sets": ["popqa", "entityquestions", "nq"],
+    "answered": ["popqa", "entityquestions"],
+}
+_CORPORA = {
+    "corpora": ["wikipedia", "pile", "wikitext"],
+    "datastore": "wikipedia",
+    "scored": ["pile", "wikitext"],
+}
+_LISTS = {
+    "knowledge": ["wikidata"],
+    "benchmarks": ["mmlu", "nq", "triviaqa"],
+    "passages": ["retrieval"],
+}
 _LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
-PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"])
+PARTS = params.Parts(
+    **_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"]
+)
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
@@ -40,8 +57,13 @@ SETTINGS = SimpleNamespace(
     lm_text="raw/c4",
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),
-    lm={name: tiny_models.trained_lm().model_copy(update={"n_shots": n}) for name, n in (("tiny", None), ("big", 15))},
-    answer=params.Answer(max_questions=9, n_shots=0, new_tokens=9, passages=1, passage="{text}", passage_tokens=9),
+    lm={
+        name: tiny_models.trained_lm().model_copy(update={"n_shots": n})
+        for name, n in (("tiny", None), ("big", 15))
+    },
+    answer=params.Answer(
+        max_questions=9, n_shots=0, new_tokens=9, passages=1, passage="{text}", passage_tokens=9
+    ),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
     exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
@@ -64,7 +86,9 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
 
 _CORPUS = {"tokenizers": ["documents"]}
 _POPQA = {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
-WIKIPEDIA_AND_POPQA = settings(["tiny"], corpora=["wikipedia"], datastore="wikipedia", **_CORPUS, **_POPQA)
+WIKIPEDIA_AND_POPQA = settings(
+    ["tiny"], corpora=["wikipedia"], datastore="wikipedia", **_CORPUS, **_POPQA
+)
 PILE = settings(["tiny"], corpora=["pile"], scored=["pile"], **_CORPUS)
 IMPORTED = settings([], **_POPQA)
 
@@ -104,13 +128,18 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
     against |= {"saved_over_same": gain(-0.01), "saved_over_ensemble": gain(-0.02)}
     control = {"retriever": "dense", "k": 10, "added_bytes": 200.0} | against
     documents = {"concatenated": 1.5, "longer_context": 0.0}
-    found["controls"] = [control | {"control": name, "documents": n} for name, n in documents.items()]
+    found["controls"] = [
+        control | {"control": name, "documents": n} for name, n in documents.items()
+    ]
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found
 
 
 def write_data(
-    data: Path, effect: float = 1.0, popularity_known: bool = True, chosen: SimpleNamespace = SETTINGS
+    data: Path,
+    effect: float = 1.0,
+    popularity_known: bool = True,
+    chosen: SimpleNamespace = SETTINGS,
 ) -> dict[str, np.ndarray]:
     """The tables and metrics of a run with these settings, analysed; returns which answers are right, by method.
 
@@ -127,36 +156,70 @@ def write_data(
     if parts.rules:
         metrics["adaptive"] = _write_thresholds(data, chosen if popularity_known else settings([]))
     if "nq" in parts.question_sets:
-        metrics |= {"entityquestions": {}, "nq": {"questions": 12, "with_entity": 3 if popularity_known else 0}}
+        metrics |= {
+            "entityquestions": {},
+            "nq": {"questions": 12, "with_entity": 3 if popularity_known else 0},
+        }
     for corpus in parts.scored:
         half = {"pile": 0.5}.get(corpus, 1.0)  # of the second language model's bits
         metrics[f"language_modelling_{corpus}"] = {
-            lm: language_modelling(effect, half if i else 1.0, bool(parts.tuned)) for i, lm in enumerate(chosen.lms)
+            lm: language_modelling(effect, half if i else 1.0, bool(parts.tuned))
+            for i, lm in enumerate(chosen.lms)
         }
     if parts.tuned:
-        curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
+        curve = [
+            {"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95}
+            for s in range(20)
+        ]
         validation = [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]
         judged = {"auc_lm": 0.9, "auc_retriever": 0.8, "auc_gain": 0.1}
-        seen = {name: {"value": value, "low": value - 0.05, "high": value + 0.05} for name, value in judged.items()}
-        look = [{"corpus": "popqa", "queries": 64, "documents": 20, "beta": 0.1, "entropy": 0.2} | seen]
+        seen = {
+            name: {"value": value, "low": value - 0.05, "high": value + 0.05}
+            for name, value in judged.items()
+        }
+        look = [
+            {"corpus": "popqa", "queries": 64, "documents": 20, "beta": 0.1, "entropy": 0.2} | seen
+        ]
         metrics["lsr_dense"] = {"look": look, "curve": curve, "validation": validation}
     if "nq" in parts.benchmarks:
-        solved = {"accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77}, "questions": 60, "answered_by": None}
-        ensemble = solved | {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}, "answered_by": "mixture"}
+        solved = {
+            "accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77},
+            "questions": 60,
+            "answered_by": None,
+        }
+        ensemble = solved | {
+            "gain": {"value": 0.0, "low": 0.0, "high": 0.0},
+            "answered_by": "mixture",
+        }
         for lm in chosen.lms:
-            metrics[f"tasks_nq_{lm}"] = {"closed_book": solved, "replug": ensemble, "replug_lsr": ensemble}
+            metrics[f"tasks_nq_{lm}"] = {
+                "closed_book": solved,
+                "replug": ensemble,
+                "replug_lsr": ensemble,
+            }
             of_each = [{"prediction": f"guess {i}", "answers": [f"answer {i}"]} for i in range(60)]
-            rows = [{"method": method} | row for method in metrics[f"tasks_nq_{lm}"] for row in of_each]
+            rows = [
+                {"method": method} | row for method in metrics[f"tasks_nq_{lm}"] for row in of_each
+            ]
             write(data / f"tasks/nq/{lm}/predictions.parquet", pa.Table.from_pylist(rows))
     for name, content in metrics.items():
-        shards.write_json(data / f"metrics/{name}.json", content)
+        write_json(data / f"metrics/{name}.json", content)
     if chosen.lms:
-        shards.write_json(data / "models/lm/tiny/config.json", {})
+        write_json(data / "models/lm/tiny/config.json", {})
     bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
     if parts.knowledge:
         write(data / "knowledge/triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
-    entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
-    shards.write_json(data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}])
+    entry = {
+        "path": "c4/a.gz",
+        "dataset": "c4",
+        "source": "x",
+        "licence": "ODC-BY",
+        "bytes": 12,
+        "sha256": "",
+    }
+    write_json(
+        data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}]
+    )
     analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
     return right
 
@@ -189,11 +252,20 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
     """PopQA's questions; EntityQuestions without any; of Natural Questions the popularity alone."""
     _, popularity, _, relations = _draws()
     numbers = range(QUESTIONS)
-    questions = {"question_id": _ids(), "relation": relations, "subj": [f"Name {i}" for i in numbers]}
-    questions |= {"s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in numbers], "split": ["test"] * QUESTIONS}
+    questions = {
+        "question_id": _ids(),
+        "relation": relations,
+        "subj": [f"Name {i}" for i in numbers],
+    }
+    questions |= {
+        "s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in numbers],
+        "split": ["test"] * QUESTIONS,
+    }
     questions |= {"question": [f"What is {i} & co?" for i in numbers]}
     questions["possible_answers"] = [[f"answer {i}"] for i in numbers]
-    questions["s_pop"] = pa.array(popularity if popularity_known else [None] * QUESTIONS, pa.int64())
+    questions["s_pop"] = pa.array(
+        popularity if popularity_known else [None] * QUESTIONS, pa.int64()
+    )
     write(data / "questions/popqa/popqa.parquet", pa.table(questions))
     if "entityquestions" in names:
         empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
@@ -207,9 +279,14 @@ def _write_exposure(data: Path, text: str, answered: list[str]) -> None:
     """In C4 the more documents the more popular; in other texts one of each. A tenth of the facts are dated."""
     _, popularity, _, relations = _draws()
     both = popularity // 1000 if text == "c4" else np.ones(QUESTIONS, np.int64)
-    counts = pa.table({"question_id": _ids(), "subject": both + 1, "answer": both + 2, "together": both})
+    counts = pa.table(
+        {"question_id": _ids(), "subject": both + 1, "answer": both + 2, "together": both}
+    )
     for dataset in answered:
-        write(data / f"exposure/{text}/{dataset}.parquet", counts if dataset == "popqa" else counts.slice(0, 0))
+        write(
+            data / f"exposure/{text}/{dataset}.parquet",
+            counts if dataset == "popqa" else counts.slice(0, 0),
+        )
     dated = np.arange(0, QUESTIONS, 10)
     numbers = np.array([int(relation[1:]) for relation in relations])[dated]
     start = ["2022-01-02" if i % 20 else "2021" for i in dated]
@@ -224,20 +301,40 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
     bare = {field.name: pa.nulls(n, field.type) for field in SCHEMA} | {"question_id": _ids()}
     for method in METHODS if tuned else [method for method in METHODS if "lsr" not in method]:
-        answers = bare | {"correct": right[method], "correct_word": right[method] & (np.arange(n) % 50 > 0)}
-        answers |= {"prediction": ["<b>x</b>"] * n, "lm_calls": [1] * n, "new_tokens": [3] * n, "cost": [0.0] * n}
+        answers = bare | {
+            "correct": right[method],
+            "correct_word": right[method] & (np.arange(n) % 50 > 0),
+        }
+        answers |= {
+            "prediction": ["<b>x</b>"] * n,
+            "lm_calls": [1] * n,
+            "new_tokens": [3] * n,
+            "cost": [0.0] * n,
+        }
         answers |= {"prompt_tokens": [12 if method == "closed_book" else 74] * n}
         if method not in ("closed_book", "genread"):
             answers |= {"doc_title": ["A (film)"] * n, "doc_id": list(map(str, range(n)))}
-            answers |= {"doc_has_answer": right[method], "doc_is_subject": ~namesake, "doc_is_namesake": namesake}
+            answers |= {
+                "doc_has_answer": right[method],
+                "doc_is_subject": ~namesake,
+                "doc_is_namesake": namesake,
+            }
         if chosen.lms:
-            write(data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet", pa.table(answers).cast(SCHEMA))
+            write(
+                data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet",
+                pa.table(answers).cast(SCHEMA),
+            )
         if "entityquestions" in chosen.parts.answered:
-            write(data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet", SCHEMA.empty_table())
+            write(
+                data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet",
+                SCHEMA.empty_table(),
+            )
         if method in ("closed_book", "dense") and len(chosen.lms) != 1:
             popular = np.arange(n) / n > 0.7
             imported = bare | {"correct": right[method] | popular}
-            write(data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(SCHEMA))
+            write(
+                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(SCHEMA)
+            )
 
 
 def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
@@ -262,7 +359,9 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
     for name, schema in schemas.items():
         table = pa.Table.from_pylist(known.get(name, []), schema)
         write(data / f"adaptive/popularity/{name}.parquet", table)
-    shards.write_json(data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}})
+    write_json(
+        data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}}
+    )
     return {"popqa": {folder.name: by_method}, "entityquestions": {}}
 
 
@@ -271,7 +370,8 @@ def _write_corpora(data: Path, names: list[str]) -> dict:
     read = {"rows": 5_617.0, "rejected": 3.0, "documents": 20.0, "tokens": 2_467.0}
     metrics = {
         "wikipedia": read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0},
-        "pile": read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0},
+        "pile": read
+        | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0},
         "wikitext": read | {"rows": 120.0},
     }
     for corpus in names:

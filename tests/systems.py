@@ -13,7 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
+COLUMNS = [
+    "id",
+    "subj",
+    "prop",
+    "obj",
+    "subj_id",
+    "prop_id",
+    "obj_id",
+    "s_aliases",
+    "o_aliases",
+    "s_uri",
+    "o_uri",
+]
 COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
 RELATIONS = {"capital": "What is the capital of {}?", "author": "Who is the author of {}?"}
 RELATIONS |= {"sport": "What sport does {} play?"}
@@ -29,7 +41,10 @@ class Made:
 
     def said(self, right: np.ndarray) -> list[str]:
         golds = [json.loads(row["possible_answers"])[0] for row in self.rows]
-        return [f"It is {gold}." if ok else "I do not know" for gold, ok in zip(golds, right, strict=True)]
+        return [
+            f"It is {gold}." if ok else "I do not know"
+            for gold, ok in zip(golds, right, strict=True)
+        ]
 
 
 def make(n: int = 300, seed: int = 0, crossing: float = 1000.0) -> Made:
@@ -40,10 +55,24 @@ def make(n: int = 300, seed: int = 0, crossing: float = 1000.0) -> Made:
     rows = []
     for i in range(n):
         name, subject = names[i % 3], f"Subject {i}"
-        row = dict.fromkeys(COLUMNS, "x") | {"id": str(1000 + i), "subj": subject, "prop": name, "obj": f"Object {i}"}
-        row |= {name: str(i) for name in ("subj_id", "prop_id", "obj_id", "o_pop")} | {"s_pop": str(popularity[i])}
-        row |= {"s_aliases": "[]", "o_aliases": "[]", "possible_answers": json.dumps([f"Object {i}", f"Thing {i}"])}
-        row |= {f"{side}_uri": f"http://www.wikidata.org/entity/Q{k}{i}" for k, side in ((1, "s"), (2, "o"))}
+        row = dict.fromkeys(COLUMNS, "x") | {
+            "id": str(1000 + i),
+            "subj": subject,
+            "prop": name,
+            "obj": f"Object {i}",
+        }
+        row |= {name: str(i) for name in ("subj_id", "prop_id", "obj_id", "o_pop")} | {
+            "s_pop": str(popularity[i])
+        }
+        row |= {
+            "s_aliases": "[]",
+            "o_aliases": "[]",
+            "possible_answers": json.dumps([f"Object {i}", f"Thing {i}"]),
+        }
+        row |= {
+            f"{side}_uri": f"http://www.wikidata.org/entity/Q{k}{i}"
+            for k, side in ((1, "s"), (2, "o"))
+        }
         rows.append(row | {"question": RELATIONS[name].format(subject)})
     return Made(rows, (popularity >= crossing) ^ flip[0], (popularity < crossing) ^ flip[1])
 
@@ -55,12 +84,17 @@ def table(names: Sequence[str], rows: Sequence[Sequence], delimiter: str = ",") 
 
 
 def popqa(path: Path, made: Made) -> Path:
-    path.write_text(table(COLUMNS, [[row[name] for name in COLUMNS] for row in made.rows], "\t"), encoding="utf-8")
+    path.write_text(
+        table(COLUMNS, [[row[name] for name in COLUMNS] for row in made.rows], "\t"),
+        encoding="utf-8",
+    )
     return path
 
 
 def plain(made: Made, right: np.ndarray) -> str:
-    return table(["id", "prediction"], [[row["id"], said] for row, said, _ in answered(made, right)])
+    return table(
+        ["id", "prediction"], [[row["id"], said] for row, said, _ in answered(made, right)]
+    )
 
 
 def answered(made: Made, right: np.ndarray) -> Iterator[tuple[dict, str, bool]]:
@@ -86,7 +120,11 @@ def authors(made: Made, right: np.ndarray) -> str:
 def harness(made: Made, right: np.ndarray) -> str:
     """lm-evaluation-harness: --log_samples."""
     return lines(
-        {"doc_id": i, "doc": {name: row[name] for name in ("id", "question", "possible_answers")}, "filter": "none"}
+        {
+            "doc_id": i,
+            "doc": {name: row[name] for name in ("id", "question", "possible_answers")},
+            "filter": "none",
+        }
         | {"target": row["obj"], "arguments": {"gen_args_0": {"arg_0": f"Q: {row['question']} A:"}}}
         | {"resps": [[f" {said}\n"]], "filtered_resps": [said], "exact_match": float(ok)}
         for i, (row, said, ok) in enumerate(answered(made, right))
@@ -114,7 +152,12 @@ def self_rag(made: Made, right: np.ndarray) -> str:
 def search_r1(made: Made, right: np.ndarray) -> str:
     """Search-R1: a line each."""
     return lines(
-        {"qid": row["id"], "query": row["question"], "gt_answers": row["golds"], "final_answer": said}
+        {
+            "qid": row["id"],
+            "query": row["question"],
+            "gt_answers": row["golds"],
+            "final_answer": said,
+        }
         for row, said, _ in answered(made, right)
     )
 
@@ -123,7 +166,11 @@ def verl(made: Made, right: np.ndarray) -> str:
     """verl, with which Search-R1 is trained: validation_data_dir."""
     question = "user\nAnswer the question. Question: {question}\n<|im_end|>\n<|im_start|>assistant"
     return lines(
-        {"input": question.format(**row), "output": f"<think>Hm.</think><answer>{said}</answer>", "step": 0}
+        {
+            "input": question.format(**row),
+            "output": f"<think>Hm.</think><answer>{said}</answer>",
+            "step": 0,
+        }
         | {"gts": {"target": row["golds"]}, "score": float(ok)}
         for row, said, ok in answered(made, right)
     )
@@ -132,7 +179,11 @@ def verl(made: Made, right: np.ndarray) -> str:
 def kilt(made: Made, right: np.ndarray) -> str:
     """KILT: the output of its knowledge-intensive tasks."""
     return lines(
-        {"id": row["id"], "input": row["question"], "output": [{"answer": said, "provenance": row["golds"]}]}
+        {
+            "id": row["id"],
+            "input": row["question"],
+            "output": [{"answer": said, "provenance": row["golds"]}],
+        }
         for row, said, _ in answered(made, right)
     )
 
@@ -145,14 +196,18 @@ def messages(row: dict, said: str) -> list[dict]:
 def chat(made: Made, right: np.ndarray) -> str:
     """transformers: the text-generation pipeline, called with messages."""
     return lines(
-        {"question": row["question"], "generated_text": messages(row, said)} for row, said, _ in answered(made, right)
+        {"question": row["question"], "generated_text": messages(row, said)}
+        for row, said, _ in answered(made, right)
     )
 
 
 def open_compass(made: Made, right: np.ndarray) -> str:
     """OpenCompass: predictions/<model>/<dataset>.json."""
     rows = [
-        {"origin_prompt": [{"role": "HUMAN", "prompt": f"Q: {row['question']}"}], "prediction": said}
+        {
+            "origin_prompt": [{"role": "HUMAN", "prompt": f"Q: {row['question']}"}],
+            "prediction": said,
+        }
         | {"gold": row["golds"]}
         for row, said, _ in answered(made, right)
     ]
@@ -162,7 +217,11 @@ def open_compass(made: Made, right: np.ndarray) -> str:
 def llama_factory(made: Made, right: np.ndarray) -> str:
     """LLaMA-Factory: generated_predictions.jsonl."""
     return lines(
-        {"prompt": f"user\n{row['question']}\nassistant\n", "predict": said, "label": f"{row['obj']}\n"}
+        {
+            "prompt": f"user\n{row['question']}\nassistant\n",
+            "predict": said,
+            "label": f"{row['obj']}\n",
+        }
         for row, said, _ in answered(made, right)
     )
 
@@ -181,7 +240,12 @@ def batch(made: Made, right: np.ndarray) -> str:
     """The output file of OpenAI's Batch API, and of vLLM's run-batch."""
     return lines(
         {"id": f"batch_req_{i}", "custom_id": row["id"], "error": None}
-        | {"response": {"status_code": 200, "body": {"choices": [{"index": 0, "message": messages(row, said)[1]}]}}}
+        | {
+            "response": {
+                "status_code": 200,
+                "body": {"choices": [{"index": 0, "message": messages(row, said)[1]}]},
+            }
+        }
         for i, (row, said, _) in enumerate(answered(made, right))
     )
 

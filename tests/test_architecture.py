@@ -28,7 +28,9 @@ def defined(file: Path) -> set[str]:
     body = ast.parse(file.read_text(encoding="utf-8")).body
     names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    return names | {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return names | {
+        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    }
 
 
 def test_every_name_on_the_map_exists():
@@ -36,7 +38,9 @@ def test_every_name_on_the_map_exists():
     names = set(re.findall(r"`([\w/.]+\.(?:py|yaml|md))(?::(\w+))?`", PAGE))
     assert len(names) > 50
     for path, attribute in names:
-        file = next((file for top in ("pipelines", "") if (file := ROOT / top / path).is_file()), None)
+        file = next(
+            (file for top in ("pipelines", "") if (file := ROOT / top / path).is_file()), None
+        )
         assert file, path
         assert not attribute or attribute in defined(file), (path, attribute)
 
@@ -56,13 +60,21 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def test_the_rooms_are_all_on_the_map_and_a_room_imports_only_rooms_above_it():
-    assert {*ROOMS} == {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} | {"flows"}
+    assert {*ROOMS} == {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} | {
+        "flows"
+    }
     back = []
     for file, tree in TREES.items():
         top, *folders, _ = file.relative_to(ROOT).parts
-        room = ROOMS.index("flows") if top == "flows" else ROOMS.index(folders[0]) if folders else -1
+        room = (
+            ROOMS.index("flows") if top == "flows" else ROOMS.index(folders[0]) if folders else -1
+        )
         for name in imports(tree):
-            of = name.split(".")[0] if name.startswith("flows") else name.removeprefix("pipelines.").split(".")[0]
+            of = (
+                name.split(".")[0]
+                if name.startswith("flows")
+                else name.removeprefix("pipelines.").split(".")[0]
+            )
             if name.startswith(("flows", "pipelines.")) and of in ROOMS and ROOMS.index(of) > room:
                 back.append((str(file), name))
     assert back == []
@@ -80,7 +92,9 @@ def assigned(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         changed = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
         called = (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr")
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("setattr", "delattr")
         )
         target = node.value if changed else node.args[0] if called else None
         while isinstance(target, ast.Attribute):
@@ -96,7 +110,11 @@ def test_nothing_is_assigned_into_a_library():
 
 
 def test_no_two_modules_have_one_name():
-    times = Counter(file.name for file in (*FILES, *(ROOT / "benchmarks").rglob("*.py")) if file.name != "__init__.py")
+    times = Counter(
+        file.name
+        for file in (*FILES, *(ROOT / "benchmarks").rglob("*.py"))
+        if file.name != "__init__.py"
+    )
     assert {name for name, count in times.items() if count > 1} == set()
 
 
@@ -127,7 +145,11 @@ def test_sql_has_no_path_and_no_value_in_quotes():
         if re.search(r"\b(read_parquet|read_csv|parquet_scan)\b", text):
             bad.append((file.name, node.lineno, "names a file in SQL"))
         for before, value in pairwise(node.values) if isinstance(node, ast.JoinedStr) else ():
-            opened = isinstance(before, ast.Constant) and before.value.count("'") and before.value.endswith("'")
+            opened = (
+                isinstance(before, ast.Constant)
+                and before.value.count("'")
+                and before.value.endswith("'")
+            )
             if opened and not re.fullmatch(r"[A-Z_]+", ast.unparse(value.value)):
                 bad.append((file.name, node.lineno, ast.unparse(value)))
     assert bad == []
@@ -139,8 +161,15 @@ BOUNDS = {"fastapi", "sqlalchemy"}  # of pyproject.toml, for Prefect; no code of
 def test_every_package_that_code_imports_is_declared_and_no_other():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    declared = {canonicalize_name(Requirement(line).name) for line in project["dependencies"] + extras["pipeline"]}
-    optional = {canonicalize_name(Requirement(line).name) for name in ("dask", "large") for line in extras[name]}
+    declared = {
+        canonicalize_name(Requirement(line).name)
+        for line in project["dependencies"] + extras["pipeline"]
+    }
+    optional = {
+        canonicalize_name(Requirement(line).name)
+        for name in ("dask", "large")
+        for line in extras[name]
+    }
     modules = {
         (alias.name if isinstance(node, ast.Import) else node.module).partition(".")[0]
         for tree in TREES.values()
@@ -149,7 +178,9 @@ def test_every_package_that_code_imports_is_declared_and_no_other():
         for alias in node.names
     } - {*sys.stdlib_module_names, "pipelines", "flows"}
     packages = metadata.packages_distributions()
-    imported = {module: {*map(canonicalize_name, packages.get(module, [module]))} for module in modules}
+    imported = {
+        module: {*map(canonicalize_name, packages.get(module, [module]))} for module in modules
+    }
     assert {module: of for module, of in imported.items() if not of & (declared | optional)} == {}
     assert declared - BOUNDS - set().union(*imported.values()) == set(), "nothing imports them"
 
@@ -160,6 +191,10 @@ def test_a_wheel_holds_each_file_of_both_packages(monkeypatch):
     wheel.parse_config_files(["pyproject.toml"])
     built = wheel.get_command_obj("build_py")
     built.ensure_finalized()
-    packed = {os.path.relpath(file, built.build_lib) for file in built.get_outputs(include_bytecode=False)}
-    tracked = subprocess.run(["git", "ls-files", "pipelines", "flows"], capture_output=True, text=True, check=True)
+    packed = {
+        os.path.relpath(file, built.build_lib) for file in built.get_outputs(include_bytecode=False)
+    }
+    tracked = subprocess.run(
+        ["git", "ls-files", "pipelines", "flows"], capture_output=True, text=True, check=True
+    )
     assert sorted(packed) == tracked.stdout.splitlines()

@@ -27,7 +27,12 @@ from pipelines.questions.question_tables import read_question_table
 from pipelines.sources import prediction_layouts
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
-MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, measure.NO_LLAMA_CPP, "sentence-transformers is not installed"}
+MISSING = {
+    measure.NO_FILES,
+    measure.NO_WEIGHTS,
+    measure.NO_LLAMA_CPP,
+    "sentence-transformers is not installed",
+}
 
 
 def names_on(text: str) -> list[str]:
@@ -42,7 +47,9 @@ def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings,
     page.write_text(PAGE)
     (tmp_path / "data").symlink_to(built / "data")  # as if a run had made it
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    }
     command = [sys.executable, "-m", "benchmarks", "--quick", "--page", "page.md"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -61,28 +68,48 @@ def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings,
 
 
 def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
-    assert names_on((root / "docs/measured/benchmarks.md").read_text(encoding="utf-8")) == list(table.BENCHMARKS)
+    assert names_on((root / "docs/measured/benchmarks.md").read_text(encoding="utf-8")) == list(
+        table.BENCHMARKS
+    )
     files = (root / "benchmarks").glob("*.py")
-    assert sorted(f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")) == sorted(table.BENCHMARKS)
+    assert sorted(
+        f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")
+    ) == sorted(table.BENCHMARKS)
 
 
 @pytest.mark.slow
-def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp_is_missing(tmp_path):
+def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp_is_missing(
+    tmp_path,
+):
     names, text = [f"Page {i}" for i in range(9)], " ".join(map(str, range(100, 116)))
     with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", encoding="utf-8") as file:
-        file.write("text\ttitle\n" + "".join(f"{name}, {i}: {text}\t{name}\n" for name in names for i in range(3)))
+        file.write(
+            "text\ttitle\n"
+            + "".join(f"{name}, {i}: {text}\t{name}\n" for name in names for i in range(3))
+        )
     rows = [f"{i}\tP{i}\tWhat is {name}?\tIt\t{name}\n" for i, name in enumerate(names)]
-    (tmp_path / "popQA_covered.tsv").write_text("id\tprop\tquestion\tobj\ts_wiki_title\n" + "".join(rows))
+    (tmp_path / "popQA_covered.tsv").write_text(
+        "id\tprop\tquestion\tobj\ts_wiki_title\n" + "".join(rows)
+    )
     folder = save_family(
-        "mistral", tmp_path / "model", sliding_window=None, initializer_range=0.3, max_position_embeddings=2048
+        "mistral",
+        tmp_path / "model",
+        sliding_window=None,
+        initializer_range=0.3,
+        max_position_embeddings=2048,
     )
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_bytes()) | {"model_max_length": 2048}))
     with measure.in_folder():
         found = lm.compare_sizes("smollm2-135m", folder, tmp_path, None, quick=True)
     assert [row.missing for row in found] == ["", measure.NO_LLAMA_CPP] * 4
-    said = [re.search(r"([\d,]+) tokens read, ([\d,]+) shared$", row.work).groups() for row in found[::2]]
-    answers, ensemble, scored, _ = ([int(count.replace(",", "")) for count in counts] for counts in said)
+    said = [
+        re.search(r"([\d,]+) tokens read, ([\d,]+) shared$", row.work).groups()
+        for row in found[::2]
+    ]
+    answers, ensemble, scored, _ = (
+        [int(count.replace(",", "")) for count in counts] for counts in said
+    )
     assert answers[1] == 0, "each question has demonstrations of its own"
     assert 0.2 < ensemble[1] / sum(ensemble) < scored[1] / sum(scored)
 
@@ -98,7 +125,9 @@ def of(work: str, rate: float = 3.0):
     return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
 
 
-def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(monkeypatch, tmp_path, capfd):
+def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
+    monkeypatch, tmp_path, capfd
+):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
 
@@ -120,10 +149,16 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(monkeyp
         assert measured(["lm"], of("there")) == (0, before)
     code, after = measured(["lm", "dump"], lambda quick: of("first")(quick) + of("second")(quick))
     assert (code, names_on(after)) == (0, list(table.BENCHMARKS))
-    rows = [line[2:-2].split(" | ") for line in after.splitlines() if line.startswith(("| `dump`", "| `lm`"))]
+    rows = [
+        line[2:-2].split(" | ")
+        for line in after.splitlines()
+        if line.startswith(("| `dump`", "| `lm`"))
+    ]
     rates = ("1 lines/s", "3", "3", "splitting: 6", "50%")
     both = (("first", "4"), ("second", ""))  # each with its ratio of the run before
-    expected = [(f"`{name}`", work, *rates, earlier) for name in ("dump", "lm") for work, earlier in both]
+    expected = [
+        (f"`{name}`", work, *rates, earlier) for name in ("dump", "lm") for work, earlier in both
+    ]
     assert [(row[0], row[1], *row[3:8], row[-1]) for row in rows] == expected
     assert after.count(" first ") == len(table.BENCHMARKS)
     monkeypatch.setattr(latency, "machine", lambda: "another one")
@@ -132,7 +167,11 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(monkeyp
 
 def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
     """After a change of the code: mend `before`, `after` or `tests` in benchmarks/mutants.yaml."""
-    names_in = cache(lambda file: {getattr(node, "name", "") for node in ast.parse((root / file).read_text()).body})
+    names_in = cache(
+        lambda file: {
+            getattr(node, "name", "") for node in ast.parse((root / file).read_text()).body
+        }
+    )
     stale, entries = [], mutants.read()
     for mutant in entries:
         try:
@@ -140,7 +179,9 @@ def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
             assert mutant.apply(text) != text, f"{mutant.file}: {mutant.before!r} is not changed"
             assert mutant.tests, f"{mutant.file}: {mutant.before!r} has no tests"
             for test in mutant.tests:
-                file, _, name = test.partition("[")[0].partition("::")  # a case of a test is named in brackets
+                file, _, name = test.partition("[")[0].partition(
+                    "::"
+                )  # a case of a test is named in brackets
                 assert name in names_in(file) | {""}, f"{test}: no such test"
         except (AssertionError, OSError, SyntaxError, ValueError) as error:
             stale.append(str(error))
@@ -150,7 +191,9 @@ def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
 
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
     """After a new entry in prediction_layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
-    examples = [faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()]
+    examples = [
+        faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
+    ]
     has = [prediction_layouts.layout_of(rows[:1]) for rows in examples]
     assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []
     lines = row_files.FORMATS["JSON lines"][1]
@@ -160,28 +203,45 @@ def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_
         (tmp_path / kind).mkdir(exist_ok=True)
         path = tmp_path / kind / file
         path.write_bytes(content)
-        files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {path.stem: path}
+        files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {
+            path.stem: path
+        }
         *_, right, lines = judge_file(
-            files["closed"], read_question_table(files["questions"]), by_position=name in faults_brought.ALONE
+            files["closed"],
+            read_question_table(files["questions"]),
+            by_position=name in faults_brought.ALONE,
         )
         assert (sum(right), len(right)) == (40, 60), f"{name}, {kind}: {lines}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "readers"), [(["--ingest"], 5), (["--brought", "--only", "table with tabs"], 2)])
+@pytest.mark.parametrize(
+    ("what", "readers"), [(["--ingest"], 5), (["--brought", "--only", "table with tabs"], 2)]
+)
 def test_damaged_files_end_in_rows_rejects_or_one_line(tmp_path, root, what, readers):
     words = ["run", "--folder", str(tmp_path), *what, "--inputs", "60"]
-    done = subprocess.run([sys.executable, "-m", "benchmarks.faults", *words], cwd=root, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.faults", *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     rows = [json.loads(line) for line in (tmp_path / "inputs-0.jsonl").read_text().splitlines()]
     outcomes = Counter(row["outcome"] for row in rows)
     assert outcomes.total() == 60
-    assert set(outcomes) == {"same", "rejected", "refused", "other"}, [row for row in rows if row["said"]]
+    assert set(outcomes) == {"same", "rejected", "refused", "other"}, [
+        row for row in rows if row["said"]
+    ]
     assert len({row["reader"] for row in rows}) >= readers
 
 
 def test_the_newest_versions_are_asked_of_a_package_with_its_extras_and_without_a_ceiling_where_it_is_lifted():
-    extras = {"pipeline": ["a-b>=2,<3"], "dev": ["longtail[dask]", "pytest>=9"], "dask": ["longtail[pipeline]", "d>=1"]}
+    extras = {
+        "pipeline": ["a-b>=2,<3"],
+        "dev": ["longtail[dask]", "pytest>=9"],
+        "dask": ["longtail[pipeline]", "d>=1"],
+    }
     project = {"name": "longtail", "dependencies": ["numpy>=2,<3"], "optional-dependencies": extras}
     asked = newest.requirements(project, {"a-b"})
     assert sorted(asked) == ["a-b>=2", "d>=1", "numpy<3,>=2", "pytest>=9"]

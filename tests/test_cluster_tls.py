@@ -20,7 +20,11 @@ def commands(root: Path, mark: str) -> list[list[str]]:
     """The commands of the block of docs/cluster.md that has `mark`."""
     blocks = (root / "docs/cluster.md").read_text(encoding="utf-8").split("```sh\n")[1:]
     (block,) = (block.partition("```")[0] for block in blocks if mark in block)
-    return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    return [
+        shlex.split(line, comments=True)
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.strip()
+    ]
 
 
 def listens(port: int) -> bool:
@@ -38,27 +42,48 @@ def address(root, workplace):
         port = probe.getsockname()[1]
     with ExitStack() as stack:
         for words in commands(root, "dask scheduler --protocol tls"):
-            here = [word.replace("10.0.0.1", "127.0.0.1").replace(":8786", f":{port}") for word in words]
-            here += ["--port", str(port), "--dashboard-address", ":0"] if "scheduler" in words else ["--no-dashboard"]
-            command, environment = [sys.executable, "-m", "dask", *here[1:]], {**os.environ, "PYTHONPATH": str(root)}
-            process = stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+            here = [
+                word.replace("10.0.0.1", "127.0.0.1").replace(":8786", f":{port}") for word in words
+            ]
+            here += (
+                ["--port", str(port), "--dashboard-address", ":0"]
+                if "scheduler" in words
+                else ["--no-dashboard"]
+            )
+            command, environment = (
+                [sys.executable, "-m", "dask", *here[1:]],
+                {**os.environ, "PYTHONPATH": str(root)},
+            )
+            process = stack.enter_context(
+                subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+            )
             stack.callback(process.terminate)
             until(lambda: listens(port))
         yield f"tls://127.0.0.1:{port}"
 
 
 @pytest.mark.slow
-def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(root, address, monkeypatch):
+def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(
+    root, address, monkeypatch
+):
     import dask
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 
     monkeypatch.setattr(executors, "PATIENCE", 1)
     compute = params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
-    with pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"), executors.processes(compute):
+    with (
+        pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"),
+        executors.processes(compute),
+    ):
         pass
     monkeypatch.setattr(executors, "PATIENCE", PATIENCE)
-    exported = dict(word.replace("$PWD", os.getcwd()).split("=") for _, word in commands(root, "export DASK_"))
-    names = {name: name.removeprefix("DASK_").lower().replace("__", ".").replace("_", "-") for name in exported}
+    exported = dict(
+        word.replace("$PWD", os.getcwd()).split("=") for _, word in commands(root, "export DASK_")
+    )
+    names = {
+        name: name.removeprefix("DASK_").lower().replace("__", ".").replace("_", "-")
+        for name in exported
+    }
 
     def workers() -> int:
         with executors.processes(compute, gpu=True) as executor:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,7 @@ from dvc.repo import Repo
 
 from flows import graph
 from pipelines.params import params, params_file
+from pipelines.params.params_models import Section
 from pipelines.work import code
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,14 +26,21 @@ def module_of(stage: str) -> str:
 
 
 def sections_of(module: str) -> set[str]:
-    """The params that a stage's module hands to `stage.run`."""
+    """The params that a stage's module reads: the fields of its class Settings."""
+    settings = getattr(import_module(module), "Settings", object)
+    if issubclass(settings, Section):
+        return set(settings.model_fields)
     tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    constants = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
+    constants = {
+        node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "stage.run":
             value = node.args[1]
-            return set(ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value))
+            return set(
+                ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value)
+            )
     raise AssertionError(f"{module} does not call stage.run")
 
 
@@ -39,26 +48,49 @@ def followed(stage: str) -> tuple[set[str], set[str]]:
     """The keys of params.yaml and of data/code.json that DVC follows for a stage."""
     entries = STAGES[stage].get("params", [])
     fingerprints = [entry["data/code.json"] for entry in entries if isinstance(entry, dict)]
-    return {entry for entry in entries if isinstance(entry, str)}, {key for keys in fingerprints for key in keys}
+    return {entry for entry in entries if isinstance(entry, str)}, {
+        key for keys in fingerprints for key in keys
+    }
 
 
 def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and_say_how_many_workers_they_take():
     """Together, where a module runs as several stages; of `compute` only what can change a result."""
     for module in {module_of(stage) for stage in STAGES}:
-        name, of_module = module.rpartition(".")[2], [stage for stage in STAGES if module_of(stage) == module]
+        name, of_module = (
+            module.rpartition(".")[2],
+            [stage for stage in STAGES if module_of(stage) == module],
+        )
         keys = {key for stage in of_module for key in followed(stage)[0]}
         named, used = {key.split(".")[0] for key in keys}, sections_of(module)
-        sections = {"lms": "lm.", "retrievers": "retriever."}  # the path of a model's folder says which it is
-        lists = {name for name, section in sections.items() if any(key.startswith(section) for key in keys)}
+        sections = {
+            "lms": "lm.",
+            "retrievers": "retriever.",
+        }  # the path of a model's folder says which it is
+        lists = {
+            name
+            for name, section in sections.items()
+            if any(key.startswith(section) for key in keys)
+        }
         assert named | lists == used | lists, module
-        assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
+        assert {key for key in keys if key.startswith("compute")} in (
+            set(),
+            {"compute.threads", "compute.device"},
+        )
         files = [file for file in code.files(module) if file.suffix == ".py"]
-        imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
+        imports = {
+            name
+            for file in files
+            for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)
+        }
         computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in used
         for stage in of_module:
             assert STAGES[stage].get("desc"), stage
-            assert stage == "code" or (f"stage.{name}" in followed(stage)[1] and name in code.of_stages()), stage
-            assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, stage
+            assert stage == "code" or (
+                f"stage.{name}" in followed(stage)[1] and name in code.of_stages()
+            ), stage
+            assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, (
+                stage
+            )
 
 
 def test_the_stages_that_may_have_their_own_workers_are_those_that_read_compute():
@@ -70,7 +102,9 @@ def test_params_that_stages_follow_are_there():
     """DVC says so only when it runs the stage. A key with an item in it is of a section that may be empty."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for stage in STAGES:
-        for key in (key for key in followed(stage)[0] if "${" not in key and not key.startswith("reranker.")):
+        for key in (
+            key for key in followed(stage)[0] if "${" not in key and not key.startswith("reranker.")
+        ):
             found = values
             for part in key.split("."):
                 assert part in found, f"{stage} follows {key}"
@@ -80,7 +114,9 @@ def test_params_that_stages_follow_are_there():
 def test_a_stage_of_one_data_set_follows_its_reader_and_folders_that_stages_depend_on_are_there_before_any_run():
     """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
     items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
-    assert [name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]] == []
+    assert [
+        name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]
+    ] == []
     kept = re.findall(r"^!/(\S+/\.gitignore)$", (ROOT / "data/.gitignore").read_text(), re.M)
     assert [name for name in kept if not (ROOT / "data" / name).is_file()] == []
 
@@ -112,7 +148,9 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
         return {name for name in stages[stage].needs if name.startswith("base_lm")}
 
     for name in (main, "second"):
-        assert models(f"score_lm@pile-{name}") == models(f"answer@popqa-{name}") == {f"base_lm@{name}"}
+        assert (
+            models(f"score_lm@pile-{name}") == models(f"answer@popqa-{name}") == {f"base_lm@{name}"}
+        )
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
         assert models(f"evaluate_tasks@mmlu-{name}") == {f"base_lm@{name}"}
     assert models("train_lsr@dense") == {f"base_lm@{main}"}
@@ -120,7 +158,9 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
-def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_table_of_a_run_can_be(stages_of):
+def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_table_of_a_run_can_be(
+    stages_of,
+):
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     stages = stages_of()
     assert re.findall(r"`dvc.yaml` has (\d+) stages", text) == [str(len(STAGES))]
@@ -128,10 +168,14 @@ def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_ta
     ran, runs = (re.findall(rf"^(\S+) +{state} ", text, re.MULTILINE) for state in ("ran", "runs"))
     assert len(runs) >= 2
     assert {*ran, *runs} <= {*stages}
-    (counts,) = re.findall(r"^(\d+) of (\d+) stages done \(\1 ran\), (\d+) wait", text, re.MULTILINE)
+    (counts,) = re.findall(
+        r"^(\d+) of (\d+) stages done \(\1 ran\), (\d+) wait", text, re.MULTILINE
+    )
     done, all_, wait = map(int, counts)
     assert (all_, wait) == (len(stages), len(stages) - done - len(runs))
-    steps = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["lm"]["tiny"]["training"]["steps"]
+    steps = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["lm"]["tiny"][
+        "training"
+    ]["steps"]
     ((share, at, of),) = re.findall(r"base_lm: +(\d+)%.* (\d+)/(\d+) ", text)
     assert (int(of), int(share)) == (steps, 100 * int(at) // steps)
 
@@ -144,37 +188,86 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     parts = values["parts"] | {"tuned": two, "rerankers": ["cross-encoder"]}
     both["ways"] = ["closed_book", "dense", "dense_e5", "lsr_e5", "reranked"]
     both["thresholds"] = values["thresholds"] | {"pairs": []}
-    both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
+    both["reranker"] = {
+        "path": "x",
+        "revision": None,
+        "max_tokens": 1,
+        "batch_tokens": 1,
+        "candidates": 1,
+    }
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
     def read(stage: str) -> set[str]:
-        return {name for name in stages[stage].needs if name.startswith(("base_retriever", "index", "train_lsr"))}
+        return {
+            name
+            for name in stages[stage].needs
+            if name.startswith(("base_retriever", "index", "train_lsr"))
+        }
 
     for name in ("dense", "e5"):
         assert read(f"index@pile-{name}") == {f"base_retriever@{name}"}
         indexes = {f"index@{corpus}-{name}" for corpus in values["parts"]["corpora"]}
         assert read(f"train_lsr@{name}") == {f"base_retriever@{name}"} | indexes
         assert read(f"index_lsr@pile-{name}") == {f"train_lsr@{name}"}
-        assert {f"index@wikipedia-{name}", f"index_lsr@wikipedia-{name}"} <= read("answer@popqa-tiny")
+        assert {f"index@wikipedia-{name}", f"index_lsr@wikipedia-{name}"} <= read(
+            "answer@popqa-tiny"
+        )
         assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
-    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), "benchmarks take the main one"
+    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), (
+        "benchmarks take the main one"
+    )
     for reader in ("answer@popqa-tiny", "evaluate_retrieval@retrieval"):
         assert "base_reranker@cross-encoder" in stages[reader].needs
     assert not [name for name in alone if "rerank" in name]
-    turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both | {"ways": ["dense", "dense_dense", "lsr"]})
-    assert {name: stage.outs for name, stage in turned.items()} == {name: s.outs for name, s in stages.items()}
-    assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()
+    turned = stages_of(
+        retrievers=["e5", "dense"], parts=parts, **both | {"ways": ["dense", "dense_dense", "lsr"]}
+    )
+    assert {name: stage.outs for name, stage in turned.items()} == {
+        name: s.outs for name, s in stages.items()
+    }
+    assert {name: stage.outs for name, stage in alone.items()}.items() <= {
+        n: s.outs for n, s in stages.items()
+    }.items()
 
 
 def test_predictions_alone_need_six_stages_and_the_pile_alone_no_questions(stages_of):
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
-    popqa = {"source": "published", "sampling": "all", "per_relation": 1, "mix": "drawn", "total": None}
+    popqa = {
+        "source": "published",
+        "sampling": "all",
+        "per_relation": 1,
+        "mix": "drawn",
+        "total": None,
+    }
     popqa |= {"refresh": False, "train_share": 0.0}
     stages = stages_of(parts=parts, ways=[], lms=[], retrievers=[], popqa=popqa)
-    assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
-    pile = {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "tuned": ["dense"]}
+    assert list(stages) == [
+        "code",
+        "fetch",
+        "questions@popqa",
+        "tune_thresholds@popularity",
+        "analyse",
+        "report",
+    ]
+    pile = {
+        "corpora": ["pile"],
+        "scored": ["pile"],
+        "tokenizers": ["documents"],
+        "tuned": ["dense"],
+    }
     stages = stages_of(parts=NOTHING | pile)
-    before = ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"]
+    before = [
+        "code",
+        "fetch",
+        "tokenizer",
+        "chunk",
+        "base_lm",
+        "base_retriever",
+        "index",
+        "index_bm25",
+    ]
     after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]
     assert [name.partition("@")[0] for name in stages] == before + after
-    assert {name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")} == {"pile"}
+    assert {
+        name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")
+    } == {"pile"}

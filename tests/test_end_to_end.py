@@ -29,12 +29,20 @@ print(json.dumps(made))
 """
 
 
-def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_params_and_lock_alone(finished):
+def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_params_and_lock_alone(
+    finished,
+):
     stages = finished.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in finished.first
-    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(stages)
+    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(
+        stages
+    )
     *_, never, always, adaptive, path = finished.first.splitlines()
-    assert [line.split()[0] for line in (never, always, adaptive)] == ["never", "always", "adaptive"]
+    assert [line.split()[0] for line in (never, always, adaptive)] == [
+        "never",
+        "always",
+        "adaptive",
+    ]
     report = Path(path.removeprefix("the report: "))
     assert report == finished.folder / "data/report/index.html"
     assert "<html" in report.read_text(encoding="utf-8")
@@ -47,18 +55,30 @@ def test_mlflow_holds_a_parent_with_the_stages_as_children(finished):
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id], max_results=1000)
+    runs = client.search_runs(
+        [client.get_experiment_by_name("longtail").experiment_id], max_results=1000
+    )
     (parent,) = (run for run in runs if "longtail.landed" in run.data.tags)
-    assert parent.info.run_name == f"smoke 2021-10 {parent.data.tags['mlflow.source.git.commit'][:7]}"
+    assert (
+        parent.info.run_name == f"smoke 2021-10 {parent.data.tags['mlflow.source.git.commit'][:7]}"
+    )
     assert parent.info.status == "FINISHED"
-    children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id}
+    children = {
+        r.info.run_name: r
+        for r in runs
+        if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+    }
     stages = finished.hashes()
     assert set(children) == set(stages)
     for name, child in children.items():
         assert child.data.params or name == "code", name
         assert child.data.metrics, name
-        inputs = {"dvc.inputs.md5"} if stages[name].get("deps") else set()  # fetch reads nothing of ours
-        assert {"mlflow.source.git.commit", "dvc.stage", "prefect.flow_run_id"} | inputs <= set(child.data.tags)
+        inputs = (
+            {"dvc.inputs.md5"} if stages[name].get("deps") else set()
+        )  # fetch reads nothing of ours
+        assert {"mlflow.source.git.commit", "dvc.stage", "prefect.flow_run_id"} | inputs <= set(
+            child.data.tags
+        )
 
 
 def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(finished):
@@ -72,7 +92,9 @@ def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(finishe
     assert sorted(tasks) == sorted((name, "COMPLETED") for name in stages)
     assert logged == set(stages)
     measured = ("data/metrics/", "data/analyses.json")
-    assert artifacts == sum(any(out["path"].startswith(measured) for out in stage["outs"]) for stage in stages.values())
+    assert artifacts == sum(
+        any(out["path"].startswith(measured) for out in stage["outs"]) for stage in stages.values()
+    )
 
 
 def test_the_described_columns_are_those_of_the_files(finished):
@@ -82,14 +104,18 @@ def test_the_described_columns_are_those_of_the_files(finished):
     """
     text = (finished.folder / "data/README.md").read_text(encoding="utf-8")
     data, described = finished.folder / "data", []
-    for heading, body in re.findall(r"^#{2,4} (`\S+\.parquet`.*?)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
+    for heading, body in re.findall(
+        r"^#{2,4} (`\S+\.parquet`.*?)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL
+    ):
         cells = re.findall(r"^\| (`[^|]+`) \|", body, re.MULTILINE)
         columns = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
         for path in re.findall(r"`(\S+\.parquet)`", heading):
             pattern = Path(re.sub("<[^>]+>", "*", path))
             files = list(data.glob(str(pattern)))
             assert files, path
-            assert {file.parent for file in files} == {f for f in data.glob(str(pattern.parent)) if f.is_dir()}, path
+            assert {file.parent for file in files} == {
+                f for f in data.glob(str(pattern.parent)) if f.is_dir()
+            }, path
             for file in files:
                 assert pq.read_schema(file).names == columns, file
             described += files
@@ -103,7 +129,10 @@ def run_the_tour(place: Path, data: Path) -> dict:
     (place / "data").symlink_to(data)
     cells = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
     environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(TOUR.parents[1])}
-    command, where = [sys.executable, "-W", "error", "-c", NOTEBOOK], {"cwd": place / "docs", "env": environment}
+    command, where = (
+        [sys.executable, "-W", "error", "-c", NOTEBOOK],
+        {"cwd": place / "docs", "env": environment},
+    )
     done = subprocess.run(command, input=json.dumps(cells), capture_output=True, text=True, **where)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -112,9 +141,16 @@ def run_the_tour(place: Path, data: Path) -> dict:
 def by_hand(data: Path) -> list[float]:
     """Accuracy without retrieval, with it, and with the best threshold of each relation, as the tour has them."""
     file, folder = data / "questions/popqa/popqa.parquet", data / "predictions/popqa/tiny"
-    questions = {row["question_id"]: row for row in pq.read_table(file).to_pylist() if row["s_pop"] is not None}
+    questions = {
+        row["question_id"]: row
+        for row in pq.read_table(file).to_pylist()
+        if row["s_pop"] is not None
+    }
     closed, dense = (
-        {row["question_id"]: row["correct"] for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
+        {
+            row["question_id"]: row["correct"]
+            for row in pq.read_table(folder / f"{name}.parquet").to_pylist()
+        }
         for name in ("closed_book", "dense_dense")
     )
     rows = [
@@ -126,8 +162,15 @@ def by_hand(data: Path) -> list[float]:
     for relation in {row[0] for row in rows}:
         own = [row[1:] for row in rows if row[0] == relation]
         cuts = [*(views for views, _, _ in own), math.inf]
-        best += max(sum(augmented if views < cut else alone for views, alone, augmented in own) for cut in cuts)
-    return [sum(row[2] for row in rows) / len(rows), sum(row[3] for row in rows) / len(rows), best / len(rows)]
+        best += max(
+            sum(augmented if views < cut else alone for views, alone, augmented in own)
+            for cut in cuts
+        )
+    return [
+        sum(row[2] for row in rows) / len(rows),
+        sum(row[3] for row in rows) / len(rows),
+        best / len(rows),
+    ]
 
 
 def test_the_tours_notebook_is_kept_without_outputs():
@@ -149,7 +192,9 @@ def test_a_run_is_searched_asked_compared_released_and_toured(copied, call, tmp_
     assert answer.startswith("relation: ")
     assert "popularity: " in answer
     assert answer.splitlines()[-1].startswith("answer: ")
-    assert said("ask", "How are you?").startswith("note: The question follows no template of this run, so")
+    assert said("ask", "How are you?").startswith(
+        "note: The question follows no template of this run, so"
+    )
     assert said("report", "--compare", "smoke-1").startswith("Both runs are identical: ")
     said("release", "--out", str(tmp_path / "release"))
     made = run_the_tour(tmp_path, copied.folder / "data")
@@ -167,7 +212,9 @@ def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copi
     path.write_text(path.read_text().replace("top_k: ", "top_k: -", 1))
     done = copied.longtail("run")
     assert done.returncode == 1
-    assert re.fullmatch(r"error: params\.yaml: \w+\.top_k is -\d+: input should be greater than 0\n", done.stderr)
+    assert re.fullmatch(
+        r"error: params\.yaml: \w+\.top_k is -\d+: input should be greater than 0\n", done.stderr
+    )
 
 
 def test_stages_that_are_forced_bring_the_same_bytes(copied):
@@ -211,13 +258,16 @@ def test_a_scheduled_run_lands_a_release_and_pushes_and_a_clone_has_nothing_to_d
     finally:
         schedules.process.send_signal(signal.SIGINT)
         schedules.process.communicate(timeout=PATIENCE)
-    assert re.search(r"^1 ran, 0 restored from the cache, \d+ unchanged; release: the release: release/\d", message), (
-        message
-    )
+    assert re.search(
+        r"^1 ran, 0 restored from the cache, \d+ unchanged; release: the release: release/\d",
+        message,
+    ), message
     assert re.search(r"pushed: \d+ files pushed", message)
     assert any(name.endswith("popqa.parquet") for name in landed)
     (failed, *_) = schedules.ended("FAILED")
-    assert re.match(r"fetch: params\.yaml: fetch\..*\(all it said: \.longtail/logs/fetch\.log\)$", failed)
+    assert re.match(
+        r"fetch: params\.yaml: fetch\..*\(all it said: \.longtail/logs/fetch\.log\)$", failed
+    )
     assert files_of(copied.folder / "release") == landed
     params.write_text(text, encoding="utf-8")
 

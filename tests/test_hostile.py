@@ -30,7 +30,8 @@ def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_th
     for label in LABELS:
         shown, dumped = safe_text.text(label), safe_text.dumps({label: [label]})
         errors = [
-            str(kind(f"dump.json: {label}, expected a name; fetch it again")) for kind in (LongtailError, Unreachable)
+            str(kind(f"dump.json: {label}, expected a name; fetch it again"))
+            for kind in (LongtailError, Unreachable)
         ]
         for text in (shown, dumped, *errors):
             assert not re.search(hostile.STEERING, text), label
@@ -45,12 +46,19 @@ def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_th
 
 
 def test_an_error_has_no_password_of_an_address():
-    said = str(LongtailError("http://ada:pass@example.org/a@b.csv and postgresql://ada:p@ss@host: no such file"))
+    said = str(
+        LongtailError(
+            "http://ada:pass@example.org/a@b.csv and postgresql://ada:p@ss@host: no such file"
+        )
+    )
     assert said == "http://...@example.org/a@b.csv and postgresql://...@host: no such file"
 
 
 def test_texts_that_are_right_stay_as_they_are_and_half_of_a_surrogate_pair_can_be_printed():
-    persian, family = "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f467"
+    persian, family = (
+        "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f469\u200d\U0001f467",
+    )
     for text in ("Čapek\n\tþ", persian, family, "a\u0323\u0301"):
         assert safe_text.text(text) == text
     assert safe_text.line("a\ud800b") == "a\ufffdb"
@@ -81,7 +89,9 @@ def rows(tmp_path_factory) -> list[dict]:
     return pq.read_table(data / "popqa/popqa.parquet").to_pylist()
 
 
-def item(qid: int, label: str, alias: str | None = None, title: str | None = None, job: int | None = None) -> dict:
+def item(
+    qid: int, label: str, alias: str | None = None, title: str | None = None, job: int | None = None
+) -> dict:
     value = {"snaktype": "value", "datavalue": {"value": {"id": f"Q{job}"}}}
     return {
         "type": "item",
@@ -105,18 +115,24 @@ def test_questions_have_every_label_as_the_dump_has_it(rows):
 
 @pytest.fixture(scope="module")
 def release(rows, tmp_path_factory):
-    data = releases.write_data(tmp_path_factory.mktemp("data"), rows, cuts=releases.thresholds(("tiny", "a|b`<x>")))
+    data = releases.write_data(
+        tmp_path_factory.mktemp("data"), rows, cuts=releases.thresholds(("tiny", "a|b`<x>"))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(data)
         return releases.release(data, data / "release")
 
 
-def test_a_release_has_them_exactly_in_parquet_and_in_tsv_and_its_card_warns_of_formulas(rows, release):
+def test_a_release_has_them_exactly_in_parquet_and_in_tsv_and_its_card_warns_of_formulas(
+    rows, release
+):
     expected = [{name: row[name] for name in COLUMNS} for row in rows]
     assert pq.read_table(release / "popqa.parquet", columns=COLUMNS).to_pylist() == expected
     assert read_published(release / "popqa.tsv", Rejects(0.0)).to_pylist() == expected
     with (release / "popqa.tsv").open(encoding="utf-8", newline="") as file:
-        assert [row["subj"] for row in csv.DictReader(file, delimiter="\t")] == [row["subj"] for row in rows]
+        assert [row["subj"] for row in csv.DictReader(file, delimiter="\t")] == [
+            row["subj"] for row in rows
+        ]
     card = (release / "README.md").read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, card)
     assert "import the TSV files with all columns as text" in card

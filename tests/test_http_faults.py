@@ -38,12 +38,20 @@ def edited(edit: Callable[[dict], object]) -> Callable[[bytes], bytes]:
 def items(parsed: dict) -> list:
     """The list of an answer's items."""
     query = parsed.get("query", {})
-    found = parsed.get("items") or parsed.get("choices") or query.get("pages") or query.get("allpages")
+    found = (
+        parsed.get("items") or parsed.get("choices") or query.get("pages") or query.get("allpages")
+    )
     return found or parsed["results"]["bindings"]
 
 
-def entities_or(edit: Callable[[list], object], of_entities: Callable[[dict], object]) -> Callable[[bytes], bytes]:
-    return edited(lambda parsed: of_entities(parsed["entities"]) if "entities" in parsed else edit(items(parsed)))
+def entities_or(
+    edit: Callable[[list], object], of_entities: Callable[[dict], object]
+) -> Callable[[bytes], bytes]:
+    return edited(
+        lambda parsed: (
+            of_entities(parsed["entities"]) if "entities" in parsed else edit(items(parsed))
+        )
+    )
 
 
 def raised(parsed: dict) -> None:
@@ -63,7 +71,11 @@ def renumbered(parsed: dict) -> None:
         choice["index"] += 1
 
 
-JSON = [name for name in CLIENTS if name not in ("download", "checksums", "sizes", "dump listing", "there")]
+JSON = [
+    name
+    for name in CLIENTS
+    if name not in ("download", "checksums", "sizes", "dump listing", "there")
+]
 COMPLETIONS = ["scores", "answers", "choices"]
 LISTS = ["entity API", "page views", "redirects", "pages", *COMPLETIONS, "chat"]
 ESCAPES = b"\x1b]0;owned\x07\x1b[31mgo away\x9b2J\r\n\x00\x08"
@@ -86,7 +98,9 @@ def in_json(text: bytes) -> Fault:
     return Fault(change=lambda body: body.replace(b"{", b'{"x": ' + text + b", ", 1))
 
 
-PAID = dict.fromkeys([*COMPLETIONS, "chat"], "refused")  # what would be paid again is not asked again
+PAID = dict.fromkeys(
+    [*COMPLETIONS, "chat"], "refused"
+)  # what would be paid again is not asked again
 UNLISTED = {"checksums": "right"}  # then there is no list
 ANY_FILE = UNLISTED | {"sizes": "refused"}
 ANY_PAGE = ANY_FILE | {"dump listing": "right"}  # which has no JSON
@@ -96,7 +110,9 @@ HELLO = b"<!DOCTYPE html><h1>Hello</h1>"
 UNSIZED = {"headers": {"Content-Length": "many"}, "sent": 1 << 30}
 GZIP = {"Content-Encoding": "gzip"}
 BOMB = Fault(change=lambda body: gzip.compress(body + b" " * (1 << 22)), headers=GZIP)
-TWICE = entities_or(lambda rows: rows.append(rows[0]), lambda rows: rows.update(Q99=next(iter(rows.values()))))
+TWICE = entities_or(
+    lambda rows: rows.append(rows[0]), lambda rows: rows.update(Q99=next(iter(rows.values())))
+)
 ONE_LESS = entities_or(list.pop, dict.popitem)
 REVERSED = entities_or(list.reverse, lambda entities: None)
 EXCHANGED = edited(lambda parsed: parsed.update(entities=exchanged(parsed["entities"])))
@@ -112,13 +128,17 @@ FAULTS = {
     "429 with Retry-After": Row(Fault(429, b"slow down", {"Retry-After": "40"}), "again"),
     "500": Row(Fault(500, b"oops"), "again"),
     "503": Row(Fault(503, b"<html>", {"Content-Type": "text/html"}), "again"),
-    "404": Row(Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED),
+    "404": Row(
+        Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED
+    ),
     "304": Row(Fault(304), "refused", but=UNLISTED),
     "206 unasked": Row(Fault(206), "refused", but=UNLISTED | {"sizes": "again"}),
     "HTML in place of JSON": Row(Fault(body=HELLO), "again", but=PAID | ANY_FILE),
     "HTML without a length": Row(Fault(body=HELLO, **UNSIZED), "again", but=PAID | ANY_FILE),
     "empty body": Row(Fault(body=b""), "again", but=PAID | ANY_FILE),
-    "invalid JSON": Row(Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_PAGE),
+    "invalid JSON": Row(
+        Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_PAGE
+    ),
     "NaN": Row(in_json(b"NaN"), "again", JSON, PAID),
     "Infinity": Row(in_json(b"-Infinity"), "again", JSON, PAID),
     "number of 5,000 digits": Row(in_json(b"9" * 5000), "right", JSON),
@@ -128,27 +148,45 @@ FAULTS = {
     "Content-Length too long": Row(Fault(length=1 << 20), "again", but={"sizes": "refused"}),
     "Content-Length too short": Row(Fault(length=30), "again", but=ANY_FILE),
     "Content-Length no number": Row(Fault(**UNSIZED), "right", but={"sizes": "refused"}),
-    "gzip that is none": Row(Fault(headers=GZIP), "again", but=dict.fromkeys(["sizes", "download"], "right")),
+    "gzip that is none": Row(
+        Fault(headers=GZIP), "again", but=dict.fromkeys(["sizes", "download"], "right")
+    ),
     "gzip bomb": Row(BOMB, "refused", but={"download": "again"}),
-    "body without an end": Row(Fault(change=lambda body: body + b" " * (1 << 20), **UNSIZED), "refused"),
+    "body without an end": Row(
+        Fault(change=lambda body: body + b" " * (1 << 20), **UNSIZED), "refused"
+    ),
     "redirect to another host": Row(moved("http://localhost:1/x"), "refused"),
     "redirect loop": Row(moved("#"), "again", but=PAID),
     "redirect https to http": Row(moved("http://127.0.0.1:1/x"), "refused", scheme="https"),
     "redirect to no address": Row(moved("http://[x"), "refused"),
     "items in another order": Row(Fault(change=REVERSED), "right", [*LISTS, "query service"]),
-    "first item twice": Row(Fault(change=TWICE), "again", LISTS, PAID | {"page views": "refused", "pages": "right"}),
-    "last item missing": Row(Fault(change=ONE_LESS), "again", LISTS, PAID | {"page views": "refused"}),
+    "first item twice": Row(
+        Fault(change=TWICE), "again", LISTS, PAID | {"page views": "refused", "pages": "right"}
+    ),
+    "last item missing": Row(
+        Fault(change=ONE_LESS), "again", LISTS, PAID | {"page views": "refused"}
+    ),
     "items exchanged": Row(Fault(change=EXCHANGED), "again", ["entity API"]),
     "log-probability above 0": Row(Fault(change=edited(raised)), "refused", [*COMPLETIONS, "chat"]),
     "indices from 1": Row(Fault(change=edited(renumbered)), "refused", COMPLETIONS),
     "negative usage": Row(Fault(change=NEGATIVE), "right", [*COMPLETIONS, "chat"]),
     "200 with an error": Row(Fault(body=REFUSAL), "refused", JSON, UNASKED),
     "lagging database": Row(lagged(), "again", ["entity API", "redirects", "pages", "listings"]),
-    "200 with a wrong error": Row(Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID),
-    "200 with a server's error": Row(Fault(body=b'{"error": {"code": 502}}'), "again", [*COMPLETIONS, "chat"]),
-    "200 with a wrong key": Row(Fault(body=b'{"error": {"code": 401}}'), "refused", [*COMPLETIONS, "chat"]),
-    "200 with escapes in an error": Row(Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED),
-    "escapes in an error": Row(Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED),
+    "200 with a wrong error": Row(
+        Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID
+    ),
+    "200 with a server's error": Row(
+        Fault(body=b'{"error": {"code": 502}}'), "again", [*COMPLETIONS, "chat"]
+    ),
+    "200 with a wrong key": Row(
+        Fault(body=b'{"error": {"code": 401}}'), "refused", [*COMPLETIONS, "chat"]
+    ),
+    "200 with escapes in an error": Row(
+        Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED
+    ),
+    "escapes in an error": Row(
+        Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED
+    ),
     "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
 }
 # one of each way to ask, beside what asks for dumps
@@ -199,14 +237,20 @@ def outcome(lab: Laboratory, client: Client, row: Row, folder: Path) -> str:
         """The outcome, and how many requests came."""
         server.requests.clear()
         server.faults, lab.refusing = faults, refusing if row.refusing else 0
-        return refusal_or_rows(client, lab, folder, right), len([r for r in server.requests if client.at in str(r)])
+        return refusal_or_rows(client, lab, folder, right), len(
+            [r for r in server.requests if client.at in str(r)]
+        )
 
     stays, requests = asked([None] * client.skipped + [fault] * 1000, 1000)
     once, _ = asked([None] * (not client.keeps) * client.skipped + [fault], 1)
     later, more = asked([])
     assert later == "right", "something wrong was kept"
     assert not more or not client.keeps or once == "refused", "kept answers are asked for again"
-    word = {("refused", "right"): "again", ("refused", "refused"): "refused", ("right", "right"): "right"}[stays, once]
+    word = {
+        ("refused", "right"): "again",
+        ("refused", "refused"): "refused",
+        ("right", "right"): "right",
+    }[stays, once]
     if client.keeps and word == "refused":
         assert requests == client.skipped + 1, "asked again for what is refused"
     if client.keeps:
@@ -227,26 +271,50 @@ def expected(row: Row, client: str) -> str:
 
 
 @pytest.mark.parametrize(("fault", "client"), list(cells()))
-def test_the_right_rows_come_or_a_refusal(lab: Laboratory, fault: str, client: str, tmp_path: Path) -> None:
+def test_the_right_rows_come_or_a_refusal(
+    lab: Laboratory, fault: str, client: str, tmp_path: Path
+) -> None:
     row = FAULTS[fault]
     assert outcome(lab, CLIENTS[client], row, tmp_path) == expected(row, client)
 
 
-MORE = Fault(change=edited(lambda parsed: parsed.update({"continue": {"apcontinue": "A", "rdcontinue": "1"}})))
+MORE = Fault(
+    change=edited(
+        lambda parsed: parsed.update({"continue": {"apcontinue": "A", "rdcontinue": "1"}})
+    )
+)
 
 
 @pytest.mark.parametrize(
     ("client", "fault", "said"),
     [
-        ("pages", Fault(404), r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)"),
-        ("entity API", Fault(404), r"/api\.php: the server answers 404, expected MediaWiki's api\.php"),
-        ("redirects", Fault(404), r"/redirects: the server answers 404, expected .*popularity\.redirects_api"),
-        ("query service", Fault(404), "/sparql: the server answers 404, expected a SPARQL endpoint"),
+        (
+            "pages",
+            Fault(404),
+            r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)",
+        ),
+        (
+            "entity API",
+            Fault(404),
+            r"/api\.php: the server answers 404, expected MediaWiki's api\.php",
+        ),
+        (
+            "redirects",
+            Fault(404),
+            r"/redirects: the server answers 404, expected .*popularity\.redirects_api",
+        ),
+        (
+            "query service",
+            Fault(404),
+            "/sparql: the server answers 404, expected a SPARQL endpoint",
+        ),
         ("redirects", MORE, "goes on with itself, expected an end"),
         ("listings", MORE, "goes on with itself, expected an end"),
     ],
 )
-def test_no_such_server_or_a_list_that_goes_on_with_itself_is_said(lab, client, fault, said, tmp_path) -> None:
+def test_no_such_server_or_a_list_that_goes_on_with_itself_is_said(
+    lab, client, fault, said, tmp_path
+) -> None:
     prepare(lab)
     lab.wikimedia.at, lab.wikimedia.faults = CLIENTS[client].at, [fault] * 100
     with pytest.raises(LongtailError, match=rf"127\.0\.0\.1.*{said}"):
@@ -258,11 +326,15 @@ def calls(tree: ast.AST) -> Iterator[str]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             own = r"(self|super\(\))\.(session\.request|send|_once)\("
-            if re.search(rf"client\.(ask|ask_api|send)\(|{own}|requests\.(get|post)", ast.unparse(function)):
+            if re.search(
+                rf"client\.(ask|ask_api|send)\(|{own}|requests\.(get|post)", ast.unparse(function)
+            ):
                 yield function.name
 
 
-def test_every_function_that_asks_a_server_is_in_the_table(lab: Laboratory, tmp_path: Path, root: Path) -> None:
+def test_every_function_that_asks_a_server_is_in_the_table(
+    lab: Laboratory, tmp_path: Path, root: Path
+) -> None:
     asking = {
         (str(file), name)
         for file in (root / "pipelines").rglob("*.py")

@@ -24,7 +24,9 @@ def test_quantiles_of_student_and_shares_of_draws_are_scipys():
         assert found == pytest.approx(t.ppf([0.95, 0.975, 0.995], free), rel=1e-10), free
     for n in (0, 1, 2, 9, 411, 5000):
         for share in (0.1, 0.5, 0.9):
-            assert intervals.binomial(n, share) == pytest.approx(binom.cdf(range(n + 1), n, share), rel=1e-8), n
+            assert intervals.binomial(n, share) == pytest.approx(
+                binom.cdf(range(n + 1), n, share), rel=1e-8
+            ), n
 
 
 def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_vary_as_much():
@@ -34,11 +36,15 @@ def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_var
     variance = ((2 - 2 * share) ** 2 + (2 * share) ** 2 + (1 - 3 * share) ** 2) / 49 * 3 / 2
     expected = intervals.wilson(share, share * (1 - share) / variance, intervals.student(2))
     found = intervals.share(right, subjects)
-    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert (found.value, found.low, found.high) == pytest.approx(
+        (expected.value, expected.low, expected.high)
+    )
     order = np.array([3, 0, 6, 1, 4, 2, 5])
     assert intervals.share(right[order], subjects[order]) == found
     # all right: as many values as there are clusters of equal size; never more values than there are
-    assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(1.0, 49 / 17, intervals.student(2))
+    assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(
+        1.0, 49 / 17, intervals.student(2)
+    )
     mixed = intervals.share(np.array([1, 0] * 50, bool), np.repeat(np.arange(50), 2))
     assert mixed == intervals.wilson(0.5, 100, intervals.student(49))
     alone = intervals.share(np.ones(5, bool), np.zeros(5))
@@ -62,19 +68,30 @@ def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_over_clusters_of_
     values = np.random.default_rng(0).normal(5, 2, 400)
     found = intervals.mean(values, draws.generator(0, "test"), 4000)
     assert found.value == pytest.approx(values.mean())
-    assert (found.high - found.low) / 2 == pytest.approx(1.96 * values.std() / np.sqrt(400), rel=0.1)
+    assert (found.high - found.low) / 2 == pytest.approx(
+        1.96 * values.std() / np.sqrt(400), rel=0.1
+    )
     clusters = np.repeat(np.arange(40), 10)
-    rows, whole = (intervals.mean(values[clusters], draws.generator(0, "test"), 2000, of) for of in (None, clusters))
+    rows, whole = (
+        intervals.mean(values[clusters], draws.generator(0, "test"), 2000, of)
+        for of in (None, clusters)
+    )
     assert whole.value == pytest.approx(rows.value)
     assert (whole.high - whole.low) / (rows.high - rows.low) == pytest.approx(np.sqrt(10), rel=0.2)
-    sums = intervals.cluster_sums(np.array([[1, 10], [2, 20], [3, 30]]), np.array(["b", "a", "b"], dtype=object))
+    sums = intervals.cluster_sums(
+        np.array([[1, 10], [2, 20], [3, 30]]), np.array(["b", "a", "b"], dtype=object)
+    )
     assert sums.tolist() == [[2, 20], [4, 40]]
 
 
 def test_bootstrap_is_a_plain_loop_over_resamples_in_blocks_of_any_size(monkeypatch):
     sums = np.array([[1.0, 2.0], [3.0, 1.0], [5.0, 4.0], [0.0, 1.0]])
-    resamples = [sums[picks].sum(axis=0) for picks in draws.generator(3, "test").integers(0, 4, (50, 4))]
-    ends = np.quantile([numerator / denominator for numerator, denominator in resamples], [0.025, 0.975])
+    resamples = [
+        sums[picks].sum(axis=0) for picks in draws.generator(3, "test").integers(0, 4, (50, 4))
+    ]
+    ends = np.quantile(
+        [numerator / denominator for numerator, denominator in resamples], [0.025, 0.975]
+    )
     low, high = 9 / 8 + (ends - 9 / 8) * t.ppf(0.975, 3) * np.sqrt(4 / 3) / norm.ppf(0.975)
     for block in (intervals._BLOCK, 10):
         monkeypatch.setattr(intervals, "_BLOCK", block)
@@ -109,7 +126,11 @@ def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs_on_other_
 
 def test_an_interval_comes_back_from_json_and_has_a_sign_unless_it_touches_zero():
     assert intervals.interval(Interval(0.5, 0.1, 0.9).as_json()) == Interval(0.5, 0.1, 0.9)
-    assert intervals.interval(intervals.NOTHING.as_json()) is intervals.interval(None) is intervals.NOTHING
+    assert (
+        intervals.interval(intervals.NOTHING.as_json())
+        is intervals.interval(None)
+        is intervals.NOTHING
+    )
     assert intervals.NOTHING.as_json() == {"value": None, "low": None, "high": None}
     several = [Interval(1, 0.2, 2), Interval(-1, -2, -0.1), Interval(1, 0.0, 2), intervals.NOTHING]
     assert [one.sign for one in several] == [1, -1, 0, 0]

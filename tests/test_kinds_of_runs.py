@@ -102,11 +102,22 @@ def test_predictions_alone_give_thresholds(run, sources):
     for method, right in (("closed_book", MADE.closed), ("bm25", MADE.augmented)):
         answers = run.folder / f"{method}.csv"
         answers.write_text(systems.plain(MADE, right), encoding="utf-8")
-        run.longtail("imports", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method)
+        run.longtail(
+            "imports", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method
+        )
     run.longtail("run")
-    expected = {"code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"}
+    expected = {
+        "code",
+        "fetch",
+        "questions@popqa",
+        "tune_thresholds@popularity",
+        "analyse",
+        "report",
+    }
     assert set(run.hashes()) == expected
-    tuned = json.loads((run.folder / "data/adaptive/popularity/thresholds.json").read_text())["rules"]
+    tuned = json.loads((run.folder / "data/adaptive/popularity/thresholds.json").read_text())[
+        "rules"
+    ]
     assert set(tuned["popqa"]["elsewhere"]) == {"bm25"}
     assert 'id="adaptive"' in run.report
     assert "elsewhere" in run.report
@@ -125,12 +136,12 @@ def read(name, part, rejects):
 BUILDER = """# Riddles: PopQA's table of other questions
 from pathlib import Path
 import pyarrow.parquet as pq
-from pipelines.storage import shards
+
 from pipelines.questions.popqa import build_popqa
 
 
 def make(params, out):
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         build_popqa(params, folder, published_file=Path("data/raw/riddles/riddles.tsv"))
         (folder / "popqa.parquet").rename(folder / "riddles.parquet")
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
@@ -170,15 +181,22 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources
     with (run.folder / "pipelines/catalogue.yaml").open("a") as entries:
         entries.write(ENTRIES)
     (run.folder / "conf/profile/added.yaml").write_text(PROFILE)
-    lines = [f"{row['subj']} {i}\t{row['question']} {row['obj']}. " for i, row in enumerate(MADE.rows)]
+    lines = [
+        f"{row['subj']} {i}\t{row['question']} {row['obj']}. " for i, row in enumerate(MADE.rows)
+    ]
     (sources / "poems").mkdir()
-    (sources / "poems/poems.txt").write_text("\n".join(line + "Here the words go on and on. " * 12 for line in lines))
+    (sources / "poems/poems.txt").write_text(
+        "\n".join(line + "Here the words go on and on. " * 12 for line in lines)
+    )
     run.environment["PYTHONPATH"] = str(run.folder)
     assert "poems" in run.longtail("search", "--help")
     run.set_params("added", sources)
     run.longtail("run")
     stages = set(run.hashes())
-    assert run.longtail("status").splitlines()[-1] == f"{len(stages)} of {len(stages)} stages are up to date"
+    assert (
+        run.longtail("status").splitlines()[-1]
+        == f"{len(stages)} of {len(stages)} stages are up to date"
+    )
     expected = {"chunk@poems", "questions@riddles", "answer@riddles-tiny", "attribute@poems"}
     assert expected <= stages
     assert pq.read_metadata(run.folder / "data/corpus/poems/docs.parquet").num_rows

@@ -62,7 +62,9 @@ def not_brought() -> str:
     todo, brought = [*map(Requirement, project["dependencies"])], {"longtail"}
     while todo:
         needed = todo.pop()
-        if canonicalize_name(needed.name) in brought or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+        if canonicalize_name(needed.name) in brought or (
+            needed.marker and not needed.marker.evaluate({"extra": ""})
+        ):
             continue
         brought.add(canonicalize_name(needed.name))
         todo += map(Requirement, metadata.requires(needed.name) or ())
@@ -74,7 +76,13 @@ def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it
     results = doctest.testfile(str(PAGE), module_relative=False)
     assert results.attempted >= 40
     assert results.failed == 0
-    parts = ("questions.matching", "questions.popqa", "replug.ensemble", "lsr.objective", "adaptive.tuning")
+    parts = (
+        "questions.matching",
+        "questions.popqa",
+        "replug.ensemble",
+        "lsr.objective",
+        "adaptive.tuning",
+    )
     assert {f"pipelines.{part}" for part in (*parts, "adaptive.rule", "intervals")} <= MODULES
 
 
@@ -87,7 +95,9 @@ def test_a_module_is_imported_alone_and_without_the_pipelines_packages():
     assert "numpy" not in imported["flows.cli"], "each command would wait for it"
 
 
-def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_what_to_install(tmp_path):
+def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_what_to_install(
+    tmp_path,
+):
     made = systems.make(90)
     systems.popqa(tmp_path / "popQA.tsv", made)
     for name, right in (("closed", made.closed), ("rag", made.augmented)):
@@ -96,11 +106,20 @@ def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     files = "closed.csv rag.csv --questions popQA.tsv"
-    lines = [f"thresholds {files}", f"compare {files}", "decide thresholds/rule.json popQA.tsv", "explore"]
+    lines = [
+        f"thresholds {files}",
+        f"compare {files}",
+        "decide thresholds/rule.json popQA.tsv",
+        "explore",
+    ]
     command = [sys.executable, "-c", COMMANDS, not_brought(), *lines]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert [line for line in done.stdout.splitlines() if line.startswith("code")] == ["code 0"] * 3 + ["code 1"], done
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stdout.splitlines() if line.startswith("code")] == [
+        "code 0"
+    ] * 3 + ["code 1"], done
     expected = "error: this needs uvicorn, which comes with the whole pipeline: pip install 'longtail[pipeline]'\n"
     assert done.stderr.endswith(expected)
 
@@ -112,7 +131,10 @@ def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_
             ("-S", "-m", "pipelines.work.code"),
             r"error: \S+ \(Python 3\S+\) .*; it lacks duckdb, mlflow, torch; .*",
         ),
-        (("-c", "import os; os.name = 'nt'; import pipelines"), "error: Longtail needs Linux or macOS; .* WSL"),
+        (
+            ("-c", "import os; os.name = 'nt'; import pipelines"),
+            "error: Longtail needs Linux or macOS; .* WSL",
+        ),
     ],
 )
 def test_a_python_without_the_packages_and_windows_are_refused_in_a_line(words, said):

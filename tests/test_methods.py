@@ -20,7 +20,12 @@ from pipelines.scoring import score_lm
 from pipelines.scoring.logprobs import read_language_modelling
 
 QUERIES = tiny_models.words(12, 5, at_least=3)
-INDEXES = {"dense": ("dense", "dense"), "lsr": ("lsr", "dense"), "dense_e5": ("dense", "e5"), "lsr_e5": ("lsr", "e5")}
+INDEXES = {
+    "dense": ("dense", "dense"),
+    "lsr": ("lsr", "dense"),
+    "dense_e5": ("dense", "e5"),
+    "lsr_e5": ("lsr", "e5"),
+}
 
 
 def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[list[int]]:
@@ -35,27 +40,64 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
 
 def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
     """The share of queries with the same documents; ties may be in another order."""
-    return np.mean([set(row) == set(other) for row, other in zip(positions.tolist(), expected, strict=True)])
+    return np.mean(
+        [set(row) == set(other) for row, other in zip(positions.tolist(), expected, strict=True)]
+    )
 
 
 def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_have_an_order():
     names = ["contriever", "e5-base-v2"]
     kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid", "reranked")
-    expected = {kind: (kind, "contriever") for kind in kinds} | {kind: (kind, "") for kind in ("closed_book", "bm25")}
+    expected = {kind: (kind, "contriever") for kind in kinds} | {
+        kind: (kind, "") for kind in ("closed_book", "bm25")
+    }
     expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
     for method, resolved in expected.items():
         assert methods.resolve(method, names) == resolved
         assert methods.short(*resolved, names) == method
     assert methods.resolve("dense_contriever", names) == ("dense", "contriever")
-    for method in ("sparse", "dense_bert", "dense_", "bm25_e5", "hybrid_bert", "lsr_lsr", "replug_random", "dense_E5"):
+    for method in (
+        "sparse",
+        "dense_bert",
+        "dense_",
+        "bm25_e5",
+        "hybrid_bert",
+        "lsr_lsr",
+        "replug_random",
+        "dense_E5",
+    ):
         with pytest.raises(LongtailError, match=method):
             methods.resolve(method, ["contriever", "e5"])
-    mixed = ["hybrid", "replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
-    ordered = ["none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread", "replug_b"]
+    mixed = [
+        "hybrid",
+        "replug_b",
+        "dense_b",
+        "genread",
+        "dense_a",
+        "closed_book",
+        "dense",
+        "random",
+        "none",
+        "bm25",
+    ]
+    ordered = [
+        "none",
+        "random",
+        "closed_book",
+        "bm25",
+        "dense",
+        "dense_b",
+        "dense_a",
+        "hybrid",
+        "genread",
+        "replug_b",
+    ]
     assert methods.ordered(mixed) == ordered
 
 
-def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(two_retrievers):
+def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(
+    two_retrievers,
+):
     """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were used."""
     params, file = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     docs = pq.read_table(file)["id"].to_pylist()
@@ -66,10 +108,20 @@ def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answe
         assert by_recall[index].tolist() == best, index
         found = open_index(index, "wikipedia", params).search(QUERIES, 5)[0].tolist()
         assert found == [row[:5] for row in best]
-        assert found not in [[row[:5] for row in rows] for other, rows in expected.items() if other != index]
+        assert found not in [
+            [row[:5] for row in rows] for other, rows in expected.items() if other != index
+        ]
         for prefix, k in (("", 1), ("replug_", params.replug.top_k)):
-            method = f"{prefix}{index}" if "lsr" in index else index.replace("dense", prefix.rstrip("_") or "dense", 1)
-            ids = passages.open_source(method, None, params, Path("data")).find(QUERIES)["doc_ids"].to_pylist()
+            method = (
+                f"{prefix}{index}"
+                if "lsr" in index
+                else index.replace("dense", prefix.rstrip("_") or "dense", 1)
+            )
+            ids = (
+                passages.open_source(method, None, params, Path("data"))
+                .find(QUERIES)["doc_ids"]
+                .to_pylist()
+            )
             assert [row[0] for row in ids] == [docs[row[0]] for row in best], method
             assert {len(row) for row in ids} == {k}
 
@@ -78,10 +130,15 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     params.ways = ["hybrid", "hybrid_e5"]
     of_terms = matching(*open_index("bm25", "wikipedia", params).search(QUERIES, 100))
-    ids, by_recall = pq.read_table(docs)["id"].to_pylist(), recall.search_exactly(docs, Path("bm25"), QUERIES, params)
+    ids, by_recall = (
+        pq.read_table(docs)["id"].to_pylist(),
+        recall.search_exactly(docs, Path("bm25"), QUERIES, params),
+    )
     expected = {}
     for hybrid, dense in (("hybrid", "dense"), ("hybrid_e5", "dense_e5")):
-        of_all = np.array(nearest(params, dense, "wikipedia", QUERIES, 100))  # ties apart, as the index's
+        of_all = np.array(
+            nearest(params, dense, "wikipedia", QUERIES, 100)
+        )  # ties apart, as the index's
         assert by_recall[hybrid].tolist() == fuse([of_terms, of_all], 10)[0].tolist()
         of_vectors, _ = open_index(dense, "wikipedia", params).search(QUERIES, 100)
         expected[hybrid], scores = fuse([of_terms, of_vectors], 10)
@@ -89,11 +146,17 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
         assert positions.tolist() == expected[hybrid].tolist()
         assert of_index.tolist() == scores.tolist()
         found = passages.open_source(hybrid, None, params, Path("data")).find(QUERIES)
-        assert [row[0] for row in found["doc_ids"].to_pylist()] == [ids[row[0]] for row in expected[hybrid]]
+        assert [row[0] for row in found["doc_ids"].to_pylist()] == [
+            ids[row[0]] for row in expected[hybrid]
+        ]
         assert [row[0] for row in found["similarities"].to_pylist()] == scores[:, 0].tolist()
         read = [path.parent.as_posix() for path in passages.inputs(hybrid, params, Path("data"))]
         encoder = "e5" if hybrid == "hybrid_e5" else "dense"
-        assert read == ["data/index/bm25/wikipedia", f"data/index/dense/{encoder}/wikipedia", docs.parent.as_posix()]
+        assert read == [
+            "data/index/bm25/wikipedia",
+            f"data/index/dense/{encoder}/wikipedia",
+            docs.parent.as_posix(),
+        ]
     assert expected["hybrid"].tolist() != expected["hybrid_e5"].tolist()
     assert list(by_recall)[-2:] == ["hybrid", "hybrid_e5"]
 
@@ -103,10 +166,16 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
     with pytest.raises(LongtailError, match=r"reranked: params\.yaml's section reranker is null"):
         open_index("reranked", "wikipedia", params)
     settings = Reranker(path="x", revision=None, max_tokens=64, batch_tokens=512, candidates=12)
-    params.reranker, folder = settings, tiny_models.cross_encoder(Path("data/models/reranker/cross-encoder"))
+    params.reranker, folder = (
+        settings,
+        tiny_models.cross_encoder(Path("data/models/reranker/cross-encoder")),
+    )
     params.ways = [*params.ways, "reranked"]
     params.retrievers = ["e5", "dense"]
-    cross_encoder, template = CrossEncoder(folder, settings, params.compute), params.retriever["e5"].document
+    cross_encoder, template = (
+        CrossEncoder(folder, settings, params.compute),
+        params.retriever["e5"].document,
+    )
     candidates, _ = open_index("dense_e5", "wikipedia", params).search(QUERIES, 12)
     expected, scores = rerank(cross_encoder, QUERIES, docs, candidates, template)
     positions, of_index = open_index("reranked", "wikipedia", params).search(QUERIES, 5)
@@ -115,20 +184,44 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
     assert positions.tolist() != candidates[:, :5].tolist()
     by_recall = recall.search_exactly(docs, Path("bm25"), QUERIES, params)
     of_all = np.array(nearest(params, "dense_e5", "wikipedia", QUERIES, 12))
-    assert by_recall["reranked"].tolist() == rerank(cross_encoder, QUERIES, docs, of_all, template)[0][:, :10].tolist()
+    assert (
+        by_recall["reranked"].tolist()
+        == rerank(cross_encoder, QUERIES, docs, of_all, template)[0][:, :10].tolist()
+    )
     assert list(by_recall)[-1] == "reranked"
-    found, ids = passages.open_source("reranked", None, params, Path("data")), pq.read_table(docs)["id"].to_pylist()
-    assert [row[0] for row in found.find(QUERIES)["doc_ids"].to_pylist()] == [ids[row[0]] for row in expected]
-    read = ["index/dense/e5/wikipedia/meta.json", "models/reranker/cross-encoder", "corpus/wikipedia/docs.parquet"]
-    assert passages.inputs("reranked", params, Path("data")) == [Path("data", path) for path in read]
+    found, ids = (
+        passages.open_source("reranked", None, params, Path("data")),
+        pq.read_table(docs)["id"].to_pylist(),
+    )
+    assert [row[0] for row in found.find(QUERIES)["doc_ids"].to_pylist()] == [
+        ids[row[0]] for row in expected
+    ]
+    read = [
+        "index/dense/e5/wikipedia/meta.json",
+        "models/reranker/cross-encoder",
+        "corpus/wikipedia/docs.parquet",
+    ]
+    assert passages.inputs("reranked", params, Path("data")) == [
+        Path("data", path) for path in read
+    ]
 
 
 def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers, capsys):
     params = two_retrievers.params
     queries, *_ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
     without = np.full(len(queries), "", object)
-    found = {retrieved.retriever: retrieved for retrieved in score_lm.find_all("pile", queries, without, params)}
-    assert [name for name in found if "@" not in name] == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "random"]
+    found = {
+        retrieved.retriever: retrieved
+        for retrieved in score_lm.find_all("pile", queries, without, params)
+    }
+    assert [name for name in found if "@" not in name] == [
+        "bm25",
+        "dense",
+        "dense_e5",
+        "lsr",
+        "lsr_e5",
+        "random",
+    ]
     shown = capsys.readouterr().err
     assert [name for name in ("bm25", *INDEXES) if f"{name}: search: 100%" not in shown] == []
     assert "datastore curve: 100%" in shown
@@ -137,10 +230,15 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
         alike = {name: shared(found[name].positions, expected) for name in INDEXES}
         assert [name for name in INDEXES if alike[name] > 0.9] == [index], alike
     params.retrievers = ["e5", "dense"]
-    turned = {retrieved.retriever: retrieved for retrieved in score_lm.find_all("pile", queries, without, params)}
+    turned = {
+        retrieved.retriever: retrieved
+        for retrieved in score_lm.find_all("pile", queries, without, params)
+    }
     assert turned["dense"].positions.tolist() == found["dense_e5"].positions.tolist()
     assert turned["lsr_dense"].positions.tolist() == found["lsr"].positions.tolist()
-    assert turned["dense@1"].positions.tolist() != found["dense@1"].positions.tolist(), "the curve is the main one's"
+    assert turned["dense@1"].positions.tolist() != found["dense@1"].positions.tolist(), (
+        "the curve is the main one's"
+    )
 
 
 def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
@@ -153,10 +251,17 @@ def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path
 
     def stems(*retrievers: str) -> dict:
         sets = answer_files.sets("popqa", ["tiny"], retrievers, tmp_path)
-        return {lm: {method: file.stem for method, file in files.items()} for lm, files in sets.items()}
+        return {
+            lm: {method: file.stem for method, file in files.items()} for lm, files in sets.items()
+        }
 
     same = {name: name for name in ("bm25", "dense_b", "hybrid_b", "replug_lsr_b")}
     assert stems("a", "b") == {"tiny": same | {"dense": "dense_a"}, "opt": elsewhere}
-    turned = {"dense": "dense_b", "dense_a": "dense_a", "hybrid": "hybrid_b", "replug_lsr": "replug_lsr_b"}
+    turned = {
+        "dense": "dense_b",
+        "dense_a": "dense_a",
+        "hybrid": "hybrid_b",
+        "replug_lsr": "replug_lsr_b",
+    }
     assert stems("b", "a")["tiny"] == turned | {"bm25": "bm25"}
     assert stems()["opt"] == elsewhere

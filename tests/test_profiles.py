@@ -31,9 +31,13 @@ def test_every_profile_is_valid_and_params_yaml_is_the_sample_to_the_byte(root, 
         assert params.profile == name
         learns = params.parts.tuned and params.lsr.queries != "lm"
         judged = not params.parts.answered or params.popqa.train_share == 0
-        assert learns or judged, f"{name} keeps questions from being judged that nothing learns from"
+        assert learns or judged, (
+            f"{name} keeps questions from being judged that nothing learns from"
+        )
         counted = params.fetch.source == "world" or params.fetch.files.get("c4")
-        assert counted or "nq" not in params.parts.question_sets, f"{name} takes each everyday word of nq for a name"
+        assert counted or "nq" not in params.parts.question_sets, (
+            f"{name} takes each everyday word of nq for a name"
+        )
 
 
 def test_the_popqa_papers_set_up(composed):
@@ -45,15 +49,31 @@ def test_the_popqa_papers_set_up(composed):
     assert params.parts.tuned == params.parts.benchmarks == params.parts.scored == []
     assert params.ways == ["closed_book", "bm25", "dense", "genread"]
     (found,) = (params.retriever[name] for name in params.retrievers)
-    assert (found.path, found.similarity, found.pooling) == ("facebook/contriever-msmarco", "dot", "mean")
+    assert (found.path, found.similarity, found.pooling) == (
+        "facebook/contriever-msmarco",
+        "dot",
+        "mean",
+    )
     assert [params.lm[name].path for name in params.lms] == [
-        *("EleutherAI/gpt-neo-1.3B", "EleutherAI/gpt-neo-2.7B", "EleutherAI/gpt-j-6b", "EleutherAI/gpt-neox-20b"),
+        *(
+            "EleutherAI/gpt-neo-1.3B",
+            "EleutherAI/gpt-neo-2.7B",
+            "EleutherAI/gpt-j-6b",
+            "EleutherAI/gpt-neox-20b",
+        ),
         *("facebook/opt-1.3b", "facebook/opt-2.7b", "facebook/opt-6.7b", "facebook/opt-13b"),
     ]
-    assert {name for name in params.lms if params.lm[name].dtype == "int8"} == {"gpt-neox-20b", "opt-13b"}
+    assert {name for name in params.lms if params.lm[name].dtype == "int8"} == {
+        "gpt-neox-20b",
+        "opt-13b",
+    }
     assert (params.answer.n_shots, params.answer.new_tokens, params.answer.passages) == (15, 15, 1)
     assert params.answer.max_questions >= 22_075
-    assert (params.thresholds.search, params.thresholds.splits, params.thresholds.train_share) == ("exact", 100, 0.75)
+    assert (params.thresholds.search, params.thresholds.splits, params.thresholds.train_share) == (
+        "exact",
+        100,
+        0.75,
+    )
 
 
 def test_the_replug_papers_set_up(composed):
@@ -62,17 +82,30 @@ def test_the_replug_papers_set_up(composed):
     assert params.parts.question_sets == params.parts.knowledge == params.parts.rules == []
     assert params.parts.scored == ["pile", "wikitext"]
     assert params.parts.benchmarks == ["mmlu", "nq", "triviaqa"]
-    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (["contriever"], "lm", 0)
+    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (
+        ["contriever"],
+        "lm",
+        0,
+    )
     retrievers = {name: params.retriever[name] for name in params.retrievers}
     assert list(retrievers) == ["contriever", "bert", "dpr"]
-    assert (retrievers["contriever"].path, retrievers["contriever"].pooling) == ("facebook/contriever", "mean")
+    assert (retrievers["contriever"].path, retrievers["contriever"].pooling) == (
+        "facebook/contriever",
+        "mean",
+    )
     assert (retrievers["bert"].path, retrievers["bert"].pooling) == ("bert-base-uncased", "mean")
     assert retrievers["dpr"].query_path == "facebook/dpr-question_encoder-single-nq-base"
     assert {found.similarity for found in retrievers.values()} == {"dot"}
-    assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (128, 36_000_000, 10)
+    assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (
+        128,
+        36_000_000,
+        10,
+    )
     families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5, "meta-llama/Llama-2-13b-hf": 1}
     paths = [params.lm[name].path for name in params.lms]
-    assert {family: sum(path.startswith(family) for path in paths) for family in families} == families
+    assert {
+        family: sum(path.startswith(family) for path in paths) for family in families
+    } == families
     assert len(paths) == 18
     assert params.lms[0] == "gpt2-xl", "the largest open model of table 1 tunes the retriever"
 
@@ -85,7 +118,10 @@ def test_an_unknown_profile_names_those_there_are(root):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"# @package _global_\nprofile: mine\nreplug: {temprature: 1}\n", "unknown key replug.temprature; allowed"),
+        (
+            b"# @package _global_\nprofile: mine\nreplug: {temprature: 1}\n",
+            "unknown key replug.temprature; allowed",
+        ),
         (b"# @package _global_\nprofile: mine\nreplug: [\n", "line 4, column 1"),
         (b"# @package _global_\nprofile: mine\nseed: ${sead}\n", "sead"),
         (b"# @package _global_\nprofile: \xe9\n", "can't decode byte 0xe9"),
@@ -93,7 +129,9 @@ def test_an_unknown_profile_names_those_there_are(root):
         (b"# @package _global_\nprofile: excerpt\n", "then `profile: mine`"),
     ],
 )
-def test_what_is_wrong_with_a_profile_of_ones_own_is_one_line_that_names_it(root, tmp_path, text, said):
+def test_what_is_wrong_with_a_profile_of_ones_own_is_one_line_that_names_it(
+    root, tmp_path, text, said
+):
     shutil.copytree(root / "conf", tmp_path / "conf")
     (tmp_path / "conf/profile/mine.yaml").write_bytes(text)
     with pytest.raises(LongtailError, match=re.escape(said)) as error:
@@ -106,7 +144,14 @@ def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monke
     """`dvc exp run -S profile=…` and `longtail init --profile` must not fight over params.yaml."""
     from dvc.utils.hydra import compose_and_dump
 
-    compose_and_dump(tmp_path / "of_dvc.yaml", str(root / "conf"), None, "config", str(tmp_path), ["profile=excerpt"])
+    compose_and_dump(
+        tmp_path / "of_dvc.yaml",
+        str(root / "conf"),
+        None,
+        "config",
+        str(tmp_path),
+        ["profile=excerpt"],
+    )
     assert (tmp_path / "of_dvc.yaml").read_text(encoding="utf-8") == texts["excerpt"]
     shutil.copytree(root / "conf", tmp_path / "conf")
     shutil.copy(root / "dvc.yaml", tmp_path)
@@ -116,21 +161,33 @@ def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monke
     assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == texts["excerpt"]
 
 
-def test_a_month_moves_the_page_views_and_nothing_else_and_is_refused_until_it_is_over(texts, tmp_path):
+def test_a_month_moves_the_page_views_and_nothing_else_and_is_refused_until_it_is_over(
+    texts, tmp_path
+):
     """The params have page views by dump and by glob, and a comment that someone wrote."""
     path = tmp_path / "params.yaml"
-    before = texts["paper-popqa"].replace("agents: all-agents", "agents: all-agents  # as published")
+    before = texts["paper-popqa"].replace(
+        "agents: all-agents", "agents: all-agents  # as published"
+    )
     before = before.replace("pageviews:\n", "pageviews:\n    - views/2021-10/*.txt\n")
     path.write_text(before, encoding="utf-8")
     for month in ("2021-13", "October", "2999-01", f"{datetime.now(UTC):%Y-%m}"):
         with pytest.raises(LongtailError, match=f"month {month}: expected YYYY-MM up to"):
             months.set_month(month, path)
     assert path.read_text(encoding="utf-8") == before
-    assert months.set_month("2022-03", path) == "popularity.month was 2021-10, and is 2022-03 from now on"
+    assert (
+        months.set_month("2022-03", path)
+        == "popularity.month was 2021-10, and is 2022-03 from now on"
+    )
     lines = zip(before.splitlines(), path.read_text(encoding="utf-8").splitlines(), strict=True)
-    assert [new.strip(" -").split("/pageview_complete")[-1] for old, new in lines if old != new] == [
+    assert [
+        new.strip(" -").split("/pageview_complete")[-1] for old, new in lines if old != new
+    ] == [
         "views/2022-03/*.txt",
-        *(f"/monthly/2022/2022-03/pageviews-202203-{agent}.bz2" for agent in ("user", "spider", "automated")),
+        *(
+            f"/monthly/2022/2022-03/pageviews-202203-{agent}.bz2"
+            for agent in ("user", "spider", "automated")
+        ),
         "month: 2022-03",
     ]
     assert months.set_month("2022-03", path) == "popularity.month is 2022-03 already"

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.replug import ensemble
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage import shards
+from pipelines.storage.work_store import map_shards
 
 
 @pytest.fixture
@@ -38,7 +38,15 @@ def test_a_piece_moves_its_bar_as_far_as_it_says_and_ends_whole(shown):
             progress.advance(5, 5)  # a second work of the same piece
         with progress.piece(bar, 4):
             pass
-    assert shown == ["a: 3/10", "inner: 3/4", "inner: 4/4", "a: 6/10", "a: 6/10", "a: 6/10", "a: 10/10"]
+    assert shown == [
+        "a: 3/10",
+        "inner: 3/4",
+        "inner: 4/4",
+        "a: 6/10",
+        "a: 6/10",
+        "a: 6/10",
+        "a: 10/10",
+    ]
 
 
 def test_where_no_bar_waits_nothing_is_shown_and_a_piece_that_fails_is_not_done(shown):
@@ -66,7 +74,9 @@ def test_batches_of_a_model_or_an_encoder_move_the_bar_of_a_shard(workplace, tmp
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)
     encoder = Encoder.open(
-        tiny_models.encoder(tmp_path / "encoder"), tiny_models.retriever(batch_tokens=64), tiny_models.compute()
+        tiny_models.encoder(tmp_path / "encoder"),
+        tiny_models.retriever(batch_tokens=64),
+        tiny_models.compute(),
     )
     for name, ask in (
         ("score", lambda: lm.score(prompts, continuations)),
@@ -76,7 +86,9 @@ def test_batches_of_a_model_or_an_encoder_move_the_bar_of_a_shard(workplace, tmp
         ("passages", lambda: encoder.embed(tiny_models.words(40, 1, at_most=12))),
     ):
         shown.clear()
-        shards.map_shards(name, "key", lambda _, path, ask=ask: path.touch() or ask(), [1, 2], sizes=[40, 40])
+        map_shards(
+            name, "key", lambda _, path, ask=ask: path.touch() or ask(), [1, 2], sizes=[40, 40]
+        )
         counts = [int(re.fullmatch(rf"{name}: (\d+)/80", line)[1]) for line in shown]
         assert counts == sorted(counts)
         assert {40, 80} < {*counts}

@@ -29,7 +29,9 @@ class NotingHandler(Handler):
     server: Noting
 
     def do_GET(self) -> None:
-        reply(self, self.server.name.encode(), self.server.begin(self.path, self.path) or Fault(), {})
+        reply(
+            self, self.server.name.encode(), self.server.begin(self.path, self.path) or Fault(), {}
+        )
 
 
 def by_urllib(url: str) -> str:
@@ -100,7 +102,9 @@ def proxied(servers, monkeypatch) -> Callable[..., tuple[Noting, Noting]]:
     ],
     ids=" ".join,
 )
-def test_loopback_is_reached_without_the_proxy_and_a_host_elsewhere_with_it(proxied, client, variables):
+def test_loopback_is_reached_without_the_proxy_and_a_host_elsewhere_with_it(
+    proxied, client, variables
+):
     named = [name for name, value in variables.items() if not value]
     there, proxy = proxied(named, **{name: value for name, value in variables.items() if value})
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
@@ -137,7 +141,12 @@ def test_what_a_person_wrote_stays_and_is_extended_in_both_spellings():
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "socks://127.0.0.1:1"])
-def test_a_proxy_that_prefect_can_not_use_is_said_before_its_server_starts(proxied, tmp_path, proxy):
+def test_a_proxy_that_prefect_can_not_use_is_said_before_its_server_starts(
+    proxied, tmp_path, proxy
+):
     proxied([], ALL_PROXY=proxy)
-    with pytest.raises(LongtailError, match=r"ALL_PROXY, .*: Prefect's client can't use a proxy there .*HTTPS_PROXY"):
+    with pytest.raises(
+        LongtailError,
+        match=r"ALL_PROXY, .*: Prefect's client can't use a proxy there .*HTTPS_PROXY",
+    ):
         prefect_server.prepare(tmp_path)

@@ -26,7 +26,10 @@ from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
 from pipelines.world.facts import RELATION_IDS, make_world
 
-SHOWN = {"pipelines/questions/museums.py", "conf/profile/mine.yaml"}  # files that a reader is to write
+SHOWN = {
+    "pipelines/questions/museums.py",
+    "conf/profile/mine.yaml",
+}  # files that a reader is to write
 
 
 @pytest.fixture(scope="module")
@@ -50,26 +53,50 @@ def test_links_lead_to_pages_and_headings_that_are_there(pages):
         assert page.exists(), (file.name, link)
         text = page.read_text(encoding="utf-8") if heading else ""
         headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-        names = {re.sub(r"[^\w\- ]", "", text).strip().lower().replace(" ", "-") for text in headings}
+        names = {
+            re.sub(r"[^\w\- ]", "", text).strip().lower().replace(" ", "-") for text in headings
+        }
         assert not heading or heading in names, (file.name, link, heading)
 
 
 def test_files_and_modules_of_the_code_that_pages_name_are_there(pages, root):
     code = r"`((?:pipelines|flows|tests|benchmarks|conf)/[\w/.-]+)`"
     run = r"python ((?:pipelines|flows|tests|benchmarks)/[\w/]+\.py)"
-    texts = {file.name: text for file, text in pages.items() if file.name != "architecture.md"}  # it has its own test
-    names = [(page, *found) for page, text in texts.items() for found in re.findall(f"{code}|{run}", text)]
+    texts = {
+        file.name: text for file, text in pages.items() if file.name != "architecture.md"
+    }  # it has its own test
+    names = [
+        (page, *found)
+        for page, text in texts.items()
+        for found in re.findall(f"{code}|{run}", text)
+    ]
     assert len(names) >= 15
-    assert [name for page, *name in names if not (root / max(name)).exists() and name[0] not in SHOWN] == []
-    modules = {name for text in pages.values() for name in re.findall(r"(?:-m |`)(benchmarks\.[a-z_]+)", text)}
+    assert [
+        name for page, *name in names if not (root / max(name)).exists() and name[0] not in SHOWN
+    ] == []
+    modules = {
+        name
+        for text in pages.values()
+        for name in re.findall(r"(?:-m |`)(benchmarks\.[a-z_]+)", text)
+    }
     assert len(modules) >= 8
     assert [name for name in modules if not find_spec(name)] == []
 
 
-def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_complete_and_its_make_targets_there(root):
-    index, readme = ((root / name).read_text(encoding="utf-8") for name in ("docs/README.md", "README.md"))
-    assert [file.name for file in (root / "docs").rglob("*.md") if f"{file.name})" not in index] == []
-    rooms = [folder.name for folder in (root / "pipelines").iterdir() if (folder / "__init__.py").is_file()]
+def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_complete_and_its_make_targets_there(
+    root,
+):
+    index, readme = (
+        (root / name).read_text(encoding="utf-8") for name in ("docs/README.md", "README.md")
+    )
+    assert [
+        file.name for file in (root / "docs").rglob("*.md") if f"{file.name})" not in index
+    ] == []
+    rooms = [
+        folder.name
+        for folder in (root / "pipelines").iterdir()
+        if (folder / "__init__.py").is_file()
+    ]
     profiles = [profile.stem for profile in (root / "conf/profile").glob("*.yaml")]
     parts = [f"  {name}/" for name in rooms] + [f"| `{name}` |" for name in profiles]
     assert [part for part in parts if part not in readme] == []
@@ -82,15 +109,25 @@ def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_comple
 
 
 def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, capsys):
-    modules = {"longtail": "flows.cli", "dvc": "dvc", "mlflow": "mlflow", "dask": "dask", "prefect": "prefect"}
+    modules = {
+        "longtail": "flows.cli",
+        "dvc": "dvc",
+        "mlflow": "mlflow",
+        "dask": "dask",
+        "prefect": "prefect",
+    }
     monkeypatch.chdir(root)
     named: dict[tuple[str, ...], set[str]] = {}  # command -> options
     for text in pages.values():
-        for program, rest in re.findall(r"^(?:\.venv/bin/)?(longtail|dvc|mlflow|dask|prefect) ([^#\n]+)", text, re.M):
+        for program, rest in re.findall(
+            r"^(?:\.venv/bin/)?(longtail|dvc|mlflow|dask|prefect) ([^#\n]+)", text, re.M
+        ):
             words = re.sub(r'"[^"]*"', "", rest).split()
             nested = program == "dvc" and words[0] in ("remote", "exp", "metrics", "plots")
             command = [word for word in words if not word.startswith("-")][: 2 if nested else 1]
-            named.setdefault((program, *command), set()).update(w for w in words if w.startswith("--"))
+            named.setdefault((program, *command), set()).update(
+                w for w in words if w.startswith("--")
+            )
     assert len(named) >= 15
     monkeypatch.setenv("COLUMNS", "200")
     for (program, *command), options in named.items():
@@ -100,11 +137,18 @@ def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, cap
             runpy.run_module(modules[program], run_name="__main__")
         said, error = capsys.readouterr()
         assert not ended.value.code, f"{program} {command}: {error}"
-        assert [option for option in options - {"--help"} if option not in said] == [], (program, command)
+        assert [option for option in options - {"--help"} if option not in said] == [], (
+            program,
+            command,
+        )
 
 
 def test_what_is_asked_is_known_in_the_sample_world(pages, root):
-    asked = {question for text in pages.values() for question in re.findall(r'longtail ask "([^"]+)"', text)}
+    asked = {
+        question
+        for text in pages.values()
+        for question in re.findall(r'longtail ask "([^"]+)"', text)
+    }
     assert len(asked) >= 2
     given = params_file.load_params("seed", "world", path=root / "params.yaml")
     world = make_world(given.seed, given.world)
@@ -118,7 +162,11 @@ def test_what_is_asked_is_known_in_the_sample_world(pages, root):
 
 def over(base: dict, changes: dict) -> dict:
     """The params `base` with those of an example in their place."""
-    both = {name: over(base.get(name) or {}, value) for name, value in changes.items() if isinstance(value, dict)}
+    both = {
+        name: over(base.get(name) or {}, value)
+        for name, value in changes.items()
+        if isinstance(value, dict)
+    }
     return {**base, **changes, **both}
 
 
@@ -145,13 +193,20 @@ def entries(root, monkeypatch) -> dict[str, catalogue.Dataset]:
 def test_examples_of_params_are_allowed(pages, root, entries):
     base = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     base["thresholds"]["pairs"] = []  # the sample's, which name its ways
-    examples = [block for text in pages.values() for block in blocks(text, "yaml") if not block.startswith(ENTRY)]
+    examples = [
+        block
+        for text in pages.values()
+        for block in blocks(text, "yaml")
+        if not block.startswith(ENTRY)
+    ]
     assert len(examples) >= 5
     for block in examples:
         params_file.parse(over(base, yaml.safe_load(block)))
 
 
-def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(root, entries, tmp_path, monkeypatch):
+def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(
+    root, entries, tmp_path, monkeypatch
+):
     assert callable(catalogue.function("reviews", "documents"))
     text = (root / "docs/real-data.md").read_text(encoding="utf-8")
     (source,) = [block for block in blocks(text, "python") if "def make(" in block]
@@ -159,15 +214,26 @@ def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(root, e
     listed = dict(re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", section, re.MULTILINE))
     builder: dict = {}
     exec(source, builder)
-    question = {"question_id": "louvre-1", "relation": "city", "subj": "the Louvre", "s_pop": 90_000}
+    question = {
+        "question_id": "louvre-1",
+        "relation": "city",
+        "subj": "the Louvre",
+        "s_pop": 90_000,
+    }
     question |= {"question": "In what city is the Louvre?", "possible_answers": ["Paris"]}
     monkeypatch.chdir(tmp_path)
     Path("data/raw/museums").mkdir(parents=True)
     lines = [question, question | {"question_id": "louvre-2", "possible_answers": []}]
-    Path("data/raw/museums/questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    Path("data/raw/museums/questions.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
     out = Path("data/questions/museums")
     params = SimpleNamespace(ingest=SimpleNamespace(max_reject_share=0.5))
-    assert builder["make"](params, out) == {"questions": 1, "rejected": 1, "rejected.missing_column": 1}
+    assert builder["make"](params, out) == {
+        "questions": 1,
+        "rejected": 1,
+        "rejected.missing_column": 1,
+    }
     table = pq.read_table(out / "museums.parquet")
     kinds = {"string": "string", "int64": "int64", "list<element: string>": "list of string"}
     assert {field.name: kinds[str(field.type)] for field in table.schema} == listed
@@ -178,9 +244,14 @@ def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(root, e
 def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
     for name, kinds in tables.TABLES.items():
-        (section,) = re.findall(rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE)
+        (section,) = re.findall(
+            rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE
+        )
         cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
-        bounds = {column: ("", "_low", "_high") if kind is Interval else ("",) for column, kind in kinds.items()}
+        bounds = {
+            column: ("", "_low", "_high") if kind is Interval else ("",)
+            for column, kind in kinds.items()
+        }
         columns = [f"{column}{bound}" for column, those in bounds.items() for bound in those]
         assert [one for cell in cells for one in re.findall(r"`(\w+)`", cell)] == columns, name
 
@@ -190,7 +261,10 @@ def test_every_data_set_is_in_the_guide_to_the_data_and_its_reader_or_builder_th
         assert all(callable(catalogue.function(name, use)) for name in catalogue.names(use))
     text = (root / "data/README.md").read_text(encoding="utf-8")
     for name, entry in catalogue.DATASETS.items():
-        assert f"| `raw/{name}` | {entry.title.format(language='English')} | {entry.files} | {entry.licence} |" in text
+        assert (
+            f"| `raw/{name}` | {entry.title.format(language='English')} | {entry.files} | {entry.licence} |"
+            in text
+        )
 
 
 def test_the_page_of_params_is_of_the_present_ones(root):
@@ -203,10 +277,16 @@ def test_the_page_of_params_is_of_the_present_ones(root):
 def sample(root) -> Path:
     """The data of the finished run of the sample that dvc.lock is of."""
     lock = yaml.load((root / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
-    (named,) = [out["md5"] for out in lock["analyse"]["outs"] if out["path"] == "data/analyses.json"]
+    (named,) = [
+        out["md5"] for out in lock["analyse"]["outs"] if out["path"] == "data/analyses.json"
+    ]
     profile = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["profile"]
     here = root / "data/analyses.json"
-    if profile != "sample" or not here.is_file() or hashlib.md5(here.read_bytes()).hexdigest() != named:
+    if (
+        profile != "sample"
+        or not here.is_file()
+        or hashlib.md5(here.read_bytes()).hexdigest() != named
+    ):
         pytest.skip("data/ has no finished run of the sample: `make run` makes it")
     return root / "data"
 
@@ -217,10 +297,14 @@ def apart(written: list[float], now: Interval) -> bool:
     A figure without an interval, as the share of tokens, may differ by a fifth.
     """
     width = now.high - now.low or 0.2 * abs(now.value)
-    return any(abs(a - b) > width for a, b in zip(written, (now.value, now.low, now.high), strict=False))
+    return any(
+        abs(a - b) > width for a, b in zip(written, (now.value, now.low, now.high), strict=False)
+    )
 
 
-def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_cpu_moves(sample, root):
+def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_cpu_moves(
+    sample, root
+):
     told = "run `python tests/page_numbers.py`"
     for file, text in page_numbers.pages().items():
         for name, written in page_numbers.shown(text):
@@ -229,22 +313,33 @@ def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_c
     readme = (root / "README.md").read_text(encoding="utf-8")
     ((command, block),) = page_numbers.OUTPUT.findall(readme)
     printed = page_numbers.printed(command, block, root)
-    assert [*map(page_numbers.label, printed.splitlines())] == [*map(page_numbers.label, block.splitlines())], told
+    assert [*map(page_numbers.label, printed.splitlines())] == [
+        *map(page_numbers.label, block.splitlines())
+    ], told
     number = page_numbers.NUMBER
     before, now = (
-        re.findall(rf"{number} \[{number}, {number}\](?= *[,%\n]| points)", text) for text in (block, printed)
+        re.findall(rf"{number} \[{number}, {number}\](?= *[,%\n]| points)", text)
+        for text in (block, printed)
     )
     assert len(now) >= 6
     for written, of_run in zip(before, now, strict=True):
-        assert not apart([*map(float, written)], Interval(*map(float, of_run))), (written, of_run, told)
+        assert not apart([*map(float, written)], Interval(*map(float, of_run))), (
+            written,
+            of_run,
+            told,
+        )
 
 
-def test_pages_name_figures_that_are_known_never_at_the_beginning_of_a_line_and_show_the_picture(root):
+def test_pages_name_figures_that_are_known_never_at_the_beginning_of_a_line_and_show_the_picture(
+    root,
+):
     """A line that begins with a comment is no Markdown to its end."""
     texts = page_numbers.pages()
     named = [name for text in texts.values() for name in re.findall(r"<!--([\w-]+)-->\S", text)]
     assert {*named} == {*page_numbers.FIGURES}
-    assert [name for text in texts.values() for name, _ in page_numbers.shown(text)] == named  # a number follows each
+    assert [
+        name for text in texts.values() for name, _ in page_numbers.shown(text)
+    ] == named  # a number follows each
     for file, text in texts.items():
         lines = [line for line in text.splitlines() if re.match(r"[\s>*-]*<!--", line)]
         assert lines == ["<!--output-->"] * (file.name == "README.md"), file.name
@@ -266,9 +361,17 @@ def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatc
     folder.mkdir(parents=True)
     row = "'popqa' AS dataset, {} AS method, {}e0 AS substring, {}e0 AS substring_low, {}e0 AS substring_high"
     rows = [row.format("'dense'", 0.4505, 0.4154, 0.486), row.format("'bm25'", 0.7, 0.6, 0.8)]
-    duckdb.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows)).write_parquet(f"{folder}/accuracy.parquet")
+    duckdb.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows)).write_parquet(
+        f"{folder}/accuracy.parquet"
+    )
     doubt = {
-        "popqa": {"tiny": {"dense": {"uncertainty": {"difference": {"value": -0.0444, "low": -0.06, "high": -0.02}}}}}
+        "popqa": {
+            "tiny": {
+                "dense": {
+                    "uncertainty": {"difference": {"value": -0.0444, "low": -0.06, "high": -0.02}}
+                }
+            }
+        }
     }
     (tmp_path / "data/metrics").mkdir()
     (tmp_path / "data/metrics/adaptive.json").write_text(json.dumps(doubt))
@@ -288,7 +391,8 @@ def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatc
     after = page_numbers.fill(block.format(old), tmp_path)
     never, always = (100 * right.mean() for right in (made.closed, made.augmented))
     assert re.search(
-        rf"from it on\n  never retrieve +{never:.1f} \[.*\]\n  always +{always:.1f} \[.*\]\n  \.\.\.\n```\n", after
+        rf"from it on\n  never retrieve +{never:.1f} \[.*\]\n  always +{always:.1f} \[.*\]\n  \.\.\.\n```\n",
+        after,
     )
     assert page_numbers.fill(after, tmp_path) == after
     with pytest.raises(SystemExit, match="does not print"):

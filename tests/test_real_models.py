@@ -36,7 +36,9 @@ def copied(root, tmp_path, monkeypatch):
 
     def prepare(what, *changes, seeds=(0, 1)):
         made.clear()
-        folders = real_models.prepare(what, tmp_path / "files", tmp_path / "models", tmp_path / "work", seeds, changes)
+        folders = real_models.prepare(
+            what, tmp_path / "files", tmp_path / "models", tmp_path / "work", seeds, changes
+        )
         return folders, dict(made)
 
     (tmp_path / "files/qa").mkdir(parents=True)
@@ -68,13 +70,26 @@ def test_each_teacher_is_asked_both_ways_on_every_seed(copied):
 
 def test_both_rewards_differ_in_nothing_else(copied):
     _, params = copied("rewards", seeds=(3, 5))
-    assert {(p.lsr.likelihood, p.seed) for p in params.values()} == {*itertools.product(real_models.REWARDS, (3, 5))}
-    assert len({p.lsr.model_copy(update={"likelihood": "prob"}).model_dump_json() for p in params.values()}) == 1
+    assert {(p.lsr.likelihood, p.seed) for p in params.values()} == {
+        *itertools.product(real_models.REWARDS, (3, 5))
+    }
+    assert (
+        len(
+            {
+                p.lsr.model_copy(update={"likelihood": "prob"}).model_dump_json()
+                for p in params.values()
+            }
+        )
+        == 1
+    )
 
 
 def test_every_fifth_question_is_a_demonstration_and_never_asked(copied, tmp_path):
     copied("uncertain")
-    of_split = [(tmp_path / f"work/files/split/nq_{part}.jsonl").read_text().split() for part in ("train", "test")]
+    of_split = [
+        (tmp_path / f"work/files/split/nq_{part}.jsonl").read_text().split()
+        for part in ("train", "test")
+    ]
     assert of_split == [["0", "5"], ["1", "2", "3", "4", "6", "7", "8", "9"]]
 
 
@@ -93,7 +108,9 @@ def test_a_copy_has_the_shared_cache_and_half_a_copy_is_made_anew(tmp_path, monk
     for fails in (True, False):
         if fails:
             with pytest.raises(subprocess.CalledProcessError):
-                real_models._copy(work / "sizes/whole", work / "cache", OmegaConf.create({"seed": 3}))
+                real_models._copy(
+                    work / "sizes/whole", work / "cache", OmegaConf.create({"seed": 3})
+                )
             assert not (work / "sizes/whole").exists()
         else:
             real_models._copy(work / "sizes/whole", work / "cache", OmegaConf.create({"seed": 3}))
@@ -103,7 +120,9 @@ def test_a_copy_has_the_shared_cache_and_half_a_copy_is_made_anew(tmp_path, monk
     assert [path.name for path in copy.parent.iterdir()] == ["whole"]
 
 
-def test_a_copy_whose_command_fails_ends_there_and_the_others_run_all_the_same(tmp_path, monkeypatch):
+def test_a_copy_whose_command_fails_ends_there_and_the_others_run_all_the_same(
+    tmp_path, monkeypatch
+):
     ran = []
 
     def called(command, cwd, **how):
@@ -111,7 +130,9 @@ def test_a_copy_whose_command_fails_ends_there_and_the_others_run_all_the_same(t
         return subprocess.CompletedProcess(command, cwd.name == "b")
 
     monkeypatch.setattr(subprocess, "run", called)
-    done = [real_models.run(real_models.STEPS["likely"], tmp_path / name, tmp_path) for name in "abc"]
+    done = [
+        real_models.run(real_models.STEPS["likely"], tmp_path / name, tmp_path) for name in "abc"
+    ]
     assert done == [True, False, True]
     assert [name for name, *_ in ran] == ["a", "a", "a", "b", "c", "c", "c"]
     assert ran[-1] == ("c", "benchmarks.real_judged", "bits")
@@ -130,9 +151,9 @@ def judged(project):
         how, file = real_judged.JUDGES[what]
         file.parent.mkdir(exist_ok=True)
         how(chosen, file)
-        return chosen, parquet.read_parquet(file).to_pylist() if file.suffix == ".parquet" else json.loads(
-            file.read_text()
-        )
+        return chosen, parquet.read_parquet(
+            file
+        ).to_pylist() if file.suffix == ".parquet" else json.loads(file.read_text())
 
     return judge
 
@@ -144,7 +165,10 @@ def test_recall_is_whether_the_first_documents_hold_an_answer(judged, project):
         assert (row["question_id"], row["subject"]) == (question["question_id"], question["s_uri"])
         for retriever in ("dense", "lsr"):
             source = passages.open_source(
-                f"{'replug' if retriever == 'dense' else 'replug_lsr'}", None, chosen, real_judged.DATA
+                f"{'replug' if retriever == 'dense' else 'replug_lsr'}",
+                None,
+                chosen,
+                real_judged.DATA,
             )
             texts = source.find([question["question"]])["texts"][0].as_py()
             holds = [matching.word(text, question["possible_answers"]) for text in texts]
@@ -177,7 +201,10 @@ def test_replugs_temperature_is_chosen_on_training_questions_alone(judged, proje
     assert judged("temperature")[1] == found, "no held-out question is read"
 
 
-RIGHT = {"dense": [1, 0, 0, 0], "lsr": [1, 1, 1, 0]}  # of four questions, with the first document of each retriever
+RIGHT = {
+    "dense": [1, 0, 0, 0],
+    "lsr": [1, 1, 1, 0],
+}  # of four questions, with the first document of each retriever
 
 
 @pytest.fixture
@@ -186,8 +213,16 @@ def trained(tmp_path):
 
     def write(name, seed, validated=(0.5, 0.6), right=RIGHT, **lsr):
         copy, subjects = tmp_path / name, ["a", "a", "b", "c"]
-        params = {"seed": seed, "lms": ["tiny"], "retrievers": ["dense"], "parts": {"answered": ["popqa"]}}
-        params |= {"answer": {"n_shots": 2}, "lsr": {"lm": "tiny", "n_shots": None, "keep": "last"} | lsr}
+        params = {
+            "seed": seed,
+            "lms": ["tiny"],
+            "retrievers": ["dense"],
+            "parts": {"answered": ["popqa"]},
+        }
+        params |= {
+            "answer": {"n_shots": 2},
+            "lsr": {"lm": "tiny", "n_shots": None, "keep": "last"} | lsr,
+        }
         params["lsr"].setdefault("likelihood", "mean_logprob")
         (copy / "data/metrics").mkdir(parents=True)
         (copy / "params.yaml").write_text(yaml.safe_dump(params))
@@ -200,14 +235,27 @@ def trained(tmp_path):
             "auc_lm": {"value": 0.9, "low": 0.8, "high": 1},
         }
         validation = [{"step": 5 * i, "recall_at_1": recall} for i, recall in enumerate(validated)]
-        of_lsr = {"kept_step": 5, "look": [look], "validation": validation, "recall_at_1_after": validated[-1]}
+        of_lsr = {
+            "kept_step": 5,
+            "look": [look],
+            "validation": validation,
+            "recall_at_1_after": validated[-1],
+        }
         (copy / "data/metrics/lsr_dense.json").write_text(json.dumps(of_lsr))
         asked = {"question_id": [f"{i}" for i in range(4)]}
-        recall = {f"{name}_at_{k}": [value > 0 for value in right[name]] for name in right for k in (1, 5)}
-        bits = {"dense_nats": [8 * np.log(2)] * 4, "lsr_nats": [4 * np.log(2)] * 4, "bytes": [4] * 4}
+        recall = {
+            f"{name}_at_{k}": [value > 0 for value in right[name]] for name in right for k in (1, 5)
+        }
+        bits = {
+            "dense_nats": [8 * np.log(2)] * 4,
+            "lsr_nats": [4 * np.log(2)] * 4,
+            "bytes": [4] * 4,
+        }
         for file, columns in {"recall": recall, "bits": bits}.items():
             (copy / "judged").mkdir(exist_ok=True)
-            pq.write_table(pa.table(asked | {"subject": subjects} | columns), copy / f"judged/{file}.parquet")
+            pq.write_table(
+                pa.table(asked | {"subject": subjects} | columns), copy / f"judged/{file}.parquet"
+            )
         (copy / "data/predictions/popqa/tiny").mkdir(parents=True)
         for name, values in right.items():
             answers = pa.table(asked | {"correct": [value > 0 for value in values]}).slice(0, 3)
@@ -219,18 +267,29 @@ def trained(tmp_path):
 
 def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(trained, tmp_path):
     trained("teachers/tiny_2_3", 3, learning_rate=1e-5)
-    trained("teachers/tiny_2_5", 5, right={"dense": [1, 0, 1, 0], "lsr": [1, 0, 0, 0]}, learning_rate=1e-5)
+    trained(
+        "teachers/tiny_2_5",
+        5,
+        right={"dense": [1, 0, 1, 0], "lsr": [1, 0, 0, 0]},
+        learning_rate=1e-5,
+    )
     lines = list(real_page.page(tmp_path))
     text = "\n".join(lines)
     assert lines[0] == "\n## Teachers\n"
-    assert "| tiny | 2 | mean_logprob | 3 | 9 | 6 | 0.00 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
+    assert (
+        "| tiny | 2 | mean_logprob | 3 | 9 | 6 | 0.00 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
+    )
     after = text.split("### After training")[1].splitlines()
     rows = {row.split(" | ")[3]: row.split(" | ")[1:] for row in after if row.startswith("| tiny")}
     assert list(rows) == ["3", "5", "all"]
     assert [row[3] for row in rows.values()] == ["4", "4", "8"]
-    assert [row[5].split()[0] for row in rows.values()] == ["+50.0", "\u221225.0", "+12.5"], "recall@1"
+    assert [row[5].split()[0] for row in rows.values()] == ["+50.0", "\u221225.0", "+12.5"], (
+        "recall@1"
+    )
     assert [row[8] for row in rows.values()] == ["3", "3", "6"], "only these were answered"
-    assert [row[10].split()[0] for row in rows.values()] == ["+66.7", "\u221233.3", "+16.7"], "accuracy"
+    assert [row[10].split()[0] for row in rows.values()] == ["+66.7", "\u221233.3", "+16.7"], (
+        "accuracy"
+    )
 
 
 def test_the_page_shows_held_out_figures_of_the_encoder_that_validates_best(trained, tmp_path):
@@ -248,7 +307,10 @@ def sizes(written, settings, tmp_path):
         tmp_path / "sizes/whole",
         settings | {"lms": ["tiny", "big"], "parts": small_results.PARTS.model_dump()},
     )
-    values |= {"lm": values["lm"] | {"big": values["lm"]["tiny"]}, "lsr": values["lsr"] | {"lm": "big"}}
+    values |= {
+        "lm": values["lm"] | {"big": values["lm"]["tiny"]},
+        "lsr": values["lsr"] | {"lm": "big"},
+    }
     shutil.copytree(written[0], copy / "data")
     (copy / "params.yaml").write_text(yaml.safe_dump(values))
     return copy
@@ -264,7 +326,13 @@ def test_the_page_shows_language_models_side_by_side(sizes, tmp_path):
     assert "| claim | on | method | tiny | big |" in text
     titles = [line.strip("# ") for line in text.splitlines() if line.startswith("### ")]
     assert titles[:1] == ["The papers' claims"]
-    assert {"LSR, by big", "Accuracy", "Where retrieval helps", "Language modelling", "Benchmarks"} <= {*titles}
+    assert {
+        "LSR, by big",
+        "Accuracy",
+        "Where retrieval helps",
+        "Language modelling",
+        "Benchmarks",
+    } <= {*titles}
     assert titles[-3:] == ["Before training", "While training", "Language modelling"]
     section = text.split("### Language modelling")[1].split("###")[0].splitlines()
     rows = [line for line in section if line.startswith("| Pile | ") and " | 0 | " in line]

@@ -34,7 +34,10 @@ class Knowing:
 
     def generate(self, prompts, max_tokens, stop="\n"):
         self.asked += prompts
-        said = [self.known.get(prompt.context.rpartition("F: ")[2].removesuffix(" A:"), "-") for prompt in prompts]
+        said = [
+            self.known.get(prompt.context.rpartition("F: ")[2].removesuffix(" A:"), "-")
+            for prompt in prompts
+        ]
         return [Generation(f" {text.upper()}!", -0.5, 3, 1) for text in said]
 
     def seen(self, prompts, max_tokens):
@@ -44,15 +47,27 @@ class Knowing:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
     """Language -> its params and its questions, made by the stages' functions from one generated world."""
-    folder, values = tmp_path_factory.mktemp("world"), yaml.safe_load(profiles.compose("sample", root))
-    values["world"] |= {"entities": 60, "lm_documents": 200, "lm_shards": 1, "pile_documents": 1, "questions": 12}
+    folder, values = (
+        tmp_path_factory.mktemp("world"),
+        yaml.safe_load(profiles.compose("sample", root)),
+    )
+    values["world"] |= {
+        "entities": 60,
+        "lm_documents": 200,
+        "lm_shards": 1,
+        "pile_documents": 1,
+        "questions": 12,
+    }
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
     values["popularity"]["months"] = 1
     write_world(folder / "data/raw", values["seed"], params.World(**values["world"]), ["2021-10"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        return {code: build(copy.deepcopy(values) | {"language": code}, Path(code)) for code in ("en", "de")}
+        return {
+            code: build(copy.deepcopy(values) | {"language": code}, Path(code))
+            for code in ("en", "de")
+        }
 
 
 def build(values: dict, out: Path) -> SimpleNamespace:
@@ -66,28 +81,49 @@ def build(values: dict, out: Path) -> SimpleNamespace:
 
 
 def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_views(built):
-    english, german = ({row["question_id"]: row for row in built[code].questions.to_pylist()} for code in ("en", "de"))
+    english, german = (
+        {row["question_id"]: row for row in built[code].questions.to_pylist()}
+        for code in ("en", "de")
+    )
     assert len(english) > 100
     assert german.keys() == english.keys()
     asked = {code: read_relations(language=language.read_language(code)) for code in ("en", "de")}
     for question_id, row in german.items():
         other = english[question_id]
         assert all(row[name] == other[name] for name in ("id", "s_uri", "split", "prop"))
-        assert row["question"] == asked["de"][row["relation"]].question(row["subj"]) != other["question"]
+        assert (
+            row["question"]
+            == asked["de"][row["relation"]].question(row["subj"])
+            != other["question"]
+        )
         assert other["question"] == asked["en"][row["relation"]].question(other["subj"])
     views = [(german[one]["s_pop"] or 0, english[one]["s_pop"] or 0) for one in english]
     assert all(there < here for there, here in views if here)
     assert sum(there for there, _ in views) > 0
 
 
-def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_german(built, tmp_path, monkeypatch):
+def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_german(
+    built, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     questions, chosen = built["de"].questions, built["de"].params
     rows = {row["question_id"]: row for row in questions.to_pylist() if row["split"] == "test"}
     known = {row["question"]: row["obj"] for number, row in enumerate(rows.values()) if number % 2}
-    lm, settings = Knowing(known), chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40})
+    lm, settings = (
+        Knowing(known),
+        chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40}),
+    )
     setup = answer.Setup(
-        "popqa", "closed_book", lm, None, settings, chosen.replug, 0, "k", None, language.read_language("de")
+        "popqa",
+        "closed_book",
+        lm,
+        None,
+        settings,
+        chosen.replug,
+        0,
+        "k",
+        None,
+        language.read_language("de"),
     )
     answered = answer.answer(questions, setup)[0].to_pylist()
     assert len(answered) == 40
@@ -97,7 +133,9 @@ def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_germa
         assert shots.count("F: ") == shots.count(" A: ") == 2
         assert "Q: " not in prompt.context
     right = {row["question_id"]: row["correct_word"] for row in answered}
-    assert right == {one: known.get(rows[one]["question"]) in rows[one]["possible_answers"] for one in right}
+    assert right == {
+        one: known.get(rows[one]["question"]) in rows[one]["possible_answers"] for one in right
+    }
     assert 0 < sum(right.values()) < 40
     lm.asked.clear()
     passages.written(lm, 20, language.read_language("de")).find(["Welche Hauptstadt hat Norland?"])

@@ -8,7 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [file for top in ("pipelines", "flows") for file in sorted((ROOT / top).rglob("*.py"))]
-UNSAFE = {"eval", "exec", "compile", "__import__", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"}
+UNSAFE = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "yaml.load_all",
+}
 PICKLERS = ("joblib", "dill", "cloudpickle", "marshal", "shelve")
 
 
@@ -17,7 +25,10 @@ def runs_code(call: ast.Call, text: str) -> bool:
     function = ast.unparse(call.func)
     words = {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
     return (
-        (function.endswith(("from_pretrained", "from_config")) and words.get("trust_remote_code") != "False")
+        (
+            function.endswith(("from_pretrained", "from_config"))
+            and words.get("trust_remote_code") != "False"
+        )
         or (function in ("torch.load", "torch.jit.load") and words.get("weights_only") != "True")
         or words.get("allow_pickle", "False") != "False"
         or words.get("shell", "False") != "False"
@@ -57,5 +68,7 @@ def test_no_library_tells_its_makers_of_a_run(tmp_path):
     names = ("DVC_", "PREFECT_", "MLFLOW_", "HF_", "DO_NOT", "CI", "GITHUB", "PYTEST")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(names)}
     environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", OFF], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", OFF], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-500:]

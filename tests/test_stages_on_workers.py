@@ -27,7 +27,7 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage import shards
+from pipelines.storage.work_store import forget_shards
 from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
@@ -61,24 +61,34 @@ def score(project, compute) -> dict[str, bytes]:
 def answers(project, compute) -> dict[str, bytes]:
     """The answers by three methods, as Parquet files, and those to two benchmarks."""
     rows = pq.read_table("data/questions/popqa/popqa.parquet")
-    questions = rows.set_column(rows.schema.get_field_index("split"), "split", [["train"] * 2 + ["test"] * 18])
+    questions = rows.set_column(
+        rows.schema.get_field_index("split"), "split", [["train"] * 2 + ["test"] * 18]
+    )
     questions = questions.append_column("relation", [["P1", "P2"] * 10])
-    chosen = params.Answer(max_questions=30, n_shots=2, new_tokens=4, passages=1, passage="{text}", passage_tokens=5)
+    chosen = params.Answer(
+        max_questions=30, n_shots=2, new_tokens=4, passages=1, passage="{text}", passage_tokens=5
+    )
     found = {}
     with lm_at_work(MODELS / "tiny", project.params.lm["tiny"], compute) as lm:
-        sources = {"genread": passages.written(lm, 5), "replug": passages.Source(find, 9, written=False)}
+        sources = {
+            "genread": passages.written(lm, 5),
+            "replug": passages.Source(find, 9, written=False),
+        }
         for method in METHODS:
             setup = answer.Setup("popqa", method, lm, sources.get(method), chosen, REPLUG, 0, "k")
             pq.write_table(answer.answer(questions, setup)[0], "answers.parquet")
             answer.forget_answers("popqa", "tiny", method, "k")
             found[method] = Path("answers.parquet").read_bytes()
         for options in (True, False):
-            items = [Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"]) for i, text in enumerate(WORDS[:20])]
+            items = [
+                Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"])
+                for i, text in enumerate(WORDS[:20])
+            ]
             task = Task("task", items, {"": items[:1]}, "tasks.qa_shots", options)
             answered = evaluate_tasks.evaluate_task(task, "replug", lm, find, 3, REPLUG, "k")
             pq.write_table(answered, "answers.parquet")
             for name in evaluate_tasks._names(task, "tiny", "replug"):
-                shards.forget_shards(name, "k")
+                forget_shards(name, "k")
             found[f"task {options}"] = Path("answers.parquet").read_bytes()
     return found
 
@@ -98,7 +108,9 @@ def trained(project, compute) -> dict[str, bytes]:
     chosen = methods.with_retriever(project.params, "dense")
     lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
-        train_lsr.train_retriever(SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr}))
+        train_lsr.train_retriever(
+            SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr})
+        )
         files = (*methods.encoder("lsr", "dense").rglob("*.*"), Path("data/metrics/lsr_dense.json"))
         written = {str(path): path.read_bytes() for path in files}
     shutil.rmtree(project.folder.with_name("training"))
@@ -164,7 +176,9 @@ def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, 
         (trained, {"train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}),
     ],
 )
-def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project, stage, losing, machines, monkeypatch):
+def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(
+    project, stage, losing, machines, monkeypatch
+):
     """Each stage loses a worker once a first shard is done, when each worker has others; some stages lose two."""
     expected, compute = stage(project, tiny_models.compute()), dask(machines)
     for number in (1, 2, 4):
@@ -173,7 +187,9 @@ def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project
         assert stage(project, compute) == expected
     connect = executors._connect
 
-    def connect_to_several(address):  # those that were killed may take a minute on a busy machine to be back
+    def connect_to_several(
+        address,
+    ):  # those that were killed may take a minute on a busy machine to be back
         client = connect(address)
         client.wait_for_workers(2, 120)
         return client
@@ -186,7 +202,10 @@ def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project
                 losing.remove(self.desc)
                 alive = machines.scheduler.workers
                 os.kill(
-                    next(one.pid for one in machines.workers.values() if one.worker_address in alive), signal.SIGKILL
+                    next(
+                        one.pid for one in machines.workers.values() if one.worker_address in alive
+                    ),
+                    signal.SIGKILL,
                 )
             return super().update(*done)
 

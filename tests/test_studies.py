@@ -39,7 +39,11 @@ def offered(name: str) -> set[str]:
 
 
 def imports(file: Path) -> set[str]:
-    nodes = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    ]
     return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
 
 
@@ -49,7 +53,9 @@ def test_no_other_room_and_no_other_study_names_a_study(root, room):
     found = {}
     for file in (root / room).rglob("*.py"):
         if file != root / "flows/languages.py":
-            found[file.name] = {name for name in imports(file) if name.startswith("pipelines.studies.")}
+            found[file.name] = {
+                name for name in imports(file) if name.startswith("pipelines.studies.")
+            }
     assert {name for names in found.values() for name in names} == set()
 
 
@@ -59,18 +65,32 @@ def test_a_study_is_found_by_what_it_offers():
     assert offered("of_tokens") == {"copying", "rarity"}
     assert offered("TABLE") == set(), "the whole name counts"
     assert offered("report_entries") == {*STUDIES} - {"across_languages", "exposure"}
-    hooks = ("of_answers", "of_metrics", "of_rules", "score_more", "of_bits", "of_tokens", "COMMAND")
-    assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, "exposure is a stage of its own"
+    hooks = (
+        "of_answers",
+        "of_metrics",
+        "of_rules",
+        "score_more",
+        "of_bits",
+        "of_tokens",
+        "COMMAND",
+    )
+    assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, (
+        "exposure is a stage of its own"
+    )
 
 
 def test_without_the_files_of_studies_everything_else_works(root, tmp_path):
     for room in ("pipelines", "flows"):
-        shutil.copytree(root / room, tmp_path / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            root / room, tmp_path / "code" / room, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for study in STUDIES:
         (tmp_path / f"code/pipelines/studies/{study}.py").unlink()
     path = os.pathsep.join([str(tmp_path / "code"), str(root / "tests")])
     command = [sys.executable, "-c", WITHOUT_STUDIES, str(tmp_path / "code")]
-    ran = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
     assert "accuracy_by_relation" in ran.stdout
     assert "thresholds" in ran.stdout

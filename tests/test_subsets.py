@@ -11,7 +11,13 @@ from pipelines import subsets
 from pipelines.questions.popqa import build_popqa
 
 pytestmark = pytest.mark.usefixtures("workplace")
-SIZES = {"longtail": 1399, "activerag": 500, "hipporag": 1000, "t2rag": 1000, "retrievalqa-gpt4": 50}
+SIZES = {
+    "longtail": 1399,
+    "activerag": 500,
+    "hipporag": 1000,
+    "t2rag": 1000,
+    "retrievalqa-gpt4": 50,
+}
 
 
 def test_samples_have_the_sizes_that_their_papers_say_and_lie_in_the_long_tail():
@@ -31,6 +37,8 @@ def test_the_long_tail_is_the_published_rows_below_100_views_and_a_run_can_ask_i
         build_popqa(settings, Path("out"), Path("none.parquet"), file)
         of[name] = pq.read_table("out/popqa.parquet", columns=["question_id", "s_pop"]).to_pydict()
     ids, views = of[None].values()
-    assert of["longtail"]["question_id"] == [id_ for id_, pop in zip(ids, views, strict=True) if pop < 100]
+    assert of["longtail"]["question_id"] == [
+        id_ for id_, pop in zip(ids, views, strict=True) if pop < 100
+    ]
     assert {name: len(of[name]["question_id"]) for name in SIZES} == SIZES
     assert set(of["hipporag"]["question_id"]) < set(ids[:1110])

@@ -33,21 +33,34 @@ CHAT = (
     "{{ message.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "max_position_embeddings": 128}
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
 ENCODER = SHAPE | {"num_hidden_layers": 1, "pad_token_id": 2, "initializer_range": 0.3}
 DECODER = SHAPE | {"num_hidden_layers": 2, "initializer_range": 0.3}
 
 
 def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
     bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(TEXT * 3, vocab_size=400, min_frequency=2, special_tokens=["<s>", "</s>", "<pad>"])
+    bpe.train_from_iterator(
+        TEXT * 3, vocab_size=400, min_frequency=2, special_tokens=["<s>", "</s>", "<pad>"]
+    )
     if bos:
-        bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
+        bpe._tokenizer.post_processor = processors.TemplateProcessing(
+            "<s> $A", special_tokens=[("<s>", 0)]
+        )
     special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special, model_max_length=128, chat_template=CHAT)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, **special, model_max_length=128, chat_template=CHAT
+    )
 
 
-def save(folder: Path, make: Callable, config: type, own: PreTrainedTokenizerFast, seed: int = 0, **shape) -> Path:
+def save(
+    folder: Path, make: Callable, config: type, own: PreTrainedTokenizerFast, seed: int = 0, **shape
+) -> Path:
     """A model `make(config)` with weights drawn by `seed`, and its tokenizer."""
     torch.manual_seed(seed)
     make(config(vocab_size=len(own), **shape)).save_pretrained(folder)
@@ -55,20 +68,33 @@ def save(folder: Path, make: Callable, config: type, own: PreTrainedTokenizerFas
     return folder
 
 
-def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3) -> Path:
+def language_model(
+    folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3
+) -> Path:
     shape = DECODER | SPECIAL | {"max_position_embeddings": positions, "initializer_range": scale}
     return save(folder, LlamaForCausalLM, LlamaConfig, tokenizer(bos=bos), **shape)
 
 
 def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32) -> Path:
     shape = ENCODER | {"hidden_size": size, "initializer_range": spread}
-    return save(folder, partial(BertModel, add_pooling_layer=False), BertConfig, tokenizer(bos=False), seed, **shape)
+    return save(
+        folder,
+        partial(BertModel, add_pooling_layer=False),
+        BertConfig,
+        tokenizer(bos=False),
+        seed,
+        **shape,
+    )
 
 
 def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float = 0.3) -> Path:
     """A BERT that reads <s> query </s> document </s>, as published ones read [CLS] and [SEP]."""
     own = tokenizer(bos=False)
-    special = {"single": "<s> $A </s>", "pair": "<s> $A </s> $B:1 </s>:1", "special_tokens": [("<s>", 0), ("</s>", 1)]}
+    special = {
+        "single": "<s> $A </s>",
+        "pair": "<s> $A </s> $B:1 </s>:1",
+        "special_tokens": [("<s>", 0), ("</s>", 1)],
+    }
     own.backend_tokenizer.post_processor = processors.TemplateProcessing(**special)
     shape = ENCODER | {"initializer_range": spread, "num_labels": labels}
     return save(folder, BertForSequenceClassification, BertConfig, own, seed, **shape)
@@ -97,7 +123,14 @@ def trained_lm(**changes) -> params.LM:
         "phases": [params.Phase(until=1.0, weights={})],
     }  # fmt: skip
     training = params.LMTraining(**plain | changes)
-    other = {"source": "train", "path": None, "revision": None, "http": None, "dtype": "fp32", "batch_tokens": 1024}
+    other = {
+        "source": "train",
+        "path": None,
+        "revision": None,
+        "http": None,
+        "dtype": "fp32",
+        "batch_tokens": 1024,
+    }
     return params.LM(**other, training=training, chat=False, n_shots=None)
 
 
@@ -111,4 +144,6 @@ def words(n: int, seed: int, *, at_least: int = 1, at_most: int = 40) -> list[st
     """Texts of words of TEXT, of many lengths."""
     draw = np.random.default_rng(seed)
     vocabulary = " ".join(TEXT).split()
-    return [" ".join(draw.choice(vocabulary, draw.integers(at_least, at_most + 1))) for _ in range(n)]
+    return [
+        " ".join(draw.choice(vocabulary, draw.integers(at_least, at_most + 1))) for _ in range(n)
+    ]

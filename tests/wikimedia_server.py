@@ -48,14 +48,21 @@ class _Handler(Handler):
         headers = {"ETag": server.version} if server.version else {}
         with server.lock:
             server.now -= 1
-            server.answered[f"{self.command} {self.path} {self.headers['Range']}"] += fault == Fault()
+            server.answered[f"{self.command} {self.path} {self.headers['Range']}"] += (
+                fault == Fault()
+            )
         if fault.body is not None:
             body = fault.body
         elif body is None:
             fault = replace(fault, status=404)
-        elif server.version and self.headers["Range"] and self.headers["If-Range"] == server.version:
+        elif (
+            server.version and self.headers["Range"] and self.headers["If-Range"] == server.version
+        ):
             begin, size = int(self.headers["Range"].removeprefix("bytes=").rstrip("-")), len(body)
-            fault, body = replace(fault, status=206 if fault.status == 200 else fault.status), body[begin:]
+            fault, body = (
+                replace(fault, status=206 if fault.status == 200 else fault.status),
+                body[begin:],
+            )
             headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
         reply(self, body or b"", fault, headers)
 
@@ -85,7 +92,9 @@ class Dumps:
         """A run of enwiki: the files enwiki-DAY-NAME; the list of checksums names them once they are whole."""
         files = {f"enwiki-{day}-{name}": body for name, body in bodies.items()}
         self._list("/enwiki", day)
-        sums = "".join(f"{hashlib.sha1(body).hexdigest()}  {name}\n" for name, body in files.items() if whole)
+        sums = "".join(
+            f"{hashlib.sha1(body).hexdigest()}  {name}\n" for name, body in files.items() if whole
+        )
         self.server.pages[f"/enwiki/{day}/enwiki-{day}-sha1sums.txt"] = sums.encode()
         self.server.pages |= {f"/enwiki/{day}/{name}": body for name, body in files.items()}
 
@@ -101,7 +110,10 @@ class Dumps:
 
     def addresses(self, month: str) -> dict[str, list[str]]:
         """fetch.files for the last dumps by the end of a month, and its page views."""
-        at, views = self.server.address, f"{month[:4]}/{month}/pageviews-{month.replace('-', '')}-user.bz2"
+        at, views = (
+            self.server.address,
+            f"{month[:4]}/{month}/pageviews-{month.replace('-', '')}-user.bz2",
+        )
         return {
             "wikidata": [f"{at}/wikidatawiki/entities/latest-all.json.gz"],
             "wikipedia": [f"{at}/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"],
@@ -112,7 +124,10 @@ class Dumps:
         self.folders[base].add(day)
         line = '<a href="{0}/">{0}/</a>    21-Sep-2026 04:10    -\n'
         self.server.pages[f"{base}/"] = lambda _: "".join(
-            ["<html><h1>Index</h1><pre>", *map(line.format, ["..", *sorted(self.folders[base]), "latest"])]
+            [
+                "<html><h1>Index</h1><pre>",
+                *map(line.format, ["..", *sorted(self.folders[base]), "latest"]),
+            ]
         ).encode()
 
 
@@ -131,7 +146,9 @@ class Wikidata:
     # property -> (subject, object) in the index's order: "Q1" or a whole IRI
     statements: dict[str, list[tuple[str, str]]]
     articles: dict[str, str]  # item -> title of the English Wikipedia article
-    labels: dict[str, dict] = field(default_factory=dict)  # item -> what its JSON has; else "Label of Q1"
+    labels: dict[str, dict] = field(
+        default_factory=dict
+    )  # item -> what its JSON has; else "Label of Q1"
     redirects: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     in_time: int = 10**9  # a page of more statements than this runs out of time
@@ -141,23 +158,33 @@ class Wikidata:
         rows = self.statements.get(re.search(r"wdt:(P\d+)", query)[1], [])
         if "COUNT" in query:
             return _results(["n"], [{"n": {"type": "literal", "value": str(len(rows))}}])
-        offset, limit = (int(re.search(rf"slice\.{name} (\d+)", query)[1]) for name in ("offset", "limit"))
+        offset, limit = (
+            int(re.search(rf"slice\.{name} (\d+)", query)[1]) for name in ("offset", "limit")
+        )
         rows = rows[offset : offset + limit]
         chosen = [(s, o) for s, o in rows if s in self.articles]
         body = _results(["s", "o"], [{"s": _term(s), "o": _term(o)} for s, o in chosen])
         return body if len(rows) <= self.in_time else body[: len(body) // 2] + TRACE
 
     def api(self, params: dict[str, str]) -> bytes:
-        return json.dumps({"entities": {qid: self._entity(qid) for qid in params["ids"].split("|")}}).encode()
+        return json.dumps(
+            {"entities": {qid: self._entity(qid) for qid in params["ids"].split("|")}}
+        ).encode()
 
     def _entity(self, qid: str) -> dict:
         if qid in self.missing:
             return {"id": qid, "missing": True}
         target = self.redirects.get(qid, qid)
-        entity = {"type": "item", "id": target, "labels": {"en": {"language": "en", "value": f"Label of {target}"}}}
+        entity = {
+            "type": "item",
+            "id": target,
+            "labels": {"en": {"language": "en", "value": f"Label of {target}"}},
+        }
         entity |= {"aliases": {}, "sitelinks": {}} | self.labels.get(target, {})
         if target in self.articles:
-            entity["sitelinks"] = {"enwiki": {"site": "enwiki", "title": self.articles[target], "badges": []}}
+            entity["sitelinks"] = {
+                "enwiki": {"site": "enwiki", "title": self.articles[target], "badges": []}
+            }
         return entity | ({"redirects": {"from": qid, "to": target}} if target != qid else {})
 
 
@@ -194,8 +221,14 @@ class Wikipedia:
     ids: dict[str, int] = field(default_factory=dict)
 
     def api(self, params: dict[str, str]) -> bytes:
-        assert [params[name] for name in ("action", "format", "formatversion")] == ["query", "json", "2"]
-        self.ids = {title: 1000 + place for place, title in enumerate([*self.texts, *self.redirects])}
+        assert [params[name] for name in ("action", "format", "formatversion")] == [
+            "query",
+            "json",
+            "2",
+        ]
+        self.ids = {
+            title: 1000 + place for place, title in enumerate([*self.texts, *self.redirects])
+        }
         answer = self._list(params) if params.get("list") == "allpages" else self._query(params)
         return json.dumps({"batchcomplete": True} | answer, ensure_ascii=False).encode()
 
@@ -203,17 +236,29 @@ class Wikipedia:
         keys = sorted((_key(title) for title in self.ids if not _namespace(title)), key=str)
         if params["apfilterredir"] == "nonredirects":
             keys = [key for key in keys if key.replace("_", " ") not in self.redirects]
-        prefix, start = _key(_normal(params.get("apprefix", ""))), _key(_normal(params.get("apfrom", "")))
+        prefix, start = (
+            _key(_normal(params.get("apprefix", ""))),
+            _key(_normal(params.get("apfrom", ""))),
+        )
         start = params.get("apcontinue", start)
         keys = [key for key in keys if key.startswith(prefix) and key >= start]
         limit = min(int(params["aplimit"]), self.listed)
         titles = [key.replace("_", " ") for key in keys[:limit]]
         listed = [{"pageid": self.ids[title], "ns": 0, "title": title} for title in titles]
-        more = {"continue": {"apcontinue": keys[limit], "continue": "-||"}} if len(keys) > limit else {}
+        more = (
+            {"continue": {"apcontinue": keys[limit], "continue": "-||"}}
+            if len(keys) > limit
+            else {}
+        )
         return more | {"query": {"allpages": listed}}
 
     def _query(self, params: dict[str, str]) -> dict:
-        query: dict[str, list | str] = {"normalized": [], "interwiki": [], "redirects": [], "pages": []}
+        query: dict[str, list | str] = {
+            "normalized": [],
+            "interwiki": [],
+            "redirects": [],
+            "pages": [],
+        }
         titles, answer = params["titles"].split("|"), {"query": query}
         assert len(titles) <= 50, "MediaWiki answers fifty, with a warning"
         good = []
@@ -243,7 +288,9 @@ class Wikipedia:
         for title in good:
             page = {"pageid": self.ids[title], "ns": _namespace(title), "title": title}
             wanted = params.get("ppprop") == "wikibase_item" and title in self.items
-            query["pages"].append(page | ({"pageprops": {"wikibase_item": self.items[title]}} if wanted else {}))
+            query["pages"].append(
+                page | ({"pageprops": {"wikibase_item": self.items[title]}} if wanted else {})
+            )
         query["pages"].sort(key=lambda page: (page.get("pageid", -1), page["title"]))
         if params.get("export"):
             query["export"] = SITE + "".join(map(self._export, good)) + "</mediawiki>\n"

@@ -31,7 +31,9 @@ PLAIN = "popqa"  # a question without a template gets this set's demonstrations
 @dataclass(frozen=True)
 class Decision:
     retrieve: bool  # the subject is in the tail, or may be: the answer below the threshold counts
-    threshold: float | None  # page views; None if there is none, or the rule is always or never to retrieve
+    threshold: (
+        float | None
+    )  # page views; None if there is none, or the rule is always or never to retrieve
     why: str
 
 
@@ -79,9 +81,15 @@ class AskedQuestion:
     decision: Decision
     passage: Passage | None
     answer: str  # empty too for a model whose answers were imported, which can't be asked here
-    mean_log_prob: float | None  # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
-    prompt_hash: str  # equal to the evaluation's if it read the same prompt; "" for an imported model
-    attribution: Attribution | None  # None without a passage, for an answer without words, and if a server can't score
+    mean_log_prob: (
+        float | None
+    )  # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
+    prompt_hash: (
+        str  # equal to the evaluation's if it read the same prompt; "" for an imported model
+    )
+    attribution: (
+        Attribution | None
+    )  # None without a passage, for an answer without words, and if a server can't score
     note: str  # a sentence on an answer without words, or on one that can't be asked for here; "" for others
 
 
@@ -122,7 +130,9 @@ def ask(
         if methods.split(method)[0] not in known:
             wanted = f"a method of {', '.join(known)}, or two as TAIL_below_POPULAR, such as bm25_below_dense"
             raise LongtailError(f"{retriever}: {method} can't answer here, expected {wanted}")
-    reading = subjects.read_question(question, data, subject, language.read_language(chosen.language))
+    reading = subjects.read_question(
+        question, data, subject, language.read_language(chosen.language)
+    )
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
     method, asked = choice.tail if decision.retrieve else choice.popular, " ".join(question.split())
@@ -142,7 +152,9 @@ def ask(
     source, passage, attribution = opened.source(method, chosen, data), None, None
     if method == "genread":
         source = passages.open_source(method, open_model(), chosen, data)
-    (prompt,), alone, rows = passages.prompts_of_question(chosen, *_place(asked, reading, chosen, data), lm, source)
+    (prompt,), alone, rows = passages.prompts_of_question(
+        chosen, *_place(asked, reading, chosen, data), lm, source
+    )
     if rows is not None:
         first = rows.slice(0, 1).to_pylist()[0]
         best = (first[name][0] for name in ("doc_ids", "titles", "texts", "similarities"))
@@ -151,7 +163,13 @@ def ask(
     model = open_model()
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
     answer = generation.text.strip()
-    note = "" if any(map(str.isalnum, answer)) else "The answer has no word" if answer else "The answer is empty"
+    note = (
+        ""
+        if any(map(str.isalnum, answer))
+        else "The answer has no word"
+        if answer
+        else "The answer is empty"
+    )
     note = note and f"{note}, so nothing of it is attributed to memory or to a passage."
     if passage and not note and model.scores:
         attribution = attribute_answer(model, alone, prompt, generation.text)
@@ -178,7 +196,11 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
         in_use = tuned.get(reading.template.dataset, {}).get(lm, {}).get(retriever)
         lacks = "" if in_use else f"No threshold is tuned for {lm} with {retriever}"
     if lacks:
-        return Decision(True, None, f"{lacks}, so {Choice.named(lm, retriever).tail} answers without a threshold.")
+        return Decision(
+            True,
+            None,
+            f"{lacks}, so {Choice.named(lm, retriever).tail} answers without a threshold.",
+        )
     file = rule.parse(in_use, str(thresholds))
     retrieve, threshold, why = file.decide(reading.template.relation, subject.popularity)
     of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(threshold)
@@ -186,16 +208,25 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
     return Decision(retrieve, threshold if of_thresholds else None, why)
 
 
-def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
+def attribute_answer(
+    lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str
+) -> Attribution:
     """What the answer owes to the model's memory and to the passage, from its probability after both prompts."""
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])
     log_probs, n_bytes = scores.log_probs, scores.bytes[0]
-    if len(log_probs[0]) != len(log_probs[1]):  # if a server cuts a text in two ways, the answer counts as one token
-        log_probs, n_bytes = [values.sum(keepdims=True) for values in log_probs], n_bytes.sum(keepdims=True)
+    if len(log_probs[0]) != len(
+        log_probs[1]
+    ):  # if a server cuts a text in two ways, the answer counts as one token
+        log_probs, n_bytes = (
+            [values.sum(keepdims=True) for values in log_probs],
+            n_bytes.sum(keepdims=True),
+        )
     alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
-    memory = np.exp(np.minimum(alone - read, 0.0))  # of one passage, memory's share is min(1, p_0 / p)
+    memory = np.exp(
+        np.minimum(alone - read, 0.0)
+    )  # of one passage, memory's share is min(1, p_0 / p)
     columns = np.exp(alone), np.exp(read), memory, 1 - memory
     texts = responsibility.token_texts(answer, n_bytes)
     tokens = [Token(*token) for token in zip(texts, *(of.tolist() for of in columns), strict=True)]
@@ -206,7 +237,11 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     """What was asked, found and decided, in a line each. The answer comes last."""
     if reading := asked.reading:
         template, others = reading.template, reading.candidates[1:]
-        relation = template.relation if template.name == template.relation else f"{template.name} ({template.relation})"
+        relation = (
+            template.relation
+            if template.name == template.relation
+            else f"{template.name} ({template.relation})"
+        )
         yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
         yield f"asked: {asked.question}"
         if subject := reading.subject:
@@ -214,7 +249,9 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
             yield f"subject: {subject.label} ({subject.qid}){namesakes}"
             for candidate in reading.candidates if others else []:
                 views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
-                stated = f"{template.name} known" if candidate.states else f"no {template.name} known"
+                stated = (
+                    f"{template.name} known" if candidate.states else f"no {template.name} known"
+                )
                 title = f"{candidate.label} [{candidate.title or 'no article'}]"
                 yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
     known = reading and reading.subject and reading.subject.popularity is not None
@@ -225,7 +262,10 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
         return
     passage, attribution = asked.passage, asked.attribution
     if passage:
-        found = passage.id and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
+        found = (
+            passage.id
+            and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
+        )
         yield f"passage: {found or asked.lm}: {' '.join(passage.body.split())}"
     if attribution:
         yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
@@ -255,4 +295,8 @@ def _place(
         if text == asked and (uris[place] or "").endswith(f"/{qid}"):
             return dataset, pool, place
     relations = np.append(pool.relations, reading.template.relation if reading else "")
-    return dataset, replace(pool, ids=[*pool.ids, asked], texts=[*pool.texts, asked], relations=relations), len(uris)
+    return (
+        dataset,
+        replace(pool, ids=[*pool.ids, asked], texts=[*pool.texts, asked], relations=relations),
+        len(uris),
+    )

@@ -21,8 +21,13 @@ from pipelines.answering.answers_elsewhere import NO_ANSWER, Answered, in_all
 from pipelines.errors import LongtailError
 from pipelines.questions.question_tables import Questions
 
-BUDGETS = np.linspace(0, 1, 101)  # that curves are known at, of which each tenth is drawn; areas are exact
-LEAST, MOST = 1e-30, 1e99  # thresholds and signals are taken for these at the least and most, as logarithms are finite
+BUDGETS = np.linspace(
+    0, 1, 101
+)  # that curves are known at, of which each tenth is drawn; areas are exact
+LEAST, MOST = (
+    1e-30,
+    1e99,
+)  # thresholds and signals are taken for these at the least and most, as logarithms are finite
 
 
 class Decided(NamedTuple):
@@ -47,7 +52,12 @@ class Result(NamedTuple):
 
 
 def tune_from_files(
-    questions: Questions, without: Answered, others: Sequence[Answered], search: str, seed: int, resamples: int
+    questions: Questions,
+    without: Answered,
+    others: Sequence[Answered],
+    search: str,
+    seed: int,
+    resamples: int,
 ) -> list[Result]:
     """Thresholds between `without`, for popular subjects, and each of `others`; the best held out comes first.
 
@@ -86,7 +96,13 @@ def tune_from_files(
     for other in others:
         right_without, right = without.correct[rows] == 1, other.correct[rows] == 1
         arrays = signal, questions.groups[rows], questions.subjects[rows], right_without, right
-        how = {"chosen": chosen, "seed": seed, "resamples": resamples, "searches": (search,), "ids": ids}
+        how = {
+            "chosen": chosen,
+            "seed": seed,
+            "resamples": resamples,
+            "searches": (search,),
+            "ids": ids,
+        }
         tuned = tuning.tune_arrays(*arrays, **how)
         names = {group: questions.names[group] for group in tuned.rule.thresholds}
         about = {"signal": questions.signal_name, "names": names}
@@ -96,7 +112,9 @@ def tune_from_files(
             place = {id_: place for place, id_ in enumerate(questions.ids)}
             places = np.array([place[id_] for id_ in tuned.pairs.ids])
             decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)
-        results.append(Result(without.name, other.name, file, tuned.figures[search], tuned.relations, decided))
+        results.append(
+            Result(without.name, other.name, file, tuned.figures[search], tuned.relations, decided)
+        )
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
 
 
@@ -107,7 +125,10 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
     first file retrieved for a question, or the second did not.
     """
     closed, augmented = answered[:2]
-    for one, place, wanted, does in ((closed, "first", 0, "never"), (augmented, "second", 1, "always")):
+    for one, place, wanted, does in (
+        (closed, "first", 0, "never"),
+        (augmented, "second", 1, "always"),
+    ):
         known = one.calls[np.isfinite(one.calls)] > 0 if one.decides else []
         if (retrieved := int(np.sum(known))) != wanted * len(known):
             raise LongtailError(
@@ -119,13 +140,21 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
         has, correct = one.has, one.correct
         if one.decides:
             has = has & np.isfinite(one.calls)
-            correct = correct if one.says else np.where(one.calls > 0, augmented.correct, closed.correct)
+            correct = (
+                correct if one.says else np.where(one.calls > 0, augmented.correct, closed.correct)
+            )
         made.append(replace(one, correct=np.where(has, correct, NO_ANSWER)))
     return made
 
 
 def judge_deciders(
-    tuned: Tuned, search: str, places: np.ndarray, closed: Answered, deciders: Sequence[Answered], seed: int, n: int
+    tuned: Tuned,
+    search: str,
+    places: np.ndarray,
+    closed: Answered,
+    deciders: Sequence[Answered],
+    seed: int,
+    n: int,
 ) -> Decided:
     """The deciders and the policies on the questions that the splits hold out, with intervals of `n` resamples.
 
@@ -134,11 +163,22 @@ def judge_deciders(
     pairs, held = tuned.pairs, np.isfinite(tuned.judged.retrieved)
     above, below, subjects = pairs.right_above, pairs.right_below, pairs.subjects[held]
     made = {"always": (below, np.ones(len(below))), "never": (above, np.zeros(len(above)))}
-    made |= {"oracle": (above | below, pairs.gains > 0)}  # name -> which questions are right, and retrievals of each
-    names = ["file " * (one.name in ("adaptive", "at random", *made)) + one.name for one in deciders]
+    made |= {
+        "oracle": (above | below, pairs.gains > 0)
+    }  # name -> which questions are right, and retrievals of each
+    names = [
+        "file " * (one.name in ("adaptive", "at random", *made)) + one.name for one in deciders
+    ]
     files = dict(zip(names, deciders, strict=True))
-    made |= {name: (one.correct[places] == 1, one.calls[places]) for name, one in files.items() if one.decides}
-    less = {name: Column(right - 1.0 * above, {"": -pairs.gains}, apart=True) for name, (right, _) in made.items()}
+    made |= {
+        name: (one.correct[places] == 1, one.calls[places])
+        for name, one in files.items()
+        if one.decides
+    }
+    less = {
+        name: Column(right - 1.0 * above, {"": -pairs.gains}, apart=True)
+        for name, (right, _) in made.items()
+    }
     policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     less = refits.refitted_means(less, {"": policy}, tuned.drawn)
 
@@ -148,38 +188,78 @@ def judge_deciders(
         for column, values in (("retrieved", calls > 0), ("calls", calls))
     ]
     means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
-    adaptive, retrieved = (intervals.interval(tuned.figures[search][name]) for name in ("adaptive", "retrieved"))
-    rows = [{"system": "adaptive", "accuracy": adaptive, "retrieved": retrieved, "calls": retrieved}]
+    adaptive, retrieved = (
+        intervals.interval(tuned.figures[search][name]) for name in ("adaptive", "retrieved")
+    )
+    rows = [
+        {"system": "adaptive", "accuracy": adaptive, "retrieved": retrieved, "calls": retrieved}
+    ]
     for name, (right, _) in made.items():
-        row = {"system": name, "accuracy": intervals.share(right[held], subjects), "difference": less[name]}
+        row = {
+            "system": name,
+            "accuracy": intervals.share(right[held], subjects),
+            "difference": less[name],
+        }
         row |= {column: means[name, column] for column in ("retrieved", "calls")}
         if name in files:
-            share, said = row["retrieved"].value, "its own answers" if files[name].says else "answers of the pair"
-            row["said"] = said + {1.0: "; always retrieves", 0.0: "; never retrieves"}.get(share, "")
+            share, said = (
+                row["retrieved"].value,
+                "its own answers" if files[name].says else "answers of the pair",
+            )
+            row["said"] = said + {1.0: "; always retrieves", 0.0: "; never retrieves"}.get(
+                share, ""
+            )
         rows.append(row)
 
-    doubts = {f"doubt of {name}": one.doubt for name, one in ({closed.name: closed} | files).items()}
+    doubts = {
+        f"doubt of {name}": one.doubt for name, one in ({closed.name: closed} | files).items()
+    }
     doubts = {name: doubt[places] for name, doubt in doubts.items() if doubt is not None}
     rows += [{"system": name, "said": "a signal: no decisions"} for name in doubts]
     found = {"adaptive": _of_thresholds(tuned)}
-    times = held, *tuned.drawn.times.T  # how often each question counts: the held-out ones, then each resample
+    times = (
+        held,
+        *tuned.drawn.times.T,
+    )  # how often each question counts: the held-out ones, then each resample
     for name, signal in ({"oracle": pairs.gains} | doubts).items():
-        found[name] = np.stack([curve(signal, pairs.right_above, pairs.gains, of) for of in times], axis=1)
+        found[name] = np.stack(
+            [curve(signal, pairs.right_above, pairs.gains, of) for of in times], axis=1
+        )
     many, curves = len(np.unique(tuned.drawn.clusters)), {}
     for row in rows:
         if (name := row["system"]) in found:
-            *curves[name], area = (refits.around(of[0], of[None, 1:], many).within(0, 1) for of in found[name])
+            *curves[name], area = (
+                refits.around(of[0], of[None, 1:], many).within(0, 1) for of in found[name]
+            )
             of_area = found[name][-1] - found["adaptive"][-1]
             row["accuracy_area"] = area
-            row |= {"less": refits.around(of_area[0], of_area[None, 1:], many)} if of_area.any() else {}
-    points = [(name, float(BUDGETS[i]), of[i]) for name, of in curves.items() for i in range(0, len(BUDGETS), 10)]
-    points += [(row["system"], row["retrieved"].value, row["accuracy"]) for row in rows if row["system"] in files]
+            row |= (
+                {"less": refits.around(of_area[0], of_area[None, 1:], many)}
+                if of_area.any()
+                else {}
+            )
+    points = [
+        (name, float(BUDGETS[i]), of[i])
+        for name, of in curves.items()
+        for i in range(0, len(BUDGETS), 10)
+    ]
+    points += [
+        (row["system"], row["retrieved"].value, row["accuracy"])
+        for row in rows
+        if row["system"] in files
+    ]
     chance = float(above[held].mean() + below[held].mean()) / 2
-    rows.append({"system": "at random", "accuracy_area": intervals.Interval(chance, chance, chance)})
-    return Decided(rows, [dict(zip(("system", "budget", "accuracy"), point, strict=True)) for point in points])
+    rows.append(
+        {"system": "at random", "accuracy_area": intervals.Interval(chance, chance, chance)}
+    )
+    return Decided(
+        rows, [dict(zip(("system", "budget", "accuracy"), point, strict=True)) for point in points]
+    )
 
 
-def curve(signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.ndarray) -> np.ndarray:
+def curve(
+    signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.ndarray
+) -> np.ndarray:
     """The accuracy at each of BUDGETS, and last the area under the curve of all budgets, (budgets + 1,).
 
     Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so that the curve is
@@ -189,7 +269,9 @@ def curve(signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.nd
     order, times = np.argsort(-signal, kind="stable"), times.astype(float)
     last = np.flatnonzero(np.append(signal[order][1:] != signal[order][:-1], True))
     share = np.append(0.0, np.cumsum(times[order])[last]) / times.sum()
-    accuracy = (right @ times + np.append(0.0, np.cumsum((times * gains)[order])[last])) / times.sum()
+    accuracy = (
+        right @ times + np.append(0.0, np.cumsum((times * gains)[order])[last])
+    ) / times.sum()
     return np.append(np.interp(BUDGETS, share, accuracy), np.trapezoid(accuracy, share))
 
 
@@ -199,7 +281,9 @@ def _of_thresholds(tuned: Tuned) -> np.ndarray:
     The signal is the logarithm of threshold over popularity. Thresholds as they are retrieve where it is above 0.
     """
     pairs, members = tuned.pairs, tuned.pairs.members()
-    group = np.repeat(np.arange(len(members)), [rows.stop - rows.start for rows in members.values()])
+    group = np.repeat(
+        np.arange(len(members)), [rows.stop - rows.start for rows in members.values()]
+    )
     splits, whole = (  # (relations, splits or resamples)
         np.log(np.clip([cuts[relation] for relation in members], LEAST**2, MOST))
         for cuts in (tuned.fitted.splits, tuned.fitted.whole)

@@ -26,8 +26,12 @@ NAMES = 50_000  # subjects whose sides are drawn at a time: bounds memory
 class HeldOut(NamedTuple):
     """Thresholds judged on the questions that each split holds out."""
 
-    table: dict[str, np.ndarray]  # accuracies of POLICIES, `retrieved`, `train_adaptive`, `test_questions` -> (splits,)
-    retrieved: np.ndarray  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
+    table: dict[
+        str, np.ndarray
+    ]  # accuracies of POLICIES, `retrieved`, `train_adaptive`, `test_questions` -> (splits,)
+    retrieved: (
+        np.ndarray
+    )  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
 
 
 class Fitted(NamedTuple):
@@ -42,13 +46,16 @@ def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float
     """Which questions each split trains on, (n, splits) bool, decided by hash for each subject, or other unit."""
     names, numbers = np.unique(subjects, return_inverse=True)
     sides = [
-        draws.streams(seed, "thresholds splits", names[start : start + NAMES].tolist(), splits) < train_share
+        draws.streams(seed, "thresholds splits", names[start : start + NAMES].tolist(), splits)
+        < train_share
         for start in range(0, max(len(names), 1), NAMES)
     ]
     return np.concatenate(sides)[numbers]
 
 
-def sides(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> tuple[np.ndarray, Resamples]:
+def sides(
+    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
+) -> tuple[np.ndarray, Resamples]:
     """What each split trains on, (n, splits) bool, and resamples. LongtailError if the splits hold no question out."""
     units = pairs.units(chosen.split_by)
     train = split_train(seed, units, chosen.splits, chosen.train_share)
@@ -59,10 +66,16 @@ def sides(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) ->
     return train, refits.resample(pairs.subjects, units, chosen.train_share, seed, resamples)
 
 
-def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds) -> dict[str, np.ndarray]:
+def fit(
+    pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds
+) -> dict[str, np.ndarray]:
     """Each relation's threshold, fitted on each column of `train` (n, splits): relation -> (splits,)."""
     gains, members = pairs.gains, pairs.members()
-    few = {relation for relation, rows in members.items() if rows.stop - rows.start < chosen.min_questions}
+    few = {
+        relation
+        for relation, rows in members.items()
+        if rows.stop - rows.start < chosen.min_questions
+    }
     together = np.argsort(pairs.signal, kind="stable") if few or search == "shrunk" else []
     size = max(1, CELLS // max(len(gains), 1))
     cuts: dict[str, list[np.ndarray]] = {relation: [] for relation in members}
@@ -71,7 +84,9 @@ def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds)
         by_relation = [(pairs.signal[rows], gains[rows], sides[rows]) for rows in members.values()]
         everything = pairs.signal[together], gains[together], sides[together]
         if search == "shrunk":
-            best, pooled = searches.shrunk(by_relation, searches.quantile_cuts(everything[0], everything[2]))
+            best, pooled = searches.shrunk(
+                by_relation, searches.quantile_cuts(everything[0], everything[2])
+            )
         else:
             find = {"exact": searches.exact, "bins": searches.bins}[search]
             best, pooled = [find(*questions) for questions in by_relation], find(*everything)
@@ -80,7 +95,9 @@ def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds)
     return {relation: np.concatenate(blocks) for relation, blocks in cuts.items()}
 
 
-def fit_all(pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, chosen: params.Thresholds) -> Fitted:
+def fit_all(
+    pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, chosen: params.Thresholds
+) -> Fitted:
     """Thresholds of the splits and of resamples."""
     sides = train, drawn.times, *(drawn.without(part) for part in range(drawn.n_parts))
     splits, whole, *parts = (fit(pairs, side, search, chosen) for side in sides)
@@ -95,7 +112,9 @@ def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted
 
 def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
     """Whether each question retrieves by thresholds, relation -> (splits,): (n, splits) bool."""
-    return np.concatenate([pairs.signal[rows, None] < cuts[relation] for relation, rows in pairs.members().items()])
+    return np.concatenate(
+        [pairs.signal[rows, None] < cuts[relation] for relation, rows in pairs.members().items()]
+    )
 
 
 def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> HeldOut:
@@ -103,7 +122,10 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
     splits = train.shape[1]
     gains, right, right_below = pairs.gains, pairs.right_above, pairs.right_below
     answers = np.stack([np.ones(len(gains)), right, right_below, right | right_below])
-    answers, gain_one = answers.astype(np.float32), np.stack([np.ones(len(gains)), gains]).astype(np.float32)
+    answers, gain_one = (
+        answers.astype(np.float32),
+        np.stack([np.ones(len(gains)), gains]).astype(np.float32),
+    )
     totals, retrieved = np.zeros((7, splits)), np.empty(len(gains))
     for relation, rows in pairs.members().items():
         test = ~train[rows]
@@ -115,7 +137,9 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
         prefix = np.append(0, np.cumsum(gains[rows]))
         train_gained = prefix[np.searchsorted(pairs.signal[rows], cuts[relation])] - gained
         train_above = right[rows].sum() - above
-        totals += np.stack([above + gained, below, above, either, retrieving, asked, train_above + train_gained])
+        totals += np.stack(
+            [above + gained, below, above, either, retrieving, asked, train_above + train_gained]
+        )
         with np.errstate(invalid="ignore"):
             retrieved[rows] = retrieves.sum(axis=1) / held.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -133,8 +157,14 @@ def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
 def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Interval]:
     """The accuracy of always, never and the oracle on the questions that splits hold out, clustered by subject."""
     held = np.isfinite(retrieved)
-    right = {"always": pairs.right_below, "never": pairs.right_above, "oracle": pairs.right_above | pairs.right_below}
-    return {name: intervals.share(values[held], pairs.subjects[held]) for name, values in right.items()}
+    right = {
+        "always": pairs.right_below,
+        "never": pairs.right_above,
+        "oracle": pairs.right_above | pairs.right_below,
+    }
+    return {
+        name: intervals.share(values[held], pairs.subjects[held]) for name, values in right.items()
+    }
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:
@@ -161,5 +191,7 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
             "splits_high": float(high),
         }
     made["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
-    made["policy"], made["verdict"] = rule.choose_policy(figures["gain"], better, figures["retrieved"].value)
+    made["policy"], made["verdict"] = rule.choose_policy(
+        figures["gain"], better, figures["retrieved"].value
+    )
     return made

@@ -37,7 +37,9 @@ class Choice(NamedTuple):
 
 
 def choices(
-    files: Mapping[str, Mapping[str, Mapping[str, Path]]], lms: Sequence[str], pairs: Sequence[params.Pair]
+    files: Mapping[str, Mapping[str, Mapping[str, Path]]],
+    lms: Sequence[str],
+    pairs: Sequence[params.Pair],
 ) -> dict[str, list[Choice]]:
     """Question set -> what a threshold chooses between there; `files` are question set -> model -> method -> file.
 
@@ -56,8 +58,17 @@ def choices(
                 )
     found = {}
     for dataset, by_lm in files.items():
-        default = [Choice(lm, "closed_book", of) for lm, has in by_lm.items() for of in has if of != "closed_book"]
-        further = [Choice(lm, pair.popular, pair.tail) for pair in pairs for lm in dict.fromkeys([*lms, *by_lm])]
+        default = [
+            Choice(lm, "closed_book", of)
+            for lm, has in by_lm.items()
+            for of in has
+            if of != "closed_book"
+        ]
+        further = [
+            Choice(lm, pair.popular, pair.tail)
+            for pair in pairs
+            for lm in dict.fromkeys([*lms, *by_lm])
+        ]
         found[dataset] = [
             choice
             for choice in dict.fromkeys([*default, *further])
@@ -76,11 +87,17 @@ class Pairs:
     ids: np.ndarray  # str
     subjects: np.ndarray  # str
     relations: np.ndarray  # str
-    signal: np.ndarray  # what a threshold is a cut of, float64, not negative: monthly page views as a rule
-    confidence: np.ndarray  # geometric mean of the answer above's token probabilities, float64; NaN if not known
+    signal: (
+        np.ndarray
+    )  # what a threshold is a cut of, float64, not negative: monthly page views as a rule
+    confidence: (
+        np.ndarray
+    )  # geometric mean of the answer above's token probabilities, float64; NaN if not known
     right_above: np.ndarray  # bool
     right_below: np.ndarray  # bool
-    excluded: int = 0  # number of questions left out because their subject's popularity is not known
+    excluded: int = (
+        0  # number of questions left out because their subject's popularity is not known
+    )
 
     @property
     def gains(self) -> np.ndarray:

@@ -32,7 +32,9 @@ class Resamples(NamedTuple):
     times: np.ndarray
     parts: np.ndarray
     n_parts: int
-    clusters: np.ndarray  # (n,) int: the subject of each question, or the group of subjects that are drawn together
+    clusters: (
+        np.ndarray
+    )  # (n,) int: the subject of each question, or the group of subjects that are drawn together
 
     @property
     def n(self) -> int:
@@ -50,9 +52,13 @@ class Resamples(NamedTuple):
 class Policy(NamedTuple):
     """Whether questions retrieve by fitted thresholds."""
 
-    retrieved: np.ndarray  # (n,) share of the splits that hold a question out by which it retrieves, NaN if none does
+    retrieved: (
+        np.ndarray
+    )  # (n,) share of the splits that hold a question out by which it retrieves, NaN if none does
     fitted: np.ndarray  # (n, resamples) bool: by thresholds fitted to the resample
-    counted: np.ndarray  # (n, resamples) bool: by thresholds fitted to the other parts of the resample
+    counted: (
+        np.ndarray
+    )  # (n, resamples) bool: by thresholds fitted to the other parts of the resample
 
     def take(self, rows: np.ndarray | slice) -> Policy:
         return Policy(*(of[rows] for of in self))
@@ -63,15 +69,22 @@ class Column(NamedTuple):
 
     base: np.ndarray | float  # (n,), or the same for all
     slopes: Mapping[str, np.ndarray | float] = MappingProxyType({})  # policy -> (n,)
-    apart: bool = False  # counted as well on each part of a resample by thresholds fitted to the others
+    apart: bool = (
+        False  # counted as well on each part of a resample by thresholds fitted to the others
+    )
 
     def take(self, rows: np.ndarray | slice, n: int) -> Column:
         """The same of some of the n questions, in arrays."""
-        base, *slopes = (np.array(np.broadcast_to(of, n)[rows], float) for of in (self.base, *self.slopes.values()))
+        base, *slopes = (
+            np.array(np.broadcast_to(of, n)[rows], float)
+            for of in (self.base, *self.slopes.values())
+        )
         return Column(base, dict(zip(self.slopes, slopes, strict=True)), self.apart)
 
 
-def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: int, resamples: int) -> Resamples:
+def resample(
+    subjects: np.ndarray, units: np.ndarray, train_share: float, seed: int, resamples: int
+) -> Resamples:
     """At most REFITS resamples of subjects, fewer of very many questions, and the parts that they are cut into.
 
     `units` (n,) are what a part has whole: subjects, or questions. Parts are as large as the sides that splits hold
@@ -89,7 +102,9 @@ def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: 
     return Resamples(times, parts[numbers], n_parts, clusters)
 
 
-def make_policy(retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, without: Iterable[np.ndarray]) -> Policy:
+def make_policy(
+    retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, without: Iterable[np.ndarray]
+) -> Policy:
     """A policy by decisions (n, resamples) bool, `fitted` to whole resamples and to each `without` one of its parts."""
     counted = np.zeros(drawn.times.shape, dtype=bool)
     for part, decisions in enumerate(without):
@@ -97,7 +112,9 @@ def make_policy(retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, wit
     return Policy(retrieved, fitted, counted)
 
 
-def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples) -> dict[Key, np.ndarray]:
+def sums(
+    columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples
+) -> dict[Key, np.ndarray]:
     """The sum of each column over the questions of every resample, (1, resamples), or (2, resamples) if `apart`.
 
     The first row goes by thresholds fitted to whole resamples, the second by those fitted to the other parts.
@@ -107,7 +124,10 @@ def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: R
     for start in range(0, n, ROWS):
         rows = slice(start, start + ROWS)
         times = drawn.times[rows].astype(float)
-        retrieves = {of: (times * policy.fitted[rows], times * policy.counted[rows]) for of, policy in policies.items()}
+        retrieves = {
+            of: (times * policy.fitted[rows], times * policy.counted[rows])
+            for of, policy in policies.items()
+        }
         for key, column in columns.items():
             of_rows = column.take(rows, n)
             summed[key] += of_rows.base @ times
@@ -119,7 +139,9 @@ def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: R
 
 def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
     """A column's value of each question over the splits that hold it out, (n,), NaN if none does."""
-    return column.base + sum(slope * policies[name].retrieved for name, slope in column.slopes.items())
+    return column.base + sum(
+        slope * policies[name].retrieved for name, slope in column.slopes.items()
+    )
 
 
 def refitted_means(
@@ -130,7 +152,10 @@ def refitted_means(
     held = np.isfinite(np.stack([*of_questions.values()])).all(axis=0)
     if not held.any():
         return dict.fromkeys(columns, intervals.NOTHING)
-    drawn, policies = drawn.take(held), {name: policy.take(held) for name, policy in policies.items()}
+    drawn, policies = (
+        drawn.take(held),
+        {name: policy.take(held) for name, policy in policies.items()},
+    )
     taken = {key: column.take(held, len(held)) for key, column in columns.items()}
     questions, many = drawn.times.sum(axis=0, dtype=np.int64), len(np.unique(drawn.clusters))
     made = {}
@@ -138,7 +163,9 @@ def refitted_means(
         with np.errstate(invalid="ignore"):
             mean = around(float(of_questions[key][held].mean()), summed / questions, many)
         base, slopes = taken[key].base, taken[key].slopes.values()
-        least, most = (base + sum(end(slope, 0.0) for slope in slopes) for end in (np.minimum, np.maximum))
+        least, most = (
+            base + sum(end(slope, 0.0) for slope in slopes) for end in (np.minimum, np.maximum)
+        )
         # A mean lies between the values that it is of, one that is `apart` between those of nothing and everything.
         bounds = (least.mean(), most.mean()) if taken[key].apart else (least.min(), most.max())
         made[key] = mean.within(*bounds)

@@ -56,18 +56,28 @@ class Rule(BaseModel, frozen=True):
     popular: str = ""  # the answer from the threshold on: a method's name, closed-book as a rule
     tail: str = ""  # the answer below the threshold, which retrieves
     signal: str = VIEWS  # what the thresholds are cuts of
-    month: str | None = None  # of the page views; None if it is not known, or the signal is something else
+    month: str | None = (
+        None  # of the page views; None if it is not known, or the signal is something else
+    )
     search: str = ""  # how the thresholds were searched for
     questions: int = 0  # number of questions that the thresholds were fitted to
     names: dict[str, str] = {}  # relation -> its name
-    as_good: dict[str, tuple[Cut, Cut]] = {}  # relation -> bounds of the thresholds that are not clearly worse
+    as_good: dict[
+        str, tuple[Cut, Cut]
+    ] = {}  # relation -> bounds of the thresholds that are not clearly worse
     held_out: dict[str, dict[str, float | None]] = {}  # figure -> value, low, high
     policy: str  # thresholds, always or never
     verdict: str  # the policy in words, with the points that thresholds gain or lose
-    thresholds: dict[str, Cut]  # relation -> retrieve below it; infinity throughout for always, 0 for never
+    thresholds: dict[
+        str, Cut
+    ]  # relation -> retrieve below it; infinity throughout for always, 0 for never
     together: Cut  # the threshold of all relations together
-    shared: tuple[str, ...]  # relations with too few questions for a threshold of their own, which use `together`
-    observed: dict[str, tuple[float, float]]  # relation -> the least and the largest signal tuned on
+    shared: tuple[
+        str, ...
+    ]  # relations with too few questions for a threshold of their own, which use `together`
+    observed: dict[
+        str, tuple[float, float]
+    ]  # relation -> the least and the largest signal tuned on
 
     def key(self, relation: str | None) -> str:
         """The id of a relation by its id or its name; a relation that the rule does not have, as it is."""
@@ -95,7 +105,9 @@ class Rule(BaseModel, frozen=True):
             why = f"{plainly(signal)} is {'below' if retrieve else 'not below'} the threshold of {whose}, "
             why += plainly(threshold) if math.isfinite(threshold) else "which is always to retrieve"
             least, most = self.observed.get(key, (signal, signal))
-            why += "; more than was tuned on" * (signal > most) + "; less than was tuned on" * (signal < least)
+            why += "; more than was tuned on" * (signal > most) + "; less than was tuned on" * (
+                signal < least
+            )
         return Decision(retrieve, threshold, why if self.policy == THRESHOLDS else self.verdict)
 
 
@@ -104,23 +116,39 @@ def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, s
 
     `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve for.
     """
-    low, value, high = (fixed(100 * number, 1, signed=True) for number in (gain.low, gain.value, gain.high))
+    low, value, high = (
+        fixed(100 * number, 1, signed=True) for number in (gain.low, gain.value, gain.high)
+    )
     bounds = f"[{low}, {high}]"
     if gain.high < 0 or (better == NEVER and gain.value <= 0):
-        return better, f"{better} retrieve: thresholds lose {abs(100 * gain.value):.1f} points here {bounds}"
+        return (
+            better,
+            f"{better} retrieve: thresholds lose {abs(100 * gain.value):.1f} points here {bounds}",
+        )
     if gain.low > 0:
-        return THRESHOLDS, f"thresholds: {100 * gain.value:.1f} points better than to {better} retrieve {bounds}"
+        return (
+            THRESHOLDS,
+            f"thresholds: {100 * gain.value:.1f} points better than to {better} retrieve {bounds}",
+        )
     return THRESHOLDS, (
         f"thresholds: no worse than to {better} retrieve ({value} points {bounds}), and "
         f"{100 * retrieved:.0f} % of the questions retrieve"
     )
 
 
-def make_rule(policy: str, verdict: str, fitted: Mapping[str, float], together: float, **about: Any) -> Rule:
+def make_rule(
+    policy: str, verdict: str, fitted: Mapping[str, float], together: float, **about: Any
+) -> Rule:
     """The rule by a chosen policy and the thresholds `fitted` to all questions; `about` are further fields."""
     constant = {ALWAYS: math.inf, NEVER: 0.0}
     cuts = {relation: constant.get(policy, cut) for relation, cut in fitted.items()}
-    return Rule(policy=policy, verdict=verdict, thresholds=cuts, together=constant.get(policy, together), **about)
+    return Rule(
+        policy=policy,
+        verdict=verdict,
+        thresholds=cuts,
+        together=constant.get(policy, together),
+        **about,
+    )
 
 
 def as_json(rule: Rule) -> dict[str, Any]:
@@ -141,16 +169,35 @@ def parse(value: Any, where: str) -> Rule:
     except ValidationError as error:
         fault = error.errors()[0]
         said = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-        raise LongtailError(f"{where}: not whole ({said}), expected the fields of docs/adaptive.md") from None
+        raise LongtailError(
+            f"{where}: not whole ({said}), expected the fields of docs/adaptive.md"
+        ) from None
 
 
-def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | None, **about: Any) -> Rule:
+def of_tuned(
+    tuned: Tuned, popular: str, tail: str, search: str, month: str | None, **about: Any
+) -> Rule:
     """The rule that was tuned by `search` for these two answers; `about` are further fields."""
-    figures, rows = tuned.figures[search], [row for row in tuned.relations if row["search"] == search]
-    made = {"popular": popular, "tail": tail, "search": search, "month": month, "questions": tuned.questions}
-    made["names"] = {key: RELATIONS[key].name if key in RELATIONS else key for key in tuned.rule.thresholds}
-    made["as_good"] = {row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows}
-    made["held_out"] = {name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT}
+    figures, rows = (
+        tuned.figures[search],
+        [row for row in tuned.relations if row["search"] == search],
+    )
+    made = {
+        "popular": popular,
+        "tail": tail,
+        "search": search,
+        "month": month,
+        "questions": tuned.questions,
+    }
+    made["names"] = {
+        key: RELATIONS[key].name if key in RELATIONS else key for key in tuned.rule.thresholds
+    }
+    made["as_good"] = {
+        row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows
+    }
+    made["held_out"] = {
+        name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT
+    }
     return Rule(**vars(tuned.rule) | made | about)
 
 
@@ -160,11 +207,15 @@ def read_rule(path: Path, name: str = "") -> Rule:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError) as error:
         lacks = "no such file" if isinstance(error, FileNotFoundError) else "not JSON"
-        raise LongtailError(f"{path}: {lacks}, expected a rule; `longtail thresholds` writes one") from None
+        raise LongtailError(
+            f"{path}: {lacks}, expected a rule; `longtail thresholds` writes one"
+        ) from None
     rules = named(value) if isinstance(value, dict) and "rules" in value else {"": value}
     if name not in rules and (name or len(rules) != 1):
         has = ", ".join(rules) or "nothing that has a name"
-        raise LongtailError(f"{path}: {f'no rule {name}, but ' * bool(name)}rules of {has}, expected one with --name")
+        raise LongtailError(
+            f"{path}: {f'no rule {name}, but ' * bool(name)}rules of {has}, expected one with --name"
+        )
     return parse(rules[name] if name else next(iter(rules.values())), str(path))
 
 

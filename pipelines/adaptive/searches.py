@@ -22,14 +22,18 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     n, splits = train.shape
     if not n:
         return np.zeros(splits)
-    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # the first place of each value
+    first = np.flatnonzero(
+        np.append(True, signal[1:] != signal[:-1])
+    )  # the first place of each value
     gained = np.zeros((len(first) + 1, splits), dtype=gains.dtype)
     np.cumsum(np.add.reduceat(train * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     best = np.argmax(gained, axis=0)
     # the cut is the next value that training questions have; a value that only held-out questions have is no cut
     above = (train > 0) & (np.arange(n)[:, None] >= np.append(first, n)[best])
     lowest = np.argmax(above, axis=0)
-    return np.where(best == 0, 0.0, np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf))
+    return np.where(
+        best == 0, 0.0, np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
+    )
 
 
 def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -42,7 +46,9 @@ def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray
         return np.zeros(splits)
     logs = np.log(np.maximum(signal, np.min(signal[signal > 0], initial=1.0)))
     edges = np.histogram_bin_edges(logs, BINS)
-    below = np.append(np.searchsorted(logs, edges[:-1]), n)  # questions below each edge; the last bin has its upper end
+    below = np.append(
+        np.searchsorted(logs, edges[:-1]), n
+    )  # questions below each edge; the last bin has its upper end
     gained = ((np.arange(n) < below[:, None]) * gains).astype(float) @ train.astype(float)
     # Rounding must not carry a question over an edge, so cuts are kept between the questions on both sides of it.
     least = np.nextafter(signal[below[1:-1] - 1], np.inf)
@@ -61,7 +67,9 @@ def quantile_cuts(signal: np.ndarray, train: np.ndarray) -> np.ndarray:
         counts = np.ascontiguousarray(np.cumsum(train, axis=0, dtype=np.int32).T)
         steps = np.arange(1, QUANTILES) / QUANTILES
         for split, counts_of_split in enumerate(counts):
-            cuts[1:-1, split] = signal[np.searchsorted(counts_of_split, counts_of_split[-1] * steps)]
+            cuts[1:-1, split] = signal[
+                np.searchsorted(counts_of_split, counts_of_split[-1] * steps)
+            ]
     return cuts
 
 
@@ -77,9 +85,13 @@ def shrunk(
     gained = np.stack([gains_at(signal, gains, train, cuts) for signal, gains, train in relations])
     counts = np.stack([train.sum(axis=0) for _, _, train in relations]).astype(float)
     pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
-    squared = np.stack([gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations])
+    squared = np.stack(
+        [gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations]
+    )
     best = np.argmax(gained + prior_weight(gained, squared, counts) * pooled, axis=1)
-    *own, together = (np.take_along_axis(cuts, of[None], axis=0)[0] for of in (*best, np.argmax(pooled, axis=0)))
+    *own, together = (
+        np.take_along_axis(cuts, of[None], axis=0)[0] for of in (*best, np.argmax(pooled, axis=0))
+    )
     return own, together
 
 
@@ -96,12 +108,16 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
     pooled = gained.sum(axis=0) / np.maximum(n.sum(axis=0), 1)
     within = (squared - n * mean**2).sum(axis=0) / np.maximum(np.maximum(n - 1, 0).sum(axis=0), 1)
     spread = (n * (mean - pooled) ** 2).sum(axis=0) - ((n > 0).sum(axis=0) - 1) * within
-    between = spread / np.maximum(n.sum(axis=0) - (n**2).sum(axis=0) / np.maximum(n.sum(axis=0), 1), 1)
+    between = spread / np.maximum(
+        n.sum(axis=0) - (n**2).sum(axis=0) / np.maximum(n.sum(axis=0), 1), 1
+    )
     # If relations differ no more than by chance, only the pooled curve is left.
     return np.minimum(within.sum(axis=0) / np.maximum(between.sum(axis=0), 1e-9), 1e6)
 
 
-def gains_at(signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+def gains_at(
+    signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray
+) -> np.ndarray:
     """The sum of the training questions' gains below each of `cuts`, (candidates, splits)."""
     below = np.zeros((len(signal) + 1, train.shape[1]), dtype=gains.dtype)
     np.cumsum(train * gains[:, None], axis=0, out=below[1:])

@@ -49,7 +49,9 @@ class Reading:
     subject: Candidate | None  # the first candidate, or the one that was asked for
 
 
-def read_question(question: str, data: Path, qid: str | None = None, language: Language = ENGLISH) -> Reading | None:
+def read_question(
+    question: str, data: Path, qid: str | None = None, language: Language = ENGLISH
+) -> Reading | None:
     """The relation and subject of a question; None if it follows no template.
 
     If it follows several templates, the first counts whose subject has the relation in Wikidata, then the first with a
@@ -60,15 +62,26 @@ def read_question(question: str, data: Path, qid: str | None = None, language: L
     for template, names in matches(question, known):
         for name in names:
             likeliest_first = candidates(name, template, data, qid)
-            subject = next((candidate for candidate in likeliest_first if qid in (None, candidate.qid)), None)
+            subject = next(
+                (candidate for candidate in likeliest_first if qid in (None, candidate.qid)), None
+            )
             readings.append(Reading(template, name, likeliest_first, subject))
             if likeliest_first:
                 break
     if qid and not any(reading.subject for reading in readings):
-        lacks = "no such entity in the tables" if readings else "the question follows no template, which would name one"
+        lacks = (
+            "no such entity in the tables"
+            if readings
+            else "the question follows no template, which would name one"
+        )
         raise LongtailError(f"--subject {qid}: {lacks}; leave it out to see what there is")
     # Readings of equal rank keep their order.
-    readings.sort(key=lambda reading: (reading.subject is None, reading.subject is None or not reading.subject.states))
+    readings.sort(
+        key=lambda reading: (
+            reading.subject is None,
+            reading.subject is None or not reading.subject.states,
+        )
+    )
     return next(iter(readings), None)
 
 
@@ -83,7 +96,11 @@ def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
         if "[X]" in wording:
             pid = key.partition("_")[0]
             texts = (text.replace("[X]", "{}") for text in (wording, others.get(pid, wording)))
-            known.append(Template("entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts))
+            known.append(
+                Template(
+                    "entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts
+                )
+            )
     return known
 
 
@@ -97,14 +114,22 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
     endings = (text[:-1].rstrip() if text[-1:] in MARKS else text, text.rstrip(f"{MARKS} "), text)
     matching = []
     for template in known:
-        before, after = (re.escape(part) for part in _plain(template.wording).rstrip(f"{MARKS} ").split("{}"))
-        matched = (re.fullmatch(f"{before}(.+){after}", ending, re.IGNORECASE) for ending in endings)
-        if names := dict.fromkeys(name for match in matched if match and (name := match[1].strip())):
+        before, after = (
+            re.escape(part) for part in _plain(template.wording).rstrip(f"{MARKS} ").split("{}")
+        )
+        matched = (
+            re.fullmatch(f"{before}(.+){after}", ending, re.IGNORECASE) for ending in endings
+        )
+        if names := dict.fromkeys(
+            name for match in matched if match and (name := match[1].strip())
+        ):
             matching.append((template, list(names)))
     return sorted(matching, key=lambda pair: -len(pair[0].wording))
 
 
-def candidates(name: str, template: Template, data: Path, qid: str | None = None) -> list[Candidate]:
+def candidates(
+    name: str, template: Template, data: Path, qid: str | None = None
+) -> list[Candidate]:
     """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
 
     Entities that have the relation come first, then labels before aliases, then the most viewed, last those of unknown
@@ -147,7 +172,9 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
             if file.is_file() or table == "questions":
                 database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        rows = db.execute(query, {"name": name, "relation": template.relation, "qid": qid}).fetchall()
+        rows = db.execute(
+            query, {"name": name, "relation": template.relation, "qid": qid}
+        ).fetchall()
     return [Candidate(*row) for row in rows]
 
 

@@ -28,7 +28,9 @@ class Tuned:
 
     questions: int  # of known popularity
     excluded: int  # questions of unknown popularity
-    figures: dict[str, dict]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
+    figures: dict[
+        str, dict
+    ]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
@@ -61,7 +63,9 @@ def tune_arrays(
     n, views = len(popularity), np.asarray(popularity, dtype=float)
     texts = [f"{i:012d}" for i in range(n)] if ids is None else ids, subjects, relations
     right = np.asarray(without, dtype=bool), np.asarray(augmented, dtype=bool)
-    known = of_known(Pairs(*(np.array(of, dtype=object) for of in texts), views, np.full(n, np.nan), *right))
+    known = of_known(
+        Pairs(*(np.array(of, dtype=object) for of in texts), views, np.full(n, np.nan), *right)
+    )
     if not known.usable(chosen.min_questions):
         raise LongtailError(
             f"{len(known.signal):,} questions of known popularity, but no relation has thresholds.min_questions "
@@ -71,7 +75,11 @@ def tune_arrays(
 
 
 def tune_pairs(
-    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int, searches: Sequence[str] = SEARCHES
+    pairs: Pairs,
+    chosen: params.Thresholds,
+    seed: int,
+    resamples: int,
+    searches: Sequence[str] = SEARCHES,
 ) -> Tuned:
     """`tune_arrays` of questions of known popularity. The search in use must be one of `searches`.
 
@@ -79,20 +87,33 @@ def tune_pairs(
     """
     assert chosen.search in searches
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
+    pairs = replace(
+        pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1]
+    )  # faster to compare than texts
     everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
-    of_one = replace(pairs, relations=np.full(len(pairs.signal), "")).take(np.argsort(pairs.signal, kind="stable"))
-    observed = {of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1])) for of, rows in members.items()}
-    shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
+    of_one = replace(pairs, relations=np.full(len(pairs.signal), "")).take(
+        np.argsort(pairs.signal, kind="stable")
+    )
+    observed = {
+        of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1]))
+        for of, rows in members.items()
+    }
+    shared = tuple(
+        of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions
+    )
     figures, relations, in_use = {}, [], ()
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, chosen)
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-        cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
+        cuts = {
+            r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()
+        }
         figures[search] = found = held_out.summary(pairs, judged, policy, drawn)
         together = float(held_out.fit(of_one, everything, search, chosen)[""][0])
-        rule = make_rule(found["policy"], found["verdict"], cuts, together, observed=observed, shared=shared)
+        rule = make_rule(
+            found["policy"], found["verdict"], cuts, together, observed=observed, shared=shared
+        )
         for relation, rows in members.items():
             of_relation = pairs.take(rows)
             low, high = as_good(of_relation.signal, of_relation.gains, drawn.take(rows))
@@ -109,14 +130,19 @@ def tune_pairs(
                 "policy": rule.policy,
                 "deployed": rule.thresholds[relation],
             }
-            for name, right in (("closed_book", of_relation.right_above), ("augmented", of_relation.right_below)):
+            for name, right in (
+                ("closed_book", of_relation.right_above),
+                ("augmented", of_relation.right_below),
+            ):
                 row |= intervals.share(right, of_relation.subjects).columns(name)
             columns, policies = held_out.policy_columns(of_relation), {"": policy.take(rows)}
             for name, mean in refits.refitted_means(columns, policies, drawn.take(rows)).items():
                 row |= mean.columns(name)
             relations.append(row)
         in_use = (rule, judged, fitted) if search == chosen.search else in_use
-    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, pairs, train, drawn)
+    return Tuned(
+        len(pairs.signal), pairs.excluded, figures, relations, *in_use, pairs, train, drawn
+    )
 
 
 def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> tuple[float, float]:
@@ -125,13 +151,19 @@ def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> t
     `signal` (n,) is ascending, `gains` (n,) are what retrieving gains each question. A cut is clearly worse if the best
     one is right more often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
     """
-    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # where each distinct value begins
-    gained = np.zeros((len(first) + 1, 1 + drawn.n))  # below each cut, of the questions and of each resample
+    first = np.flatnonzero(
+        np.append(True, signal[1:] != signal[:-1])
+    )  # where each distinct value begins
+    gained = np.zeros(
+        (len(first) + 1, 1 + drawn.n)
+    )  # below each cut, of the questions and of each resample
     weights = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
     np.cumsum(np.add.reduceat(weights * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     less = gained[np.argmax(gained[:, 0])] - gained
     with np.errstate(invalid="ignore"):  # of one subject, chance is not known
-        chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(len(np.unique(drawn.clusters)), 0.90)
+        chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(
+            len(np.unique(drawn.clusters)), 0.90
+        )
     kept = np.flatnonzero(~(less[:, 0] > chance))
     cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
     return float(cuts[kept[0]]), float(cuts[kept[-1]])

@@ -27,12 +27,16 @@ def sets(
     return {lm: by_method for lm, by_method in found.items() if by_method}
 
 
-def left_out(dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> list[str]:
+def left_out(
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
+) -> list[str]:
     """A sentence for each import that is used nowhere, because its rows are not those of its question set or model."""
     return _imports(dataset, lms, retrievers, root)[1]
 
 
-def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> dict[str, list[str]]:
+def elsewhere(
+    lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
+) -> dict[str, list[str]]:
     """Imported model -> the methods that it has answers by, to whatever question set."""
     found: dict[str, dict[str, None]] = {}
     for dataset in dict.fromkeys(file.parts[-3] for file in imports(root)):
@@ -41,7 +45,9 @@ def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("
     return {lm: list(methods) for lm, methods in found.items()}
 
 
-def way(lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]) -> str | None:
+def way(
+    lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]
+) -> str | None:
     """The method of an imported model that is meant: `method`, else its first with a text; None for other models."""
     ways = [name for name in elsewhere(lms, retrievers).get(lm, ()) if name != "closed_book"]
     return method if method and ways else next(iter(ways), None)
@@ -71,7 +77,9 @@ def _imports(
     for folder in sorted((root / "imported" / dataset).glob("*")):
         found = {} if folder.name in lms else _files(folder, retrievers, others=True)
         faults = _faults(found, questions) if found and questions.is_file() else {}
-        files[folder.name] = {method: file for method, file in found.items() if method not in faults}
+        files[folder.name] = {
+            method: file for method, file in found.items() if method not in faults
+        }
         sentences += [
             f"{found[method]} is left out: {why}; import it again, or `longtail imports --remove {found[method]}`"
             for method, why in faults.items()
@@ -84,12 +92,17 @@ def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
 
     Which questions these are the closed-book answers say, without them the first file.
     """
-    ids_of = {method: _read("SELECT question_id FROM file", file)["question_id"] for method, file in files.items()}
+    ids_of = {
+        method: _read("SELECT question_id FROM file", file)["question_id"]
+        for method, file in files.items()
+    }
     known, faults = {*_read("SELECT question_id FROM file", questions)["question_id"]}, {}
     for method, ids in ids_of.items():
         fitting = len(known.intersection(ids))
         if not fitting or fitting != len(ids):
-            faults[method] = f"of its {len(ids):,} rows {len(ids) - fitting:,} answer no question, or one again"
+            faults[method] = (
+                f"of its {len(ids):,} rows {len(ids) - fitting:,} answer no question, or one again"
+            )
     like, *others = [method for method in files if method not in faults] or [""]
     for method in others:
         if {*ids_of[method]} != {*ids_of[like]}:
@@ -125,8 +138,13 @@ def join(
     columns of answer.SCHEMA, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
     naming a file and an id that it has twice, or that only one of two files has.
     """
-    chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
-    answers = {method: _read(f"SELECT question_id, {chosen} FROM file", file) for method, file in files.items()}
+    chosen = ", ".join(
+        f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items()
+    )
+    answers = {
+        method: _read(f"SELECT question_id, {chosen} FROM file", file)
+        for method, file in files.items()
+    }
     asked = _read(
         """SELECT question_id, relation AS relations, coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects,
                   CAST(s_pop AS DOUBLE) AS popularity,

@@ -10,7 +10,12 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.questions.columns_by_value import read_known_by_value
-from pipelines.questions.join_predictions import Match, check_joined, join_predictions, judge_predictions
+from pipelines.questions.join_predictions import (
+    Match,
+    check_joined,
+    join_predictions,
+    judge_predictions,
+)
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED
@@ -19,7 +24,9 @@ from pipelines.subsets import Subset
 
 NO_ANSWER = -1
 DECISIONS = (*RETRIEVED, *DOUBT)
-ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE)
+ENDING = re.compile(
+    r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,12 @@ class Answered:
     correct: np.ndarray  # (questions,) int8: 1 right, 0 wrong, NO_ANSWER where the file has none
     texts: list[str] | None  # (questions,) what was said; None if the file only judges
     lines: list[str]  # what was read, and how it was joined and judged
-    calls: np.ndarray | None = None  # (questions,) how often it retrieved; NaN where that is not known
-    doubt: np.ndarray | None = None  # (questions,) how unsure it is, in whatever unit; NaN where it has no row
+    calls: np.ndarray | None = (
+        None  # (questions,) how often it retrieved; NaN where that is not known
+    )
+    doubt: np.ndarray | None = (
+        None  # (questions,) how unsure it is, in whatever unit; NaN where it has no row
+    )
     says: bool = True  # whether the file has answers or judgements; without them all are wrong
 
     @property
@@ -58,16 +69,24 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     """
     named: dict[str, Path] = {}
     for place in places:
-        given, _, file = place.partition("=") if "=" in place and not (folder / place).exists() else ("", "", place)
+        given, _, file = (
+            place.partition("=")
+            if "=" in place and not (folder / place).exists()
+            else ("", "", place)
+        )
         path = folder / file
         check_link(path)
         if not path.is_file():
             what = "a folder" if path.is_dir() else "no such file"
-            raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
+            raise LongtailError(
+                f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
+            )
         alike = [other for other in places if short_name(Path(other)) == short_name(path)]
         name = given.strip() or f"{path.parent.name}/" * (len(alike) > 1) + short_name(path)
         if name in named:
-            raise LongtailError(f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE")
+            raise LongtailError(
+                f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE"
+            )
         named[name] = path
     return named
 
@@ -84,7 +103,9 @@ def read_answers(
     answered, is_cut = [], False
     for name, path in files.items():
         more = DECISIONS if decisions else ()
-        predictions, match, right, lines = judge_file(path, questions, pattern, more, by_position=by_position)
+        predictions, match, right, lines = judge_file(
+            path, questions, pattern, more, by_position=by_position
+        )
         is_cut |= predictions.is_cut
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
         correct[match.questions] = right
@@ -107,7 +128,9 @@ def read_answers(
     return answered
 
 
-def keep_subset(answered: Sequence[Answered], questions: Questions, name: str, subset: Subset) -> None:
+def keep_subset(
+    answered: Sequence[Answered], questions: Questions, name: str, subset: Subset
+) -> None:
     """Take away all answers to other questions than a sample's. Raises LongtailError if the set has none of these."""
     inside = np.array([id_ in subset.ids for id_ in questions.ids], bool)
     if not inside.any():
@@ -148,13 +171,19 @@ def judge_file(
     lines = [*predictions.described, *match.described(predictions)]
     if not match.rows:
         theirs = match.by.partition(" = ")[2]
-        such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]
+        such = (
+            ", ".join(map(str, questions.asked.ids[theirs][:3]))
+            if theirs
+            else questions.asked.questions[0]
+        )
         raise LongtailError(
             f"{path}: no row answers a question of {questions.name} ({'; '.join(lines)}), expected its "
             f"{theirs or 'questions'}, such as {such}"
         )
     if not predictions.says:
-        lines.append(f"it has no answers: those of the first two files are taken, for {len(match.rows):,} questions")
+        lines.append(
+            f"it has no answers: those of the first two files are taken, for {len(match.rows):,} questions"
+        )
         return predictions, match, [False] * len(match.rows), lines
     if predictions.correct is None and "answers" not in questions.columns:
         raise LongtailError(
@@ -162,9 +191,15 @@ def judge_file(
             f"{path.name} no column `correct`; name the answers' column with --columns answers=NAME"
         )
     said = [predictions.correct[row] for row in match.rows] if predictions.correct else []
-    right = judge_predictions(predictions, questions.asked, match) if "answers" in questions.columns else said
+    right = (
+        judge_predictions(predictions, questions.asked, match)
+        if "answers" in questions.columns
+        else said
+    )
     if differ := sum(map(operator.ne, said, right)):
-        lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
+        lines.append(
+            f"{differ:,} answers are judged differently than in the file: predictions are judged here"
+        )
     lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
     return predictions, match, right, lines
 
@@ -172,7 +207,9 @@ def judge_file(
 def check_pattern(pattern: str | None, is_cut: bool) -> None:
     """Raise LongtailError for a pattern that no prediction has."""
     if pattern and not is_cut:
-        raise LongtailError(f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend it")
+        raise LongtailError(
+            f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend it"
+        )
 
 
 def in_all(answered: Sequence[Answered]) -> np.ndarray:
@@ -180,5 +217,7 @@ def in_all(answered: Sequence[Answered]) -> np.ndarray:
     rows = np.logical_and.reduce([one.has for one in answered])
     if not rows.any():
         counts = ", ".join(f"{one.name} {int(one.has.sum()):,}" for one in answered)
-        raise LongtailError(f"no question is answered by all files ({counts} answers), expected some; leave a file out")
+        raise LongtailError(
+            f"no question is answered by all files ({counts} answers), expected some; leave a file out"
+        )
     return rows

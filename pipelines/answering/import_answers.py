@@ -20,14 +20,17 @@ from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
 from pipelines.sources.cell_values import judgement, read_numbers
 from pipelines.sources.prediction_files import Predictions
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # it names a folder and a file
 # Names with a meaning of their own in tables and figures, or in the names of two answers (adaptive/pairs.py:Choice).
 RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 
 # Columns of answer.SCHEMA that are taken over, with their types. Tables with empty cells may write 12 as 12.0.
-MEASURES: dict[str, type] = dict.fromkeys(("doc_id", "doc_title", "passage"), str) | {"doc_has_answer": bool}
+MEASURES: dict[str, type] = dict.fromkeys(("doc_id", "doc_title", "passage"), str) | {
+    "doc_has_answer": bool
+}
 MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), float)
 MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), int)
 
@@ -69,11 +72,22 @@ def import_answers(
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     questions = read_question_table(source, needed=("id", "question", "answers"))
-    predictions, match, right, lines = judge_file(file, questions, pattern, MEASURES, by_position=by_position)
+    predictions, match, right, lines = judge_file(
+        file, questions, pattern, MEASURES, by_position=by_position
+    )
     check_pattern(pattern, predictions.is_cut)
-    missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
-    faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
-    faults += [f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}"] if missing else []
+    missing = [
+        questions.asked.questions[place] for place in match.missing if splits[place] == "test"
+    ]
+    faults = [
+        f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}"
+        for why, rows in match.rejected.items()
+    ]
+    faults += (
+        [f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}"]
+        if missing
+        else []
+    )
     if faults and not partial:
         raise LongtailError(
             f"{file}: {'; '.join(faults)} (joined by {match.by}), expected a row for every test question and no "
@@ -84,15 +98,32 @@ def import_answers(
     if predictions.texts is not None:
         made["prediction"] = texts = [predictions.texts[row] for row in match.rows]
         answers = [questions.asked.answers[place] for place in match.questions]
-        made["correct_word"] = [matching.word(*pair, language) for pair in zip(texts, answers, strict=True)]
-    made |= {name: _measures(predictions, name, match.rows) for name in MEASURES if name in predictions.cells}
+        made["correct_word"] = [
+            matching.word(*pair, language) for pair in zip(texts, answers, strict=True)
+        ]
+    made |= {
+        name: _measures(predictions, name, match.rows)
+        for name in MEASURES
+        if name in predictions.cells
+    }
     nothing = [None] * len(ids)
-    said = {"kind": called.kind, "layout": predictions.layout, "file": file.name, "joined_by": match.by}
-    schema = SCHEMA.with_metadata({ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))})
-    table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema).sort_by("question_id")
-    with shards.atomic(out) as temporary:
+    said = {
+        "kind": called.kind,
+        "layout": predictions.layout,
+        "file": file.name,
+        "joined_by": match.by,
+    }
+    schema = SCHEMA.with_metadata(
+        {ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))}
+    )
+    table = pa.table(
+        {name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema
+    ).sort_by("question_id")
+    with atomic(out) as temporary:
         parquet.write_parquet(table, temporary)
-    lines += [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
+    lines += (
+        [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
+    )
     return [
         *lines,
         f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes thresholds",
@@ -113,7 +144,9 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
         )
     if not (kind := kind_by_name(called.method) or called.kind):
         listed = ", ".join(methods.KINDS)
-        raise LongtailError(f"--method {called.method}: expected --kind too, which says what it is: {listed}")
+        raise LongtailError(
+            f"--method {called.method}: expected --kind too, which says what it is: {listed}"
+        )
     return called._replace(kind=kind)
 
 
@@ -121,6 +154,8 @@ def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
     """A column of MEASURES; None for an empty cell."""
     kind, texts = MEASURES[name], predictions.column(name) or []
     if kind in (float, int):
-        numbers = read_numbers(predictions.cells[name], f"{predictions.path}: {name}", "; correct it")
+        numbers = read_numbers(
+            predictions.cells[name], f"{predictions.path}: {name}", "; correct it"
+        )
         return [None if math.isnan(numbers[row]) else kind(numbers[row]) for row in rows]
     return [texts[row] or None if kind is str else judgement(texts[row]) for row in rows]

@@ -47,7 +47,9 @@ class Given:
         positions, scores = np.full((len(ids), k), -1), np.full((len(ids), k), -np.inf, np.float32)
         for row, id_ in enumerate(ids):
             if id_ not in self.places:
-                raise LongtailError(f"{self.folder}: no passages for the question {id_}; ask it in another way")
+                raise LongtailError(
+                    f"{self.folder}: no passages for the question {id_}; ask it in another way"
+                )
             places = self.places[id_][:k]
             known = [self.passages[place].score for place in places]
             positions[row, : len(places)] = places
@@ -58,7 +60,9 @@ class Given:
         """The passages at positions; "" where these are -1."""
         passages = [*self.passages, Passage("", "", "", None)]  # the last is at -1
         found = [passages[place] for place in positions.ravel().tolist()]
-        columns = ([getattr(passage, name) for passage in found] for name in ("id", "title", "text"))
+        columns = (
+            [getattr(passage, name) for passage in found] for name in ("id", "title", "text")
+        )
         return Documents(*(np.array(column, object).reshape(positions.shape) for column in columns))
 
 
@@ -69,20 +73,29 @@ def read_given(method: str, chosen: SimpleNamespace, data: Path) -> Given:
     """
     (folder,) = inputs(method, chosen, data)
     rejects = Rejects(1.0)
-    records = list(read_questions_with_passages(folder, rejects, answered=False)) if folder.is_dir() else []
+    records = (
+        list(read_questions_with_passages(folder, rejects, answered=False))
+        if folder.is_dir()
+        else []
+    )
     left_out = f"{rejects.bad.total():,} of {rejects.read:,} records are left out"
     bad = [f"{left_out}: {file}, row {row}: {why}" for file, row, why, _ in rejects.rows[:1]]
     places: dict[str, list[int]] = {}
     passages, lines = [], []
     for name in chosen.parts.answered if records else ():
-        table = read_question_table(data / f"questions/{name}/{name}.parquet", needed=("id", "question", "answers"))
+        table = read_question_table(
+            data / f"questions/{name}/{name}.parquet", needed=("id", "question", "answers")
+        )
         given = _as_predictions(folder, records)
         match = join_predictions(given, table.asked)
         lines += [f"{folder}: {line}" for line in (*bad, *match.described(given))]
         for row, place in match.pairs:
             of_question, id_ = records[row].passages, table.ids[place]
             places[id_] = [*range(len(passages), len(passages) + len(of_question))]
-            passages += [p if p.id else p._replace(id=f"{id_}:{rank}") for rank, p in enumerate(of_question, start=1)]
+            passages += [
+                p if p.id else p._replace(id=f"{id_}:{rank}")
+                for rank, p in enumerate(of_question, start=1)
+            ]
     if not places:
         raise LongtailError(
             f"{folder}: {len(records):,} questions with passages, and none is of {', '.join(chosen.parts.answered)}; "
@@ -102,27 +115,45 @@ def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Ta
         has = pc.is_in(table["question_id"], pa.array(given.places, pa.string()))
         without = table.filter(pc.invert(has))["question"].to_pylist()
         missing = f"{len(without):,} of {table.num_rows:,} questions have no passages for {method}"
-        lines += given.lines + [f"{missing} and are not asked: {', '.join(without[:SHOWN])}"] * bool(without)
+        lines += given.lines + [
+            f"{missing} and are not asked: {', '.join(without[:SHOWN])}"
+        ] * bool(without)
         table = table.filter(has)
         if not table.num_rows:
-            raise LongtailError(f"{given.folder}: no question of {dataset} has passages for all ways; {missing}")
+            raise LongtailError(
+                f"{given.folder}: no question of {dataset} has passages for all ways; {missing}"
+            )
         if methods.split(method)[0] in methods.ENSEMBLES:
             k, temperature = chosen.replug.top_k, chosen.replug.temperature
             _, scores = given.search(table["question_id"].to_pylist(), k)
             heaviest = np.exp(ensemble.log_weights(scores, temperature)).max(axis=1).mean()
-            lines.append(f"{method}: at replug.temperature {temperature:g} the heaviest of {k} weighs {heaviest:.2f}")
+            lines.append(
+                f"{method}: at replug.temperature {temperature:g} the heaviest of {k} weighs {heaviest:.2f}"
+            )
     return table, list(dict.fromkeys(lines))
 
 
 def _as_predictions(folder: Path, records: list) -> Predictions:
     """The records in the form in which files are joined with questions; their passages stand for what was said."""
     rows = [(record.record.get("metadata") or {}) | record.record for record in records]
-    ids = {name: [clean_id(row.get(name)) for row in rows] for name in IDS if any(name in row for row in rows)}
+    ids = {
+        name: [clean_id(row.get(name)) for row in rows]
+        for name in IDS
+        if any(name in row for row in rows)
+    }
     of_records = {
-        "texts": [text_id("\n".join(passage.text for passage in record.passages)) for record in records],
+        "texts": [
+            text_id("\n".join(passage.text for passage in record.passages)) for record in records
+        ],
         "questions": [as_text(record.text) for record in records],
         "answers": [tuple(map(as_text, record.answers)) for record in records],
-        "cells": {name: [row.get(name) for row in rows] for name in TELLING if any(name in row for row in rows)},
+        "cells": {
+            name: [row.get(name) for row in rows]
+            for name in TELLING
+            if any(name in row for row in rows)
+        },
     } | dict.fromkeys(("correct", "calls", "doubt"))
     names = {"question": "question", "answers": "answers"}
-    return Predictions(folder, "passages", len(rows), names, **of_records, ids=ids, is_cut=False, described=[])
+    return Predictions(
+        folder, "passages", len(rows), names, **of_records, ids=ids, is_cut=False, described=[]
+    )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines import intervals
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 
 FOLDER = Path("latency")  # below data/
 
@@ -45,30 +45,41 @@ class Taken(NamedTuple):
 
         Each batch counts with its mean, and with the mean search for a question or a demonstration.
         """
-        search = sum(batch.seconds for batch in self.searches) / max(1, sum(batch.questions for batch in self.searches))
+        search = sum(batch.seconds for batch in self.searches) / max(
+            1, sum(batch.questions for batch in self.searches)
+        )
         values = np.array([batch.seconds / batch.questions + search for batch in self.answers])
         return {
             "machine": " and ".join(sorted({batch.machine for batch in self.answers})),
             "questions": sum(batch.questions for batch in self.answers),
-            "batches": [{"questions": batch.questions, "seconds": batch.seconds} for batch in self.answers],
+            "batches": [
+                {"questions": batch.questions, "seconds": batch.seconds} for batch in self.answers
+            ],
             "search": search,
             "median": intervals.quantile(values, 0.5).as_json(),
             "p90": intervals.quantile(values, 0.9).as_json(),
         }
 
 
-def write_latency(data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool) -> None:
+def write_latency(
+    data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool
+) -> None:
     """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs elsewhere."""
     file = data / FOLDER / dataset / lm / f"{method}.json"
-    shards.write_json(file, taken.figures() | {"threads": threads, "server": server})
+    write_json(file, taken.figures() | {"threads": threads, "server": server})
 
 
 @cache
 def machine() -> str:
     """The processor, its cores, and the GPU if this process uses one."""
     file = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*:\s*(\S.*)", file.read_text(encoding="utf-8") if file.is_file() else "")
-    parts = [named[1].strip() if named else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
+    named = re.search(
+        r"model name\s*:\s*(\S.*)", file.read_text(encoding="utf-8") if file.is_file() else ""
+    )
+    parts = [
+        named[1].strip() if named else platform.processor() or platform.machine(),
+        f"{os.cpu_count()} cores",
+    ]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())

@@ -28,15 +28,23 @@ from pipelines.work import workers
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
     {
-        "texts": pa.list_(pa.string()),  # as the LM reads them, with their titles if answer.passage has these
-        "doc_ids": pa.list_(pa.string()),  # null if the LM wrote the passage, as are titles and similarities
+        "texts": pa.list_(
+            pa.string()
+        ),  # as the LM reads them, with their titles if answer.passage has these
+        "doc_ids": pa.list_(
+            pa.string()
+        ),  # null if the LM wrote the passage, as are titles and similarities
         "titles": pa.list_(pa.string()),
         "similarities": pa.list_(pa.float32()),
         "prompt_tokens": pa.int32(),  # tokens of the prompt for the passage
         "new_tokens": pa.int32(),  # tokens that the LM wrote for the passage
     }
 )
-CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}  # the row of a question without passages
+CLOSED_BOOK = {
+    "texts": [None],
+    "prompt_tokens": 0,
+    "new_tokens": 0,
+}  # the row of a question without passages
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,9 @@ class Source:
     written: bool  # whether the LM writes them, by one more prompt a question
     by_id: bool = False  # whether `find` takes questions' ids in place of their texts
     lm: LanguageModel | LMWorkers | None = None  # the language model that writes them
-    write: Callable[[LanguageModel, list[str]], pa.Table] | None = None  # what it does, in whichever process
+    write: Callable[[LanguageModel, list[str]], pa.Table] | None = (
+        None  # what it does, in whichever process
+    )
     max_tokens: int = 0  # the most tokens of a passage that it writes
 
 
@@ -73,11 +83,19 @@ def open_source(
         from pipelines.retrieval.retriever import open_index
 
         index = INDEXES[kind] + (f"_{name}" if name else "")
-        retriever, (*_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
+        retriever, (*_, docs) = (
+            open_index(index, chosen.parts.datastore, chosen, data),
+            inputs(method, chosen, data),
+        )
     else:
         return None
-    k, clipped = chosen.replug.top_k if kind in ENSEMBLES else chosen.answer.passages, kind in chosen.answer.clipped
-    found = retrieved(retriever, docs, k, chosen.answer.passage, together=kind not in ENSEMBLES, clipped=clipped)
+    k, clipped = (
+        chosen.replug.top_k if kind in ENSEMBLES else chosen.answer.passages,
+        kind in chosen.answer.clipped,
+    )
+    found = retrieved(
+        retriever, docs, k, chosen.answer.passage, together=kind not in ENSEMBLES, clipped=clipped
+    )
     return replace(found, by_id=kind in methods.GIVEN)
 
 
@@ -92,8 +110,15 @@ class Opened:
 
         A folder among `files` stands for all files below it.
         """
-        every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
-        states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
+        every = [
+            file
+            for path in files
+            for file in ([path] if path.is_file() else sorted(path.rglob("*")))
+        ]
+        states = [
+            (str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns)
+            for file in every
+        ]
         made_of, kept = (repr(settings), states), self._kept.get(kind)
         if kept is None or kept[0] != made_of:
             kept = self._kept[kind] = None  # first, as both may not fit into memory
@@ -103,32 +128,48 @@ class Opened:
     def source(self, method: str, chosen: SimpleNamespace, data: Path) -> Source | None:
         """`open_source` of a method that has files, None for others. Raises LongtailError if an index lacks."""
         files = inputs(method, chosen, data)
-        if missing := [file.parent for file in files if file.name == "meta.json" and not file.is_file()]:
+        if missing := [
+            file.parent for file in files if file.name == "meta.json" and not file.is_file()
+        ]:
             raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
         settings = method, vars(chosen)
         return (
-            self.get("passages", lambda: open_source(method, None, chosen, data), files, *settings) if files else None
+            self.get("passages", lambda: open_source(method, None, chosen, data), files, *settings)
+            if files
+            else None
         )
 
 
 def prompts_of_question(
-    chosen: SimpleNamespace, dataset: str, pool: prompts.Questions, place: int, lm: str, source: Source | None
+    chosen: SimpleNamespace,
+    dataset: str,
+    pool: prompts.Questions,
+    place: int,
+    lm: str,
+    source: Source | None,
 ) -> tuple[list[Prompt], Prompt, pa.Table | None]:
     """What the stage `answer` sends for one question of `pool`, and the same as one prompt without any passage.
 
     Also returns the passages (SCHEMA) of the question, in the first row, and of its demonstrations if these have any;
     None without a source. `chosen` are params with the sections seed, language, lm and answer.
     """
-    n_shots, written = chosen.answer.of(chosen.lm[lm]).n_shots, source is not None and source.written
+    n_shots, written = (
+        chosen.answer.of(chosen.lm[lm]).n_shots,
+        source is not None and source.written,
+    )
     (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [place], n_shots, common=written)
     asked = source and (pool.ids if source.by_id else pool.texts)
     searched = (place, *shots) if chosen.answer.shot_passages else (place,)
     found = source.find([asked[i] for i in searched]) if source else None
     read = found["texts"].to_pylist() if source else [[None]]
     read += [[None]] * (1 + len(shots) - len(read))
-    examples = [(pool.texts[i], pool.shown[i], texts[0]) for i, texts in zip(shots, read[1:], strict=True)]
+    examples = [
+        (pool.texts[i], pool.shown[i], texts[0]) for i, texts in zip(shots, read[1:], strict=True)
+    ]
     spoken = language.read_language(chosen.language)
-    sent = [prompts.question_prompt(pool.texts[place], passage, examples, spoken) for passage in read[0]]
+    sent = [
+        prompts.question_prompt(pool.texts[place], passage, examples, spoken) for passage in read[0]
+    ]
     bare = [(*example[:2], None) for example in examples]
     return sent, prompts.question_prompt(pool.texts[place], None, bare, spoken), found
 
@@ -141,8 +182,12 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
-    folders = [methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)]
-    files = [folder / "meta.json" for folder in folders] + [data / methods.RERANKER] * (kind == "reranked")
+    folders = [
+        methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)
+    ]
+    files = [folder / "meta.json" for folder in folders] + [data / methods.RERANKER] * (
+        kind == "reranked"
+    )
     return [*files, data / f"corpus/{corpus}/docs.parquet"]
 
 
@@ -166,32 +211,53 @@ def retrieved(
         positions, similarities = retriever.search(texts, k)
         found = docs(positions) if callable(docs) else documents.read_documents(docs, positions)
         if clipped:
-            clip = np.vectorize(lambda text: text and f"{text.rpartition('. ')[0]}.", otypes=[object])
+            clip = np.vectorize(
+                lambda text: text and f"{text.rpartition('. ')[0]}.", otypes=[object]
+            )
             found = found._replace(texts=clip(found.texts))
         texts_read = found.filled(template)
         columns = [texts_read, found.ids, found.titles, similarities]
         if together:  # fewer than k documents leave empty places
-            joined = ["\n\n".join(row[places]) for row, places in zip(texts_read, positions >= 0, strict=True)]
-            columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
+            joined = [
+                "\n\n".join(row[places])
+                for row, places in zip(texts_read, positions >= 0, strict=True)
+            ]
+            columns = [
+                np.array(joined, object)[:, None],
+                *(values[:, :1] for values in columns[1:]),
+            ]
         nothing = [0] * len(texts)
         return pa.table([*(values.tolist() for values in columns), nothing, nothing], schema=SCHEMA)
 
-    return Source(find, at_once=4096, written=False)  # many at once: reading documents passes over the whole of `docs`
+    return Source(
+        find, at_once=4096, written=False
+    )  # many at once: reading documents passes over the whole of `docs`
 
 
 def written(
-    lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH, server: params.LMServer | None = None
+    lm: LanguageModel | LMWorkers,
+    max_tokens: int,
+    spoken: Language = ENGLISH,
+    server: params.LMServer | None = None,
 ) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
     write, at_once = partial(write_passages, max_tokens, spoken), workers.shard_size(256, 1, server)
-    return Source(partial(write, lm), at_once, written=True, lm=lm, write=write, max_tokens=max_tokens)
+    return Source(
+        partial(write, lm), at_once, written=True, lm=lm, write=write, max_tokens=max_tokens
+    )
 
 
-def write_passages(max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]) -> pa.Table:
+def write_passages(
+    max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]
+) -> pa.Table:
     """The passages (SCHEMA) that a LM writes for questions."""
     generations = lm.generate([prompts.passage_prompt(text, spoken) for text in texts], max_tokens)
     rows = [
-        {"texts": [made.text.strip()], "prompt_tokens": made.prompt_tokens, "new_tokens": made.new_tokens}
+        {
+            "texts": [made.text.strip()],
+            "prompt_tokens": made.prompt_tokens,
+            "new_tokens": made.new_tokens,
+        }
         | {name: [None] for name in ("doc_ids", "titles", "similarities")}
         for made in generations
     ]
@@ -202,12 +268,18 @@ def timed(work: Callable[[Any, Any], Any], lm: Any, task: Any) -> tuple[Any, flo
     """What `work` gives for a task, the seconds that it took (on a server, where tasks overlap), and the machine."""
     started = time.monotonic()
     made, ended = work(lm, task), time.monotonic()
-    return made, lm.took(started, ended) if hasattr(lm, "took") else ended - started, latency.machine()
+    return (
+        made,
+        lm.took(started, ended) if hasattr(lm, "took") else ended - started,
+        latency.machine(),
+    )
 
 
 def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
     """Write a shard's rows and, beside them, how many seconds they took on which machine."""
-    parquet.write_parquet(table.replace_schema_metadata({"seconds": str(seconds), "machine": machine}), path)
+    parquet.write_parquet(
+        table.replace_schema_metadata({"seconds": str(seconds), "machine": machine}), path
+    )
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
@@ -247,7 +319,9 @@ class Lookup:
         parts = [self._questions[start : start + source.at_once] for start in starts]
         work = partial(timed, source.write if source.lm else lambda _, asked: source.find(asked))
         steps, sizes = workers.Steps(read, work, write, length), [len(part) for part in parts]
-        files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit="question or demonstration")
+        files = workers.map_texts(
+            source.lm, name, key, parts, steps, sizes=sizes, unit="question or demonstration"
+        )
         self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:

@@ -52,7 +52,13 @@ def read_questions(table: pa.Table) -> Questions:
 
 
 def demonstrations(
-    seed: int, dataset: str, questions: Questions, asked: Sequence[int], n_shots: int, *, common: bool = False
+    seed: int,
+    dataset: str,
+    questions: Questions,
+    asked: Sequence[int],
+    n_shots: int,
+    *,
+    common: bool = False,
 ) -> list[list[int]]:
     """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
 
@@ -66,16 +72,24 @@ def demonstrations(
 
     def one_per_relation(position: int, key: str) -> list[int]:
         others = [relation for relation in rows if relation != questions.relations[position]]
-        others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
+        others.sort(
+            key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation)
+        )
         return [
-            int(rows[relation][int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))])
+            int(
+                rows[relation][
+                    int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))
+                ]
+            )
             for relation in others[:n_shots]
         ]
 
     def of_any_relation(position: int, key: str) -> list[int]:
         text, size = questions.texts[position], len(questions.ids)
         chosen: list[int] = []
-        for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
+        for draw in range(
+            40 * n_shots
+        ):  # small sets: repeated draws may run into what is already chosen
             pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
             if pick not in chosen and questions.texts[pick] != text:
                 chosen.append(pick)
@@ -102,7 +116,9 @@ def question_prompt(
 
 def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH) -> str:
     """Demonstrations as a prompt begins with them; `shots` are as in `question_prompt`."""
-    return "".join(f"{_passage(passage)}{language.answered(*example)}\n\n" for *example, passage in shots)
+    return "".join(
+        f"{_passage(passage)}{language.answered(*example)}\n\n" for *example, passage in shots
+    )
 
 
 def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
@@ -110,7 +126,9 @@ def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
     return Prompt(context=language.prompt.passage.format(question=question))
 
 
-def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt, language: Language = ENGLISH) -> str:
+def passage_left(
+    passage: str, question: str, prompt: Prompt, seen: Prompt, language: Language = ENGLISH
+) -> str:
     """The part of the passage that the LM has `seen` of a `question_prompt`."""
     if prompt.document:
         return seen.document[: len(passage)]
@@ -125,7 +143,11 @@ def compose(shots: str, document: str, question: str) -> Prompt:
     demonstrations it stands next to its question in the context. If room is short, the context loses its far end first:
     the demonstrations.
     """
-    return Prompt(context=shots + document + question) if shots else Prompt(context=question, document=document)
+    return (
+        Prompt(context=shots + document + question)
+        if shots
+        else Prompt(context=question, document=document)
+    )
 
 
 def prompt_hash(*prompts: Prompt) -> str:

@@ -9,7 +9,9 @@ from pipelines.errors import LongtailError
 
 def training_files(folder: Path, corpora: Sequence[str]) -> list[Path]:
     """The documents of the `corpora` that models may learn from, sorted by name. LongtailError if one is missing."""
-    files = [folder / name / "docs.parquet" for name in sorted(corpora) if catalogue.DATASETS[name].learn]
+    files = [
+        folder / name / "docs.parquet" for name in sorted(corpora) if catalogue.DATASETS[name].learn
+    ]
     for file in files:
         if not file.is_file():
             raise LongtailError(f"{file}: no such file, expected a corpus; run the stage `chunk`")

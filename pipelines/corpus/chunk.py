@@ -28,12 +28,16 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Part, wikipedia_parts
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import SCRATCH, atomic, write_json
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work import code, stage
 from pipelines.work.executors import processes
 
 TOKENIZER = Path("data/models/tokenizer")
-FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
+FOR_A_PROCESS = (
+    1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
+)
 FIRST_ROUND = 0.01  # share of the source documents that the first round of a capped corpus reads
 MARGIN = 1.1  # how much more is read in the next round than seems to be needed
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
@@ -43,7 +47,13 @@ TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad r
 BATCH_BYTES = 4_000_000  # of raw text
 BATCH = pa.schema(
     dict.fromkeys(("source_document", "source", "title", "text", "file"), pa.string())
-    | {"row": pa.int64(), "wikitext": pa.bool_(), "whole": pa.bool_(), "split": pa.string(), "key": pa.float64()}
+    | {
+        "row": pa.int64(),
+        "wikitext": pa.bool_(),
+        "whole": pa.bool_(),
+        "split": pa.string(),
+        "key": pa.float64(),
+    }
 )
 
 
@@ -54,34 +64,58 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     on damaged files, too many bad rows, or a corpus without documents.
     """
     files, corpus = source_files(raw), chosen.corpus[name]
-    for key, glob in (("test_files", corpus.test_files), ("validation_files", corpus.validation_files)):
+    for key, glob in (
+        ("test_files", corpus.test_files),
+        ("validation_files", corpus.validation_files),
+    ):
         if glob and not any(fnmatchcase(file.name, glob) for file in files):
             raise LongtailError(
                 f"params.yaml: corpus.{name}.{key} is {glob}, expected a glob that names a file in {raw}"
             )
     media = language.read_language(chosen.language).media
-    settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media)
+    settings = Settings(
+        name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media
+    )
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
+    key = key_of(
+        code.fingerprint("pipelines.corpus.chunk"),
+        catalogue.facts(name),
+        tokenizer,
+        settings,
+        stats,
+    )
     parts = [part for file in files for part in wikipedia_parts(file)]
-    max_reject_share, share = chosen.ingest.max_reject_share, FIRST_ROUND if corpus.documents else 1.0
+    max_reject_share, share = (
+        chosen.ingest.max_reject_share,
+        FIRST_ROUND if corpus.documents else 1.0,
+    )
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
-        db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
-        with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
+        db.execute(
+            "SET preserve_insertion_order = false"
+        )  # saves memory; every result has an ORDER BY
+        with processes(
+            chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS
+        ) as executor:
             for number in count():
                 reader = partial(read_part, settings, max_reject_share, BATCH_BYTES, share)
-                read = shards.map_shards(f"read{number}-{name}", key, reader, parts, executor)
-                batches = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
+                read = map_shards(f"read{number}-{name}", key, reader, parts, executor)
+                batches = [
+                    path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))
+                ]
                 repeated = find_repeated(db, batches)
                 batches = [Batch(path, repeated[path]) for path in batches]
-                cut = shards.map_shards(f"cut{number}-{name}", key, partial(cut_batch, settings), batches, executor)
+                cut = map_shards(
+                    f"cut{number}-{name}", key, partial(cut_batch, settings), batches, executor
+                )
                 documents = count_documents(db, cut)
                 if share == 1 or documents >= corpus.documents:
                     break
-                share = min(share * MARGIN * corpus.documents / documents, 1.0) if documents else 1.0
+                share = (
+                    min(share * MARGIN * corpus.documents / documents, 1.0) if documents else 1.0
+                )
         metrics = write_corpus(db, out, settings, read, cut, max_reject_share)
-    for path in (shards.SCRATCH / "shards").glob(f"*-{name}-{key}"):
-        shards.forget_shards(*path.name.rsplit("-", 1))
+    for path in (SCRATCH / "shards").glob(f"*-{name}-{key}"):
+        forget_shards(*path.name.rsplit("-", 1))
     left_out = [new for of_batch in repeated.values() for new in of_batch.values() if new is None]
     return metrics | {"duplicates": float(len(left_out))}
 
@@ -98,7 +132,10 @@ def split_of(settings: Settings, source_document: str, file: str) -> str:
     if draws.uniform(settings.seed, "query source", source_document) >= settings.corpus.query_share:
         return "corpus"
     u = draws.uniform(settings.seed, "query split", source_document)
-    for split, share in (("test", settings.queries.test_share), ("validation", settings.queries.validation_share)):
+    for split, share in (
+        ("test", settings.queries.test_share),
+        ("validation", settings.queries.validation_share),
+    ):
         if published[split] is None:
             if u < share:
                 return split
@@ -107,7 +144,12 @@ def split_of(settings: Settings, source_document: str, file: str) -> str:
 
 
 def read_part(
-    settings: Settings, max_reject_share: float, batch_bytes: int, share: float, part: Part, out: Path
+    settings: Settings,
+    max_reject_share: float,
+    batch_bytes: int,
+    share: float,
+    part: Part,
+    out: Path,
 ) -> None:
     """Write a `share` of a part's documents to the folder `out`, in files of `batch_bytes`; also rejects and read.json.
 
@@ -125,7 +167,11 @@ def read_part(
                 "corpus"
             )
         split = split_of(settings, document.source_document, document.file)
-        key = draws.uniform(settings.seed, "corpus", document.source_document) if split == "corpus" else 0.0
+        key = (
+            draws.uniform(settings.seed, "corpus", document.source_document)
+            if split == "corpus"
+            else 0.0
+        )
         if key <= share:
             batch.append((*document, split, key))
             size += len(document.text.encode("utf-8"))
@@ -135,10 +181,12 @@ def read_part(
     if batch:
         write_rows(batch, BATCH, out / f"{batches:06d}.parquet")
     rejects.write(out / "rejects.parquet")
-    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+    write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
-def find_repeated(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, dict[tuple[str, int], str | None]]:
+def find_repeated(
+    db: DuckDBPyConnection, batches: list[Path]
+) -> dict[Path, dict[tuple[str, int], str | None]]:
     """Each batch's documents, as (file, row), whose id another document has, but for the one that keeps the id.
 
     A copy has None, for it is left out: of an article the page's id decides, of other texts the text. Another text has
@@ -151,7 +199,9 @@ def find_repeated(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, dic
             "CREATE OR REPLACE TEMP TABLE repeated AS SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"
         )
         # Only batches with copies are read as a whole.
-        batches = db.sql("SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)").fetchall()
+        batches = db.sql(
+            "SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)"
+        ).fetchall()
     if batches:
         database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
         places = db.sql(
@@ -172,11 +222,18 @@ def count_documents(db: DuckDBPyConnection, cut: list[Path]) -> int:
     if not cut:
         return 0
     _view(db, "sources", cut)
-    return int(database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0)
+    return int(
+        database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0
+    )
 
 
 def write_corpus(
-    db: DuckDBPyConnection, out: Path, settings: Settings, read: list[Path], cut: list[Path], max_reject_share: float
+    db: DuckDBPyConnection,
+    out: Path,
+    settings: Settings,
+    read: list[Path],
+    cut: list[Path],
+    max_reject_share: float,
 ) -> dict[str, float]:
     """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows.
 
@@ -184,7 +241,11 @@ def write_corpus(
     """
     counts = [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in read]
     _view(db, "rejects", [*read, *cut])
-    reasons = dict(db.sql("SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason").fetchall())
+    reasons = dict(
+        db.sql(
+            "SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason"
+        ).fetchall()
+    )
     rows = sum(count["read"] for count in counts)
     bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
     if rows and sum(bad.values()) > max_reject_share * rows:
@@ -202,8 +263,13 @@ def write_corpus(
         _view(db, kind, cut)
     _cap(db, settings.corpus.documents)
     near = near_duplicates(db, "sources", NEAR_DUPLICATE) if settings.corpus.has_queries else set()
-    db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
-    db.execute("CREATE OR REPLACE TEMP VIEW apart AS FROM all_queries ANTI JOIN near USING (source_document)")
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document",
+        [sorted(near)],
+    )
+    db.execute(
+        "CREATE OR REPLACE TEMP VIEW apart AS FROM all_queries ANTI JOIN near USING (source_document)"
+    )
     # Repeated test windows stay, so that every byte of a test document counts once.
     db.execute(
         """CREATE OR REPLACE TEMP VIEW unique_queries AS
@@ -217,7 +283,7 @@ def write_corpus(
             ORDER BY split, source_document, id""",
         "rejects": "FROM all_rejects ORDER BY file, row, reason, detail",
     }
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir()
         for name, query in tables.items():
             database.write_query(db, query, folder / f"{name}.parquet")
@@ -238,11 +304,15 @@ def _cap(db: DuckDBPyConnection, documents: int | None) -> None:
         "docs": '(key, source_document, "offset") <= (k, name, place)',
     }
     for kind, within in kept.items():
-        query = f"SELECT * EXCLUDE (k, name, place) FROM all_{kind}, last WHERE k IS NULL OR {within}"
+        query = (
+            f"SELECT * EXCLUDE (k, name, place) FROM all_{kind}, last WHERE k IS NULL OR {within}"
+        )
         db.execute(f"CREATE OR REPLACE TEMP VIEW {kind} AS {query}")
 
 
-def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]) -> dict[str, float]:
+def _metrics(
+    db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]
+) -> dict[str, float]:
     """Counts of the rows read, of the documents and queries written to `folder`, and of what was left out."""
     for name in ("docs", "queries"):
         database.view(db, f"written_{name}", folder / f"{name}.parquet")

@@ -9,14 +9,24 @@ from mwparserfromhell.definitions import URI_SCHEMES
 from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
-from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, template_text, without_dropped
+from pipelines.corpus.markup import (
+    DROPPED_TAGS,
+    BadWikitext,
+    restored,
+    template_text,
+    without_dropped,
+)
 from pipelines.language.language import ENGLISH
 
-INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language
+INTERWIKI = re.compile(
+    r"[a-z]{2,3}(-[a-z]+)*:\S"
+)  # [[de:Titel]], a link to the article in another language
 HEADING = "\x00"  # marks a section title, as often as its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
 TABLE_LINE = re.compile(r"\n[^\S\n]*(?:\{\||\||!).*")  # of a table with unbalanced markup
-EMPTY_BRACKETS = re.compile(r"\((?:[\s,;:/]|or|and)*\)")  # "(; )" is left when a pronunciation is dropped
+EMPTY_BRACKETS = re.compile(
+    r"\((?:[\s,;:/]|or|and)*\)"
+)  # "(; )" is left when a pronunciation is dropped
 OPEN_BRACKET = re.compile(r"\(\s*[,;:]+\s*")
 QUOTES = re.compile("'''?")  # bold and italic
 SPACES = re.compile("  +")
@@ -41,11 +51,23 @@ CONSTRUCT = re.compile(
 )
 
 OPEN = frozenset(
-    {tokens.TemplateOpen, tokens.ArgumentOpen, tokens.WikilinkOpen, tokens.ExternalLinkOpen, tokens.HTMLEntityStart}
+    {
+        tokens.TemplateOpen,
+        tokens.ArgumentOpen,
+        tokens.WikilinkOpen,
+        tokens.ExternalLinkOpen,
+        tokens.HTMLEntityStart,
+    }
     | {tokens.HeadingStart, tokens.CommentStart, tokens.TagOpenOpen}
 )
 CLOSE = frozenset(
-    {tokens.TemplateClose, tokens.ArgumentClose, tokens.WikilinkClose, tokens.ExternalLinkClose, tokens.HTMLEntityEnd}
+    {
+        tokens.TemplateClose,
+        tokens.ArgumentClose,
+        tokens.WikilinkClose,
+        tokens.ExternalLinkClose,
+        tokens.HTMLEntityEnd,
+    }
     | {tokens.HeadingEnd, tokens.CommentEnd, tokens.TagCloseClose, tokens.TagCloseSelfclose}
 )
 Fields = list[tuple[type, list[str]]]  # a construct's texts, each with the kind of token before it

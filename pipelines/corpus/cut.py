@@ -23,12 +23,22 @@ from pipelines.storage import parquet
 
 DOCS = pa.schema(
     dict.fromkeys(("id", "source", "title", "text"), pa.string())
-    | {"tokens": pa.int32(), "source_document": pa.string(), "offset": pa.int64(), "key": pa.float64()}
+    | {
+        "tokens": pa.int32(),
+        "source_document": pa.string(),
+        "offset": pa.int64(),
+        "key": pa.float64(),
+    }
 )
 TEXTS = ("id", "split", "source_document", "source", "before", "context", "continuation")
 QUERIES = pa.schema(dict.fromkeys(TEXTS, pa.string()) | {"draw": pa.float64()})
 SOURCES = pa.schema(
-    {"source_document": pa.string(), "split": pa.string(), "key": pa.float64(), "chunks": pa.int64()}
+    {
+        "source_document": pa.string(),
+        "split": pa.string(),
+        "key": pa.float64(),
+        "chunks": pa.int64(),
+    }
     | {"signature": pa.list_(pa.uint32(), PERMUTATIONS), "bands": pa.list_(pa.uint64())}
 )
 _encoder = lru_cache(maxsize=1)(open_encoder)
@@ -49,7 +59,9 @@ class Settings(NamedTuple):
 
 class Batch(NamedTuple):
     path: Path
-    repeated: dict[tuple[str, int], str | None]  # (file, row) of documents whose id is another's: a new id, or None
+    repeated: dict[
+        tuple[str, int], str | None
+    ]  # (file, row) of documents whose id is another's: a new id, or None
 
 
 def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
@@ -73,8 +85,17 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
             chunks = len(made) if in_corpus else 0
             sources.append((row["source_document"], row["split"], row["key"], chunks, *signature))
         else:
-            rejects.add(row["file"], row["row"], f"too_short_for_{row['split']}", f"{len(tokens.ids)} tokens")
-    for name, made, schema in (("docs", docs, DOCS), ("queries", queries, QUERIES), ("sources", sources, SOURCES)):
+            rejects.add(
+                row["file"],
+                row["row"],
+                f"too_short_for_{row['split']}",
+                f"{len(tokens.ids)} tokens",
+            )
+    for name, made, schema in (
+        ("docs", docs, DOCS),
+        ("queries", queries, QUERIES),
+        ("sources", sources, SOURCES),
+    ):
         write_rows(made, schema, out / f"{name}.parquet")
     rejects.write(out / "rejects.parquet")
 
@@ -122,22 +143,47 @@ def _documents(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
 
 def _queries(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
     """A text's queries, as rows of QUERIES; `draw` is a hash of (seed, query id)."""
-    seed, queries, bounds, name = settings.seed, settings.queries, tokens.bounds, row["source_document"]
+    seed, queries, bounds, name = (
+        settings.seed,
+        settings.queries,
+        tokens.bounds,
+        row["source_document"],
+    )
     before = 0
     if row["split"] == "test":
         windows = rolling_windows(bounds, *settings.windows.model_dump().values())
-        before = settings.chunk.tokens  # a document's length of the text before the context, as a control of retrieval
+        before = (
+            settings.chunk.tokens
+        )  # a document's length of the text before the context, as a control of retrieval
     else:
         shift = draws.uniform(seed, "first query", name)
-        windows = separate_windows(bounds, queries.context_tokens, queries.continuation_tokens, shift)
+        windows = separate_windows(
+            bounds, queries.context_tokens, queries.continuation_tokens, shift
+        )
         numbered = [f"{name}:{number}" for number in range(len(windows))]
-        drawn = draws.sample(seed, "queries of a document", numbered, queries.per_document) if numbered else []
+        drawn = (
+            draws.sample(seed, "queries of a document", numbered, queries.per_document)
+            if numbered
+            else []
+        )
         windows = [windows[i] for i in drawn]
     written = []
     for begin, middle, end in windows:
-        query, cuts = f"{name}:{bounds[middle]}", (_beginning(bounds, max(begin - before, 0)), begin, middle, end)
+        query, cuts = (
+            f"{name}:{bounds[middle]}",
+            (_beginning(bounds, max(begin - before, 0)), begin, middle, end),
+        )
         parts = [tokens.text(*span) for span in pairwise(cuts)]
-        written.append((query, row["split"], name, row["source"], *parts, draws.uniform(seed, "queries", query)))
+        written.append(
+            (
+                query,
+                row["split"],
+                name,
+                row["source"],
+                *parts,
+                draws.uniform(seed, "queries", query),
+            )
+        )
     return written
 
 
@@ -157,7 +203,9 @@ def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int
     return list(pairwise([*cuts, total]))
 
 
-def separate_windows(bounds: np.ndarray, context: int, continuation: int, shift: float) -> list[tuple[int, int, int]]:
+def separate_windows(
+    bounds: np.ndarray, context: int, continuation: int, shift: float
+) -> list[tuple[int, int, int]]:
     """All windows of a context and its continuation that fit a text, without overlap: begin, middle and end of each.
 
     `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before the first one. Both
@@ -176,7 +224,9 @@ def separate_windows(bounds: np.ndarray, context: int, continuation: int, shift:
     return windows
 
 
-def rolling_windows(bounds: np.ndarray, context: int, stride: int, first: bool | str) -> list[tuple[int, int, int]]:
+def rolling_windows(
+    bounds: np.ndarray, context: int, stride: int, first: bool | str
+) -> list[tuple[int, int, int]]:
     """Windows over all of a text: begin of the context, begin and end of what is predicted, in tokens.
 
     Every token behind the first `context` is predicted in exactly one window. With `first`, the tokens before it are

@@ -15,7 +15,9 @@ import yaml
 from mwparserfromhell.definitions import PARSER_BLACKLIST
 
 _READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
-DROPPED_TAGS, LINE_BREAKS, INLINE_TAGS = (frozenset(_READ["tags"][of]) for of in ("dropped", "line_breaks", "inline"))
+DROPPED_TAGS, LINE_BREAKS, INLINE_TAGS = (
+    frozenset(_READ["tags"][of]) for of in ("dropped", "line_breaks", "inline")
+)
 RAW_TAGS = frozenset(PARSER_BLACKLIST)  # their content is not parsed as markup
 # Placeholders for a cut that ends a line, for any other cut, and for a "<" that is text. Without them the text around a
 # cut could join to new markup.
@@ -27,7 +29,9 @@ INSIDE = r"[^][{}<\n]++|\[\[[^][{}<\n]*+\]\]|\[(?:[a-zA-Z]+:|//)[^][{}<\n]*+\]"
 INNERMOST = rf"\{{\{{(?!\{{)(?:{INSIDE})*+\}}\}}"
 INNER = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNERMOST})*+\}}\}}"
 TEMPLATE = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNER})*+\}}\}}"
-REFERENCE = rf"<[rR][eE][fF](?:[\s/][^<>]*)?(?:(?<=/)>|(?<!/)>(?:{INSIDE}|{TEMPLATE})*+</[rR][eE][fF]\s*>)"
+REFERENCE = (
+    rf"<[rR][eE][fF](?:[\s/][^<>]*)?(?:(?<=/)>|(?<!/)>(?:{INSIDE}|{TEMPLATE})*+</[rR][eE][fF]\s*>)"
+)
 WHOLE = rf"{TEMPLATE}(?!\}})|{REFERENCE}|"
 NESTING = 4  # constructs that are open at once in a whole one, with itself
 MARKS = r"""  # the search is fast because each alternative begins with a character and not with a group
@@ -46,7 +50,9 @@ SHOWN_PARAMETER, FIXED, BETWEEN = (
     for of in ("shown_parameter", "fixed", "between")
 )
 KEPT = frozenset({*SHOWN_PARAMETER, *FIXED, *_READ["circa"], *_READ["convert"]})
-LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")  # such as lang-de, which shows its first parameter
+LANGUAGE = re.compile(
+    r"lang-[a-z]{2,3}(-[a-z]+)*"
+)  # such as lang-de, which shows its first parameter
 NUMBER = re.compile(r"[-+\u2212]?[\d.,/]+(e[-+]?\d+)?")
 
 
@@ -78,13 +84,17 @@ class _MarkupPass:
         self._stack: list[tuple[str, int, int]] = []  # mark, begin, end
         self._cuts: list[tuple[int, int, str]] = []  # begin, end, placeholder
         self._depth = self._unclosed = 0  # of constructs that are not tags
-        self._long = 0  # kept templates of several lines; the parser may take their lines for other marks
+        self._long = (
+            0  # kept templates of several lines; the parser may take their lines for other marks
+        )
         self._no_end: set[str] = set()  # raw tags whose end does not follow any more
 
     def prose(self) -> str:
         at = 0
         # Line breaks matter inside web addresses only. Elsewhere they are not searched for, to have fewer marks.
-        while match := (MARK_OR_LINE if self._stack and self._stack[-1][0] == "[" else MARK).search(self._text, at):
+        while match := (MARK_OR_LINE if self._stack and self._stack[-1][0] == "[" else MARK).search(
+            self._text, at
+        ):
             at = self._mark(match)
         while self._stack:
             self._give_up()
@@ -136,15 +146,24 @@ class _MarkupPass:
     def _tag(self, match: re.Match[str]) -> int:
         name, (begin, end) = match[2].lower(), match.span()
         closing, alone = bool(match[1]), match[0].endswith("/>")
-        if name in RAW_TAGS and not closing and not alone and (closed := self._end_of_raw(name, end)):
+        if (
+            name in RAW_TAGS
+            and not closing
+            and not alone
+            and (closed := self._end_of_raw(name, end))
+        ):
             if name in DROPPED_TAGS:
                 self._cuts.append((begin, closed, GAP))
             return closed
-        if not match[3] or not (name in INLINE_TAGS or name in LINE_BREAKS or name in DROPPED_TAGS or name in RAW_TAGS):
+        if not match[3] or not (
+            name in INLINE_TAGS or name in LINE_BREAKS or name in DROPPED_TAGS or name in RAW_TAGS
+        ):
             self._cuts.append((begin, begin + 1, LESS))
             return match.end(2)
         opened = self._pop("<" + name) if closing and name in DROPPED_TAGS else None
-        self._cuts.append((opened[1] if opened else begin, end, LINE if name in LINE_BREAKS else GAP))
+        self._cuts.append(
+            (opened[1] if opened else begin, end, LINE if name in LINE_BREAKS else GAP)
+        )
         if name in DROPPED_TAGS and not closing and not alone:
             self._push("<" + name, begin, end)
         return end
@@ -227,8 +246,14 @@ def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
     places = [by_place[place] for place in sorted(by_place)]
     if name in SHOWN_PARAMETER or LANGUAGE.fullmatch(name):
         place = SHOWN_PARAMETER.get(name, 1)
-        named = [value.strip() for key, value in parameters if key and key.strip() in ("text", "quote")]
-        return (places[-1] if place < 0 else places[place - 1]) if len(places) >= abs(place) else "".join(named[:1])
+        named = [
+            value.strip() for key, value in parameters if key and key.strip() in ("text", "quote")
+        ]
+        return (
+            (places[-1] if place < 0 else places[place - 1])
+            if len(places) >= abs(place)
+            else "".join(named[:1])
+        )
     if name in FIXED:
         return FIXED[name]
     if name in _READ["circa"]:

@@ -33,7 +33,9 @@ def signatures(texts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _shingles(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A 64-bit hash of every shingle of all texts, (shingles,) uint64, and each text's number of shingles."""
-    padding = np.full(SHINGLE, NO_TOKEN)  # follows each text, so that no shingle reaches into the next one
+    padding = np.full(
+        SHINGLE, NO_TOKEN
+    )  # follows each text, so that no shingle reaches into the next one
     padded = np.concatenate([padding, *(part for ids in texts for part in (ids, padding))])
     hashes = np.zeros(len(padded) - SHINGLE + 1, dtype=np.uint64)
     for offset in range(SHINGLE):
@@ -41,7 +43,9 @@ def _shingles(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     counts = np.array([len(ids) for ids in texts], np.int64)
     numbers = np.maximum(counts - SHINGLE + 1, 1)
     starts = np.cumsum(counts + SHINGLE) - counts
-    shingles = [hashes[start : start + number] for start, number in zip(starts, numbers, strict=True)]
+    shingles = [
+        hashes[start : start + number] for start, number in zip(starts, numbers, strict=True)
+    ]
     return np.concatenate([hashes[:0], *shingles]), numbers
 
 
@@ -55,7 +59,11 @@ def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
 
     Bands are as long as possible, as long as at most MISSED of the pairs of similarity `threshold` share none.
     """
-    rows = max(r for r in range(1, PERMUTATIONS + 1) if r == 1 or (1 - threshold**r) ** (PERMUTATIONS // r) <= MISSED)
+    rows = max(
+        r
+        for r in range(1, PERMUTATIONS + 1)
+        if r == 1 or (1 - threshold**r) ** (PERMUTATIONS // r) <= MISSED
+    )
     number = PERMUTATIONS // rows
     parts = signatures[:, : number * rows].reshape(-1, number, rows).astype(np.uint64)
     hashes = np.broadcast_to(np.arange(number, dtype=np.uint64), parts.shape[:2])
@@ -75,7 +83,9 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
     splits = "['" + "', '".join(SPLITS) + "']"
     ranked = f"SELECT *, hash(source_document) AS name, list_position({splits}, split) AS rank FROM {documents}"
     db.execute(f"CREATE OR REPLACE TEMP VIEW ranked AS {ranked}")
-    db.execute("CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM ranked")
+    db.execute(
+        "CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM ranked"
+    )
     # These are tables, not one query: DuckDB chooses a good join order only if it knows how large they are.
     tables = {
         "query_band": "SELECT DISTINCT band FROM band WHERE rank > 1",
@@ -98,7 +108,9 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
     similar: set[str] = set()
     for batch in pairs.to_arrow_reader(TOGETHER):
         names, query_rank, other_rank, *columns = batch.columns
-        queries, others = (column.flatten().to_numpy().reshape(-1, PERMUTATIONS) for column in columns)
+        queries, others = (
+            column.flatten().to_numpy().reshape(-1, PERMUTATIONS) for column in columns
+        )
         alike = pa.array(np.mean(queries == others, axis=1) >= threshold)
         similar.update(names.filter(pc.and_(alike, pc.greater(query_rank, other_rank))).to_pylist())
     for name in tables:

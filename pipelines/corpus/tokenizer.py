@@ -24,7 +24,7 @@ from pipelines.sources import wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 from pipelines.work import stage
 
 SEGMENT = 500_000  # characters
@@ -42,7 +42,7 @@ def work(chosen) -> dict[str, float]:
     if settings.source == "pretrained":
         copy_pretrained("tokenizer", settings.path, settings.revision, OUT)
     else:
-        with shards.atomic(OUT) as folder:
+        with atomic(OUT) as folder:
             train_tokenizer(raw_texts(RAW, settings), settings.vocab_size, folder)
     return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
 
@@ -50,7 +50,10 @@ def work(chosen) -> dict[str, float]:
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
     """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
     for name in settings.text:
-        rejects, size = Rejects(1.0), 0  # the stages that keep the documents check the share of bad rows
+        rejects, size = (
+            Rejects(1.0),
+            0,
+        )  # the stages that keep the documents check the share of bad rows
         parts = chain.from_iterable(map(wikipedia.wikipedia_parts, source_files(raw / name)))
         for document in chain.from_iterable(read_raw(name, part, rejects) for part in parts):
             with suppress(BadWikitext):
@@ -70,7 +73,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
 
     smallest = 256 + len(SPECIAL_TOKENS)
     if vocab_size < smallest:
-        raise LongtailError(f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}")
+        raise LongtailError(
+            f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}"
+        )
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -84,11 +89,16 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
     tokenizer.train_from_iterator(chain.from_iterable(map(LONG_RUN.split, texts)), trainer)
     begin = SPECIAL_TOKENS["bos_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", pair=f"{begin} $A $B", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+        single=f"{begin} $A",
+        pair=f"{begin} $A $B",
+        special_tokens=[(begin, tokenizer.token_to_id(begin))],
     )
     # Raw text has "</s>" as HTML's strike-through; it must not become the token that ends a sequence.
     PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
+        tokenizer_object=tokenizer,
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        **SPECIAL_TOKENS,
     ).save_pretrained(folder)
 
 
@@ -97,18 +107,26 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
-        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
+        raise LongtailError(
+            f"params.yaml: {section}.path is null, expected a local folder or a Hub name"
+        )
     if not Path(path).is_dir() and not revision:
         raise LongtailError(
             f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, use_fast=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, revision=revision, use_fast=True, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
-        raise LongtailError(f"{path}: no tokenizer could be loaded: {' '.join(str(error).split())[:300]}") from None
+        raise LongtailError(
+            f"{path}: no tokenizer could be loaded: {' '.join(str(error).split())[:300]}"
+        ) from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise LongtailError(f"{path}: {type(tokenizer).__name__} is no fast tokenizer, and token offsets need one")
-    with shards.atomic(out) as folder:
+        raise LongtailError(
+            f"{path}: {type(tokenizer).__name__} is no fast tokenizer, and token offsets need one"
+        )
+    with atomic(out) as folder:
         tokenizer.save_pretrained(folder)
 
 
@@ -116,7 +134,9 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     """A folder's tokenizer, to which special tokens' names are plain text; LongtailError without a tokenizer.json."""
     file = Path(folder) / "tokenizer.json"
     if not file.is_file():
-        raise LongtailError(f"{file}: no such file, expected a fast tokenizer; run the tokenizer stage")
+        raise LongtailError(
+            f"{file}: no such file, expected a fast tokenizer; run the tokenizer stage"
+        )
     try:
         tokenizer = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception
@@ -127,18 +147,27 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+def encode(
+    tokenizer: tokenizers.Tokenizer, texts: Sequence[str]
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each text's token ids (tokens,) and their (start, end) characters (tokens, 2); no special tokens, no truncation.
 
     Long texts are tokenised in `stretches`, so that a book takes little more memory than a page.
     """
     split = [list(stretches(text)) for text in texts]
-    encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))
+    encoded = iter(
+        tokenizer.encode_batch(
+            [text for parts in split for _, text in parts], add_special_tokens=False
+        )
+    )
     results = []
     for parts in split:
         encodings = [(begin, next(encoded)) for begin, _ in parts]
         ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in encodings]
-        spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in encodings]
+        spans = [
+            np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin
+            for begin, encoding in encodings
+        ]
         results.append((np.concatenate(ids), np.concatenate(spans)))
     return results
 
@@ -158,7 +187,9 @@ class Tokens(NamedTuple):
     """The tokens of a text."""
 
     ids: np.ndarray  # (tokens,) uint32
-    bounds: np.ndarray  # (tokens + 1,) int64: the bytes of `data` between which tokens lie; -1 inside a character
+    bounds: (
+        np.ndarray
+    )  # (tokens + 1,) int64: the bytes of `data` between which tokens lie; -1 inside a character
     data: bytes  # the text in UTF-8
 
     def text(self, begin: int, end: int) -> str:
@@ -189,7 +220,13 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
     """
     config = json.loads(tokenizer.to_str())
     model, split = config["model"], config["pre_tokenizer"] or {}
-    options = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+    options = (
+        "dropout",
+        "continuing_subword_prefix",
+        "end_of_word_suffix",
+        "byte_fallback",
+        "ignore_merges",
+    )
     splitting = split.get("type"), split.get("add_prefix_space"), split.get("use_regex", True)
     if (
         model["type"] != "BPE"
@@ -205,11 +242,15 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
     ids = [vocabulary[token] for token in merged]
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in shown]
-    letters = {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}  # GPT-2's
+    letters = {chr(byte): byte for byte in shown} | {
+        chr(256 + i): byte for i, byte in enumerate(hidden)
+    }  # GPT-2's
     if (
         any(second <= first for first, second in pairwise(ids))
         or not set(pre_tokenizers.ByteLevel.alphabet()) <= vocabulary.keys()
-        or any([part.value for part in tokenizer.model.tokenize(token)] != [token] for token in merged)
+        or any(
+            [part.value for part in tokenizer.model.tokenize(token)] != [token] for token in merged
+        )
     ):
         return None
     return {bytes(letters[c] for c in token): vocabulary[token] for token in [*letters, *merged]}
@@ -219,13 +260,17 @@ def _by_tiktoken(ranks: dict[bytes, int]) -> Encoder:
     """A byte-level BPE with these tokens, whose lengths say where each ends."""
     # Without a special token, tiktoken would look for the empty text. This one, where a text has it, is text too.
     special = {"<|special|>": max(ranks.values()) + 1}
-    encoding = tiktoken.Encoding("longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+    encoding = tiktoken.Encoding(
+        "longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
+    )
     lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
     lengths[list(ranks.values())] = [len(token) for token in ranks]
 
     def tokens(text: str) -> Tokens:
         data, parts = text.encode("utf-8"), (part for _, part in stretches(text))
-        ids = np.concatenate([encoding.encode_to_numpy(part, disallowed_special=()) for part in parts])
+        ids = np.concatenate(
+            [encoding.encode_to_numpy(part, disallowed_special=()) for part in parts]
+        )
         bounds = np.concatenate([[0], np.cumsum(lengths[ids])])
         assert len(data) == bounds[-1], "tokens don't spell their text"
         following = np.frombuffer(data + b" ", dtype=np.uint8)[bounds]
@@ -241,14 +286,20 @@ def _by_offsets(tokenizer: tokenizers.Tokenizer) -> Encoder:
 
     def tokens(text: str, ids: np.ndarray, offsets: np.ndarray) -> Tokens:
         data, characters = text.encode("utf-8"), np.maximum.accumulate(offsets[:, 1])
-        ends = np.flatnonzero(np.frombuffer(data + b" ", dtype=np.uint8) >> 6 != CONTINUES)[characters]
+        ends = np.flatnonzero(np.frombuffer(data + b" ", dtype=np.uint8) >> 6 != CONTINUES)[
+            characters
+        ]
         # Each of several tokens that spell a character spans the whole character, so a token that starts before the
         # end of an earlier token continues a character.
         ends[:-1][offsets[1:, 0] < characters[:-1]] = -1
-        ends[-1:] = len(data)  # text that the tokenizer leaves out at the end belongs to the last token
+        ends[-1:] = len(
+            data
+        )  # text that the tokenizer leaves out at the end belongs to the last token
         return Tokens(ids.astype(np.uint32), np.concatenate([[0], ends]), data)
 
-    return lambda texts: [tokens(text, *of) for text, of in zip(texts, encode(tokenizer, texts), strict=True)]
+    return lambda texts: [
+        tokens(text, *of) for text, of in zip(texts, encode(tokenizer, texts), strict=True)
+    ]
 
 
 if __name__ == "__main__":

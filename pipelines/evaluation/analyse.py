@@ -17,12 +17,23 @@ from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects, s
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
 from pipelines.questions.guessable import read_guesses
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "language", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
+SECTIONS = (
+    "seed",
+    "language",
+    "lms",
+    "retrievers",
+    "replug",
+    "thresholds",
+    "exposure",
+    "report",
+    "parts",
+)
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 OF_ANSWERS = {  # tables of one language model's answers
     "accuracy": accuracy.accuracy,
@@ -33,7 +44,10 @@ OF_ANSWERS = {  # tables of one language model's answers
     "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity,
     "retrieval_effect": retrieval_effects.where_retrieval_helps,
 }
-MERGED = ("accuracy_by_relation_and_popularity", "accuracy_by_relative_popularity")  # or not: report.merge_bins
+MERGED = (
+    "accuracy_by_relation_and_popularity",
+    "accuracy_by_relative_popularity",
+)  # or not: report.merge_bins
 
 
 class AnswersOf(NamedTuple):
@@ -42,7 +56,9 @@ class AnswersOf(NamedTuple):
     answers: accuracy.Answers
     lm: str
     questions: Path
-    exposure: dict[str, Path]  # text -> the counts of its documents with each question's subject and answer
+    exposure: dict[
+        str, Path
+    ]  # text -> the counts of its documents with each question's subject and answer
     data: Path
     params: SimpleNamespace
     draw: tuple[int, int]  # the seed and the number of resamples
@@ -66,31 +82,48 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             add({"left_out": [{"why": sentence}]}, dataset=dataset)
         _add_answers(add, dataset, by_lm, data, params)
         answers = by_lm.get(main, {})
-        shown = next((method for method in (EXAMPLE, *answers) if method in answers and method != "closed_book"), None)
+        shown = next(
+            (
+                method
+                for method in (EXAMPLE, *answers)
+                if method in answers and method != "closed_book"
+            ),
+            None,
+        )
         if shown and "closed_book" in answers:
             questions = data / "questions" / dataset / f"{dataset}.parquet"
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
-            both, spoken = (answers["closed_book"], answers[shown]), language.read_language(params.language)
+            both, spoken = (
+                (answers["closed_book"], answers[shown]),
+                language.read_language(params.language),
+            )
             rows = retrieval_effects.examples(questions, *both, docs, params.seed, spoken)
             add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
     found |= of_metrics(stage_metrics.read_metrics(data), found, params, main)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
             tables.write_analyses(folder, name, rows)
     figures, nested = summary(found), {}
     for (dataset, lm, method, name), value in figures.items():
         nested.setdefault(dataset, {}).setdefault(lm, {}).setdefault(method, {})[name] = value
-    shards.write_json(metrics, nested)
+    write_json(metrics, nested)
     return {".".join(key): value for key, value in figures.items()}
 
 
-def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
+def _add_answers(
+    add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace
+) -> None:
     """Add the rows of all answers to a question set; `by_lm` are language model -> method -> file."""
-    of_answers = OF_ANSWERS | {name: partial(OF_ANSWERS[name], merge=params.report.merge_bins) for name in MERGED}
-    draw, questions = (params.seed, params.report.bootstrap), data / "questions" / dataset / f"{dataset}.parquet"
+    of_answers = OF_ANSWERS | {
+        name: partial(OF_ANSWERS[name], merge=params.report.merge_bins) for name in MERGED
+    }
+    draw, questions = (
+        (params.seed, params.report.bootstrap),
+        data / "questions" / dataset / f"{dataset}.parquet",
+    )
     answered = {}
     for lm, by_method in by_lm.items():
         answers = accuracy.read_answered(questions, by_method)
@@ -98,19 +131,30 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     add({"comparisons": accuracy.comparisons(answered, *draw)}, dataset=dataset)
     if len(answered) > 1:
         for lm, answers in zip(answered, accuracy.in_common(list(answered.values())), strict=True):
-            common = {f"common_{name}": of_answers[name](answers, *draw) for name in tables.COMPARED}
+            common = {
+                f"common_{name}": of_answers[name](answers, *draw) for name in tables.COMPARED
+            }
             add(common, dataset=dataset, lm=lm)
     for lm, answers in answered.items():
         rows = {name: make(answers, *draw) for name, make in of_answers.items()}
         guesses = read_guesses(questions, answers.ids, language.read_language(params.language))
         rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, *draw)
         rows["guessable"] = accuracy.guessable(answers, guesses)
-        rows |= {"recall": retrieval_effects.recall(answers), "costs": retrieval_effects.costs(answers)}
-        exposure = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
+        rows |= {
+            "recall": retrieval_effects.recall(answers),
+            "costs": retrieval_effects.costs(answers),
+        }
+        exposure = {
+            text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure
+        }
         for study in all_studies.studies_offering("of_answers"):
-            rows |= study.of_answers(AnswersOf(answers, lm, questions, exposure, data, params, draw))
+            rows |= study.of_answers(
+                AnswersOf(answers, lm, questions, exposure, data, params, draw)
+            )
         if params.parts.rules:
-            rows["savings"] = retrieval_effects.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
+            rows["savings"] = retrieval_effects.savings(
+                answers, questions, by_lm[lm], params.thresholds, *draw
+            )
         add(rows, dataset=dataset, lm=lm)
 
 
@@ -121,8 +165,13 @@ def of_metrics(
     parts, rows = params.parts, {}
     for study in all_studies.studies_offering("of_metrics"):
         rows |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
-    bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), parts.scored, params.lms)
-    of_main = [[row for row in of if row["lm"] == main] for of in (bits, found["recall"], found["accuracy"])]
+    bits = stage_metrics.bits_per_byte(
+        metrics.get("language_modelling", {}), parts.scored, params.lms
+    )
+    of_main = [
+        [row for row in of if row["lm"] == main]
+        for of in (bits, found["recall"], found["accuracy"])
+    ]
     of_main[0] = [row for row in of_main[0] if row["corpus"] == parts.scored[0]]
     real = metrics.get(next(iter(parts.passages), ""), {})
     return rows | {
@@ -140,7 +189,10 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
         query = f"""SELECT 10 ** (bin / 4) AS least, 10 ** ((bin + 1) / 4) AS below, count(*) AS questions
             FROM (SELECT floor(4 * log10(greatest({column}, 1))) AS bin FROM questions WHERE {column} IS NOT NULL)
             GROUP BY bin ORDER BY bin"""
-        rows += [{"dataset": dataset} | row for row in database.ask(query, questions=path).to_arrow_table().to_pylist()]
+        rows += [
+            {"dataset": dataset} | row
+            for row in database.ask(query, questions=path).to_arrow_table().to_pylist()
+        ]
     return rows
 
 
@@ -161,7 +213,10 @@ def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], flo
     """(question set, language model, method, figure) -> its value."""
     figures = {}
     for row in found["accuracy"]:
-        figures |= {(row["dataset"], row["lm"], row["method"], rule): row[rule].value for rule in ("substring", "word")}
+        figures |= {
+            (row["dataset"], row["lm"], row["method"], rule): row[rule].value
+            for rule in ("substring", "word")
+        }
     for row in found["comparisons"]:
         if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
             figures[row["dataset"], row["lm"], row["method"], "gain"] = row["gain"].value
@@ -170,4 +225,6 @@ def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], flo
 
 if __name__ == "__main__":
     made = f"{OUT} and {METRICS}"
-    stage.run("analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=made)
+    stage.run(
+        "analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=made
+    )

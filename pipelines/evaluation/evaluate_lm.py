@@ -17,7 +17,8 @@ from pipelines import all_studies, catalogue, draws, intervals, methods
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.scoring.logprobs import read_scored_texts
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 LOGPROBS = Path("data/logprobs")
@@ -34,7 +35,9 @@ COLUMNS = pa.schema(
 )
 
 Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
-Texts = dict[str, np.ndarray]  # source_document, source and words (of the continuation) of each query, (queries,)
+Texts = dict[
+    str, np.ndarray
+]  # source_document, source and words (of the continuation) of each query, (queries,)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
             top_k = min(most, replug.top_k)
             settings = {(top_k, replug.temperature)}
             if "@" not in name:
-                settings |= {(k, replug.temperature) for k in range(1, most + 1)} | {(top_k, t) for t in TEMPERATURES}
+                settings |= {(k, replug.temperature) for k in range(1, most + 1)} | {
+                    (top_k, t) for t in TEMPERATURES
+                }
             for k, temperature in sorted(settings):
                 weights = ensemble.log_weights(texts.similarities[:, :k], temperature)
                 of_queries = nats[name, k, temperature] = np.full(len(alone.ids), np.nan)
@@ -72,7 +77,9 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
     ids, nats, n_bytes, tokens = zip(*parts, strict=True)
     unknown = [np.full(len(part), np.nan) for part in ids]
     whole = {
-        setting: np.concatenate([part.get(setting, nan) for part, nan in zip(nats, unknown, strict=True)])
+        setting: np.concatenate(
+            [part.get(setting, nan) for part, nan in zip(nats, unknown, strict=True)]
+        )
         for setting in dict.fromkeys(chain(*nats))
     }
     return Bits(np.concatenate(ids), whole, np.concatenate(n_bytes), np.concatenate(tokens))
@@ -81,7 +88,7 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
 def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Measure every language model on a corpus; write the table and the metrics."""
     metrics = {}
-    with shards.atomic(OUT / corpus) as folder:
+    with atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.row_group_writer(folder / "bpb.parquet", COLUMNS) as add:
             for lm in params.lms:
@@ -92,10 +99,18 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 metrics[lm] = figures(measured, texts, params)
                 intervals_of = partial(over_documents, texts["source_document"], params)
                 for study in all_studies.studies_offering("of_bits"):
-                    metrics[lm] |= study.of_bits(measured, LOGPROBS / corpus / lm, params, intervals_of)
-    shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
-    named = ((f"{lm}.{name}", figure) for lm, of_lm in metrics.items() for name, figure in of_lm.items())
-    return {name: figure["value"] for name, figure in named if isinstance(figure, dict) and "value" in figure}
+                    metrics[lm] |= study.of_bits(
+                        measured, LOGPROBS / corpus / lm, params, intervals_of
+                    )
+    write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
+    named = (
+        (f"{lm}.{name}", figure) for lm, of_lm in metrics.items() for name, figure in of_lm.items()
+    )
+    return {
+        name: figure["value"]
+        for name, figure in named
+        if isinstance(figure, dict) and "value" in figure
+    }
 
 
 def describe(queries: Path, ids: np.ndarray) -> Texts:
@@ -112,29 +127,51 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
     return texts
 
 
-def per_query(corpus: str, lm: str, measured: Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
+def per_query(
+    corpus: str, lm: str, measured: Bits, texts: Texts, temperature: float
+) -> Iterator[pa.Table]:
     """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and query_id."""
-    of_queries = {"query_id": measured.ids, "bytes": measured.bytes, "tokens": measured.tokens} | texts
+    of_queries = {
+        "query_id": measured.ids,
+        "bytes": measured.bytes,
+        "tokens": measured.tokens,
+    } | texts
     for retriever, k, t in sorted(measured.nats):
         if t == temperature:
             nats = measured.nats[retriever, k, t]
             asked = np.isfinite(nats)
             same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
             columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
-            columns |= {name: values[asked] for name, values in (of_queries | {"nats": nats}).items()}
+            columns |= {
+                name: values[asked] for name, values in (of_queries | {"nats": nats}).items()
+            }
             yield pa.table(columns, schema=COLUMNS)
 
 
 def figures(measured: Bits, texts: Texts, params: SimpleNamespace) -> dict:
     """The metrics of a corpus and a language model, as data/README.md names them."""
-    nats = {(name, k): values for (name, k, t), values in measured.nats.items() if t == params.replug.temperature}
+    nats = {
+        (name, k): values
+        for (name, k, t), values in measured.nats.items()
+        if t == params.replug.temperature
+    }
     whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
-    shares = {float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name}
-    top = sorted({(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole})
+    shares = {
+        float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name
+    }
+    top = sorted(
+        {
+            (name, min(params.replug.top_k, max(k for other, k in whole if other == name)))
+            for name, _ in whole
+        }
+    )
     none, everything, sources = nats["none", 0], np.ones(len(measured.ids), bool), texts["source"]
 
     def counts(rows: np.ndarray) -> dict[str, int]:
-        return {"queries": int(rows.sum()), "source_documents": len(set(texts["source_document"][rows]))}
+        return {
+            "queries": int(rows.sum()),
+            "source_documents": len(set(texts["source_document"][rows])),
+        }
 
     def intervals_of(asked: dict[str, tuple], rows: np.ndarray) -> dict[str, dict]:
         """Intervals of functions of the sums of two columns (queries,), over some of the queries, (queries,) bool."""
@@ -142,10 +179,16 @@ def figures(measured: Bits, texts: Texts, params: SimpleNamespace) -> dict:
         return over_documents(texts["source_document"][rows], params, columns)
 
     def bits_and_gains(of_settings: dict[str, np.ndarray], rows: np.ndarray) -> dict:
-        asked = {f"{name} bpb": (_bits_per_byte, values, measured.bytes) for name, values in of_settings.items()}
+        asked = {
+            f"{name} bpb": (_bits_per_byte, values, measured.bytes)
+            for name, values in of_settings.items()
+        }
         asked |= {f"{name} gain": (_gain, values, none) for name, values in of_settings.items()}
         found = intervals_of(asked, rows)
-        return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in of_settings}
+        return {
+            name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")}
+            for name in of_settings
+        }
 
     asked: dict[str, tuple] = {}
     for (name, k), values in whole.items():
@@ -165,19 +208,28 @@ def figures(measured: Bits, texts: Texts, params: SimpleNamespace) -> dict:
     for (name, k, t), values in measured.nats.items():
         if t in TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
-    found, of_top = counts(everything) | intervals_of(asked, everything), {name: nats[name, k] for name, k in top}
+    found, of_top = (
+        counts(everything) | intervals_of(asked, everything),
+        {name: nats[name, k] for name, k in top},
+    )
     of_subsets = {source: sources == source for source in sorted(set(sources))}
-    found["subsets"] = {source: counts(rows) | bits_and_gains(of_top, rows) for source, rows in of_subsets.items()}
+    found["subsets"] = {
+        source: counts(rows) | bits_and_gains(of_top, rows) for source, rows in of_subsets.items()
+    }
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
     found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
     return found
 
 
-def over_documents(source_documents: np.ndarray, params: SimpleNamespace, asked: Iterable[tuple]) -> dict[str, dict]:
+def over_documents(
+    source_documents: np.ndarray, params: SimpleNamespace, asked: Iterable[tuple]
+) -> dict[str, dict]:
     """What is `asked` for, as `intervals.of_clusters` takes it, with intervals over source documents (queries,)."""
     generator = draws.generator(params.seed, "language modelling")
-    found = intervals.of_clusters(asked, source_documents.astype(str), generator, params.report.bootstrap)
+    found = intervals.of_clusters(
+        asked, source_documents.astype(str), generator, params.report.bootstrap
+    )
     return {name: interval.as_json() for name, interval in found.items()}
 
 
@@ -196,4 +248,9 @@ def _gain(sums: np.ndarray) -> np.ndarray:
 
 if __name__ == "__main__":
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate_corpus(params, corpus), out=str(OUT / corpus))
+    stage.run(
+        f"evaluate_lm@{corpus}",
+        SECTIONS,
+        lambda params: evaluate_corpus(params, corpus),
+        out=str(OUT / corpus),
+    )

@@ -16,9 +16,13 @@ FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
 MEASURED = ("popularity", *GAINS)
-RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
+RELATIVE = np.arange(
+    -1.5, 2.0, 0.5
+)  # bounds between bins of relative popularity, in standard deviations
 
-Bin = tuple[int, int, np.ndarray]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
+Bin = tuple[
+    int, int, np.ndarray
+]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
 
 
 def least_of(questions: int) -> int:
@@ -38,7 +42,9 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
     return by_groups(answers, deciles, seed, resamples, MEASURED)
 
 
-def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
+def by_log_popularity(
+    answers: Answers, seed: int, resamples: int, least: int | None = None
+) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers (Figure 1)."""
     return by_groups(answers, _half_decades(answers.popularity, least), seed, resamples, MEASURED)
 
@@ -47,7 +53,9 @@ def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and 21)."""
     least, bins = LEAST if merge else LEAST_OF_RELATION, []
     for relation, rows in of_relations(answers).items():
-        bins += _half_decades(np.where(rows, answers.popularity, np.nan), least, merge, relation=relation)
+        bins += _half_decades(
+            np.where(rows, answers.popularity, np.nan), least, merge, relation=relation
+        )
     return by_groups(answers, bins, seed, resamples, MEASURED)
 
 
@@ -80,7 +88,9 @@ def merged(sizes: Sequence[int], least: int) -> list[slice]:
     return [*slices[:-1], slice(slices[-1].start, len(sizes))] if slices else []
 
 
-def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None, merge: bool = True) -> list[Bin]:
+def bins_between(
+    values: np.ndarray, edges: np.ndarray, least: int | None = None, merge: bool = True
+) -> list[Bin]:
     """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin.
 
     Bins with fewer than `least` values are merged with neighbours, or else left out.
@@ -90,12 +100,20 @@ def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None
     first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
     least = least or least_of(int(sizes.sum()))
     enough = [slice(i, i + 1) for i, size in enumerate(sizes[first:].tolist()) if size >= least]
-    kept = [(first + s.start, first + s.stop) for s in (merged(sizes[first:].tolist(), least) if merge else enough)]
+    kept = [
+        (first + s.start, first + s.stop)
+        for s in (merged(sizes[first:].tolist(), least) if merge else enough)
+    ]
     return [(start, stop - 1, (places >= start) & (places < stop)) for start, stop in kept]
 
 
-def _half_decades(popularity: np.ndarray, least: int | None, merge: bool = True, **key: str) -> list[Group]:
+def _half_decades(
+    popularity: np.ndarray, least: int | None, merge: bool = True, **key: str
+) -> list[Group]:
     return [
-        (key | {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
+        (
+            key | {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)},
+            rows,
+        )
         for first, last, rows in bins_between(popularity, HALF_DECADES, least, merge)
     ]

@@ -20,14 +20,25 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import DEPTH, fuse, matching
 from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
 OUT = Path("data/recall")
 METRICS = Path("data/metrics")
-SECTIONS = ("language", "compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts", "ways")
+SECTIONS = (
+    "language",
+    "compute",
+    "ingest",
+    "retriever",
+    "retrievers",
+    "reranker",
+    "index",
+    "parts",
+    "ways",
+)
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
@@ -42,16 +53,20 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     golds = gold_passages(asked, passages, language.read_language(params.language))
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
     if asked:
-        rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
+        rows += distractors(
+            CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages}
+        )
     names = [*methods.indexes(params), *methods.of_kinds(params.ways, "hybrid", "reranked")]
-    with shards.atomic(OUT / name_of_set) as folder:
+    with atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
         schema = pa.schema(dict.fromkeys(("id", "title", "text"), pa.string()))
         parquet.write_parquet(pa.table([*zip(*rows, strict=True)] or [[]] * 3, schema=schema), docs)
         ranks = {name: np.zeros(0, np.int64) for name in names}
         if asked:
-            found = search_exactly(docs, folder / "bm25", [question.text for question in asked], params)
+            found = search_exactly(
+                docs, folder / "bm25", [question.text for question in asked], params
+            )
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
         datasets = [question.dataset for question in asked]
@@ -63,20 +78,35 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         }
         parquet.write_parquet(pa.table(table), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
-    counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
-    counts["distractors"], sets = len(rows) - len(passages), summarise(np.array(datasets), golds, ranks)
-    shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
+    counts = {
+        "questions": len(asked),
+        "answerable": sum(map(bool, golds)),
+        "passages": len(passages),
+    }
+    counts["distractors"], sets = (
+        len(rows) - len(passages),
+        summarise(np.array(datasets), golds, ranks),
+    )
+    write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
     of_all = [(name, sets["all"][name]) for name in ranks if asked]
-    return counts | {f"{name}_{key}": figure["value"] for name, of in of_all for key, figure in of.items()}
+    return counts | {
+        f"{name}_{key}": figure["value"] for name, of in of_all for key, figure in of.items()
+    }
 
 
 def gold_passages(
-    asked: list[QuestionWithPassages], passages: list[tuple[str, str]], spoken: language.Language = language.ENGLISH
+    asked: list[QuestionWithPassages],
+    passages: list[tuple[str, str]],
+    spoken: language.Language = language.ENGLISH,
 ) -> list[set[int]]:
     """For each question, the positions among `passages` of its own that hold an answer as whole words."""
     positions = {passage: position for position, passage in enumerate(passages)}
     return [
-        {positions[passage[:2]] for passage in question.passages if word(passage.text, question.answers, spoken)}
+        {
+            positions[passage[:2]]
+            for passage in question.passages
+            if word(passage.text, question.answers, spoken)
+        }
         for question in asked
     ]
 
@@ -89,7 +119,9 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
     return [row for row in zip(*found, strict=True) if row[2] not in taken]
 
 
-def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
+def search_exactly(
+    docs: Path, index: Path, queries: list[str], params: SimpleNamespace
+) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
     from pipelines.retrieval import bm25
     from pipelines.retrieval.encoder import Encoder
@@ -110,12 +142,16 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
         with progress.whole(f"{index_name}: questions", len(queries), "question"):
             found[index_name] = nearest(vectors, encoder.embed_queries(queries), depth)
     for hybrid in methods.of_kinds(params.ways, "hybrid"):
-        dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
+        dense = methods.short(
+            "dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers
+        )
         found[hybrid], _ = fuse([matching(ranked, scores), found[dense][:, :DEPTH]], max(AT))
     for name in methods.of_kinds(params.ways, "reranked"):
         from pipelines.retrieval.reranker import CrossEncoder, rerank
 
-        cross_encoder = CrossEncoder(Path("data") / methods.RERANKER, params.reranker, params.compute)
+        cross_encoder = CrossEncoder(
+            Path("data") / methods.RERANKER, params.reranker, params.compute
+        )
         candidates = found["dense"][:, : max(params.reranker.candidates, max(AT))]
         template = params.retriever[params.retrievers[0]].document
         with progress.whole(name, candidates.size, "pair"):
@@ -125,24 +161,36 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
 
 def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     """Positions (queries, k) of the documents (documents, dim) with the largest inner product, ties by position."""
-    blocks = (queries[start : start + BLOCK] @ documents.T for start in range(0, len(queries), BLOCK))
+    blocks = (
+        queries[start : start + BLOCK] @ documents.T for start in range(0, len(queries), BLOCK)
+    )
     return np.concatenate([np.argsort(-block, axis=1, kind="stable")[:, :k] for block in blocks])
 
 
 def ranks_of(positions: np.ndarray, golds: list[set[int]]) -> np.ndarray:
     """The rank of each question's first gold passage in (questions, k) positions, from 1; 0 where there is none."""
-    hits = np.array([[place in gold for place in row] for row, gold in zip(positions.tolist(), golds, strict=True)])
+    hits = np.array(
+        [
+            [place in gold for place in row]
+            for row, gold in zip(positions.tolist(), golds, strict=True)
+        ]
+    )
     return np.where(hits.any(1), hits.argmax(1) + 1, 0)
 
 
-def summarise(datasets: np.ndarray, golds: list[set[int]], ranks: dict[str, np.ndarray]) -> dict[str, dict]:
+def summarise(
+    datasets: np.ndarray, golds: list[set[int]], ranks: dict[str, np.ndarray]
+) -> dict[str, dict]:
     """Recall@k with Wilson's intervals over the answerable questions, for "all" and each data set; {} without any."""
     answerable, summary = np.array([bool(gold) for gold in golds], bool), {}
     for dataset in ["all", *sorted({*datasets.tolist()} - {""})] if len(datasets) else ():
         rows = (datasets == dataset) | (dataset == "all")
         asked = rows & answerable
         summary[dataset] = {"questions": int(rows.sum()), "answerable": int(asked.sum())} | {
-            name: {f"recall_at_{k}": intervals.share((rank[asked] > 0) & (rank[asked] <= k)).as_json() for k in AT}
+            name: {
+                f"recall_at_{k}": intervals.share((rank[asked] > 0) & (rank[asked] <= k)).as_json()
+                for k in AT
+            }
             for name, rank in ranks.items()
         }
     return summary
@@ -150,4 +198,9 @@ def summarise(datasets: np.ndarray, golds: list[set[int]], ranks: dict[str, np.n
 
 if __name__ == "__main__":
     name = stage.arguments(__doc__, name=catalogue.names("passages")).name
-    stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate_recall(params, name), out=str(OUT / name))
+    stage.run(
+        f"evaluate_retrieval@{name}",
+        SECTIONS,
+        lambda params: evaluate_recall(params, name),
+        out=str(OUT / name),
+    )

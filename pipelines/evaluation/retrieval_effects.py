@@ -36,18 +36,29 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
         if method == "closed_book":
             continue
         groups = _groups(answers, method)
-        pair = replace(answers, by_method={name: answers.by_method[name] for name in ("closed_book", method)})
-        made = by_groups(pair, [({"group": name}, of) for name, of in groups.items()], seed, resamples, GAINS)
+        pair = replace(
+            answers, by_method={name: answers.by_method[name] for name in ("closed_book", method)}
+        )
+        made = by_groups(
+            pair, [({"group": name}, of) for name, of in groups.items()], seed, resamples, GAINS
+        )
         for closed, augmented in zip(made[: len(groups)], made[len(groups) :], strict=True):
             shares = {"closed_book": closed["substring"], "closed_book_word": closed["word"]}
-            shares |= {"augmented": augmented.pop("substring"), "augmented_word": augmented.pop("word")}
+            shares |= {
+                "augmented": augmented.pop("substring"),
+                "augmented_word": augmented.pop("word"),
+            }
             rows.append(augmented | shares)
         tail, head, asked = groups["tail"], groups["head"], []
         for name, rule in GAINS.items():
             change = gain(answers, method, rule)
-            asked.append((name, _difference, mean_columns(change, tail) + mean_columns(change, head)))
+            asked.append(
+                (name, _difference, mean_columns(change, tail) + mean_columns(change, head))
+            )
         row = {"method": method, "group": TAIL_LESS_HEAD, "questions": int((tail | head).sum())}
-        rows.append(row | dict.fromkeys(shares, NOTHING) | answers.bootstraps(asked, seed, resamples))
+        rows.append(
+            row | dict.fromkeys(shares, NOTHING) | answers.bootstraps(asked, seed, resamples)
+        )
     return rows
 
 
@@ -80,18 +91,32 @@ def recall(answers: Answers) -> list[dict]:
         cells = {"all": known}
         if "closed_book" in answers.by_method:
             closed = answers.by_method["closed_book"].correct == 1
-            cells |= {"both right": known & closed & right, "only closed-book right": known & closed & ~right}
-            cells |= {"only augmented right": known & ~closed & right, "both wrong": known & ~closed & ~right}
+            cells |= {
+                "both right": known & closed & right,
+                "only closed-book right": known & closed & ~right,
+            }
+            cells |= {
+                "only augmented right": known & ~closed & right,
+                "both wrong": known & ~closed & ~right,
+            }
         rows += [
             {"method": method, "answers": name, "questions": int(cell.sum())}
-            | {"share": answers.share(1.0 * cell, known), "recall": answers.share(answer.doc_has_answer, cell)}
+            | {
+                "share": answers.share(1.0 * cell, known),
+                "recall": answers.share(answer.doc_has_answer, cell),
+            }
             for name, cell in cells.items()
         ]
     return rows
 
 
 def examples(
-    questions: Path, closed_book: Path, augmented: Path, docs: Path, seed: int, language: Language = ENGLISH
+    questions: Path,
+    closed_book: Path,
+    augmented: Path,
+    docs: Path,
+    seed: int,
+    language: Language = ENGLISH,
 ) -> list[dict]:
     """Questions on which only one of two answers is right, by both rules: EXAMPLES of each kind (Tables 3 and 4).
 
@@ -107,40 +132,62 @@ def examples(
         WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
               AND q.s_pop IS NOT NULL
         ORDER BY question_id"""
-    found = database.ask(query, None, questions=questions, closed_book=closed_book, augmented=augmented)
+    found = database.ask(
+        query, None, questions=questions, closed_book=closed_book, augmented=augmented
+    )
     table = found.to_arrow_table().to_pylist()
     drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in table])
     candidates: dict[str, dict[str, dict]] = {"retrieving helps": {}, "retrieving hurts": {}}
     for row in (table[i] for i in np.argsort(drawn, kind="stable").tolist()):
         candidates[row["effect"]].setdefault(row["relation"], row)
-    chosen = [row for of_relation in candidates.values() for row in list(of_relation.values())[:EXAMPLES]]
+    chosen = [
+        row for of_relation in candidates.values() for row in list(of_relation.values())[:EXAMPLES]
+    ]
     texts = _texts(docs, [row["doc_id"] for row in chosen]) if docs.is_file() else {}
     for row in chosen:
         passage = (row["passage"] or texts.get((row["doc_id"], row["doc_title"]), ""))[:PASSAGE]
         row["passage"], answers, _ = passage or None, row.pop("possible_answers"), row.pop("doc_id")
-        row["passage_answer"] = next((answer for answer in answers if matching.word(passage, [answer], language)), None)
+        row["passage_answer"] = next(
+            (answer for answer in answers if matching.word(passage, [answer], language)), None
+        )
     return chosen
 
 
 def _texts(docs: Path, ids: list[str | None]) -> dict[tuple[str, str], str]:
     """The texts of these documents by id and title. The title tells other documents by the same id, of an import."""
-    query = "SELECT id, coalesce(title, ''), text FROM docs WHERE id IN (SELECT unnest(?::VARCHAR[]))"
-    return {(id_, title): text for id_, title, text in database.ask(query, [ids], docs=docs).fetchall()}
+    query = (
+        "SELECT id, coalesce(title, ''), text FROM docs WHERE id IN (SELECT unnest(?::VARCHAR[]))"
+    )
+    return {
+        (id_, title): text for id_, title, text in database.ask(query, [ids], docs=docs).fetchall()
+    }
 
 
 def costs(answers: Answers) -> list[dict]:
     """Prompts and tokens of a question and money of 1,000, by method: means, NaN where a file does not say."""
     rows = []
     for method, answer in answers.by_method.items():
-        values = {"calls": answer.lm_calls, "prompt_tokens": answer.prompt_tokens, "new_tokens": answer.new_tokens}
-        known = {name: of[np.isfinite(of)] for name, of in (values | {"cost_per_1000": 1000 * answer.cost}).items()}
+        values = {
+            "calls": answer.lm_calls,
+            "prompt_tokens": answer.prompt_tokens,
+            "new_tokens": answer.new_tokens,
+        }
+        known = {
+            name: of[np.isfinite(of)]
+            for name, of in (values | {"cost_per_1000": 1000 * answer.cost}).items()
+        }
         means = {name: float(of.mean()) if len(of) else math.nan for name, of in known.items()}
         rows.append({"method": method, "questions": len(answers.ids)} | means)
     return rows
 
 
 def savings(
-    answers: Answers, questions: Path, files: Mapping[str, Path], chosen: params.Thresholds, seed: int, resamples: int
+    answers: Answers,
+    questions: Path,
+    files: Mapping[str, Path],
+    chosen: params.Thresholds,
+    seed: int,
+    resamples: int,
 ) -> list[dict]:
     """What retrieving only below thresholds saves against always retrieving, in per cent (Figures 11 and 12).
 
@@ -162,7 +209,10 @@ def savings(
 def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """What is spent on each question with retrieval by a method, and without, (2, n)."""
     both = answers.by_method[method], answers.by_method["closed_book"]
-    spent = {"calls": [of.lm_calls for of in both], "tokens": [of.prompt_tokens + of.new_tokens for of in both]}
+    spent = {
+        "calls": [of.lm_calls for of in both],
+        "tokens": [of.prompt_tokens + of.new_tokens for of in both],
+    }
     return {name: np.stack(of) for name, of in (spent | {"cost": [of.cost for of in both]}).items()}
 
 
@@ -187,5 +237,8 @@ def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
     with np.errstate(invalid="ignore", divide="ignore"):
         spent = [refits.values(column, policies).sum() for column in columns.values()]
         again = refits.sums(columns, policies, drawn)
-        saved, drawn_again = 100 * (1 - np.divide(*spent)), 100 * (1 - again["adaptive"] / again["always"])
+        saved, drawn_again = (
+            100 * (1 - np.divide(*spent)),
+            100 * (1 - again["adaptive"] / again["always"]),
+        )
         return refits.around(saved, drawn_again, len(np.unique(drawn.clusters)))

@@ -30,10 +30,14 @@ class Compared:
     examples: list[dict]
 
 
-def compare_systems(questions: Questions, answered: Sequence[Answered], seed: int, resamples: int) -> Compared:
+def compare_systems(
+    questions: Questions, answered: Sequence[Answered], seed: int, resamples: int
+) -> Compared:
     """The systems held against each other. Raises LongtailError where no question is answered by all."""
     rows = in_all(answered)
-    best_first = sorted(answered, key=lambda system: (-int(system.correct[rows].sum()), system.name))
+    best_first = sorted(
+        answered, key=lambda system: (-int(system.correct[rows].sum()), system.name)
+    )
     answers = _answers(questions, best_first, rows)
     return Compared(
         questions=int(rows.sum()),
@@ -58,22 +62,44 @@ def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarra
     """The common questions in the form in which the analyses have them, ordered by id."""
     order = np.flatnonzero(rows)[np.argsort(np.array(questions.ids)[rows], kind="stable")]
     nothing = np.full(len(order), np.nan)
-    methods = {system.name: Method(system.correct[order].astype(float), *[nothing] * 8) for system in answered}
-    columns = np.array(questions.ids, dtype=object)[order], questions.groups[order], questions.subjects[order]
+    methods = {
+        system.name: Method(system.correct[order].astype(float), *[nothing] * 8)
+        for system in answered
+    }
+    columns = (
+        np.array(questions.ids, dtype=object)[order],
+        questions.groups[order],
+        questions.subjects[order],
+    )
     return Answers(*columns, questions.signal[order], np.zeros(len(order), bool), by_method=methods)
 
 
-def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarray, seed: int) -> list[dict]:
+def _examples(
+    questions: Questions, answered: Sequence[Answered], rows: np.ndarray, seed: int
+) -> list[dict]:
     """Questions on which only one of two systems is right, drawn by hash."""
     examples = []
     for first, second in list(combinations(answered, 2))[:PAIRS]:
         for right, wrong in ((first, second), (second, first)):
             places = np.flatnonzero(rows & (right.correct == 1) & (wrong.correct == 0))
             ids = [questions.ids[place] for place in places]
-            for i in places[draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)].tolist():
-                said, instead = (system.texts[i] if system.texts else "" for system in (right, wrong))
-                asked, answer = questions.asked.questions[i], next(iter(questions.asked.answers[i]), "")
-                row = {"right": right.name, "wrong": wrong.name, "question": asked, "answer": answer, "said": said}
+            for i in places[
+                draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
+            ].tolist():
+                said, instead = (
+                    system.texts[i] if system.texts else "" for system in (right, wrong)
+                )
+                asked, answer = (
+                    questions.asked.questions[i],
+                    next(iter(questions.asked.answers[i]), ""),
+                )
+                row = {
+                    "right": right.name,
+                    "wrong": wrong.name,
+                    "question": asked,
+                    "answer": answer,
+                    "said": said,
+                }
                 row |= {"instead": instead, "popularity": float(questions.signal[i])}
                 examples.append(row | {"relation": str(questions.groups[i])})
     return examples

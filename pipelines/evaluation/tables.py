@@ -17,7 +17,13 @@ from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
 ENDS = ("", "_low", "_high")  # of an Interval's columns
-NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that name a row, as texts do
+NUMBERED = {
+    "k",
+    "decile",
+    "bin",
+    "least",
+    "most",
+}  # columns of numbers that name a row, as texts do
 _KINDS = {"": str, "int": int, "float": float, "bool": bool, "interval": Interval}
 _TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 _SHARES = ("accuracy", "retrieved")
@@ -35,17 +41,24 @@ class Column:
 _SAID = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
 COLUMNS = {name: Column(*said) for name, said in _SAID["columns"].items()}
 TABLES: dict[str, dict[str, type]] = {
-    name: {column: _KINDS[kind] for column, _, kind in (said.partition(":") for said in columns.split())}
+    name: {
+        column: _KINDS[kind]
+        for column, _, kind in (said.partition(":") for said in columns.split())
+    }
     for name, columns in _SAID["tables"].items()
 }
 COMPARED = _SAID["compared"]
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
-for _name in (f"{of}_{what}" for of in catalogue.names("answered") for what in ("recall_at_1", "word")):
+for _name in (
+    f"{of}_{what}" for of in catalogue.names("answered") for what in ("recall_at_1", "word")
+):
     TABLES["retrievers"][_name] = Interval
 TABLES["retrievers"] |= dict.fromkeys(("real_recall_at_1", "real_recall_at_10"), Interval)
 for _study in all_studies.studies_offering("TABLES"):
     for _name, _columns in _study.TABLES.items():
-        TABLES[_name] = {column: Interval if kind == "Interval" else kind for column, kind in _columns.items()}
+        TABLES[_name] = {
+            column: Interval if kind == "Interval" else kind for column, kind in _columns.items()
+        }
 
 
 def column(name: str) -> Column:
@@ -57,7 +70,11 @@ def column(name: str) -> Column:
     if "recall_at_" in name or name.endswith("_word"):
         return Column(name.replace("_at_", "@"), "share")
     kind, _, what = name.partition("_")
-    return Column(f"{COLUMNS[kind].label}, {what}", "share") if kind in _SHARES else Column(name.replace("_", " "))
+    return (
+        Column(f"{COLUMNS[kind].label}, {what}", "share")
+        if kind in _SHARES
+        else Column(name.replace("_", " "))
+    )
 
 
 def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
@@ -73,7 +90,11 @@ def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
         cells: dict = {}
         for column, value in row.items():
             nothing = isinstance(value, float) and math.isnan(value)
-            cells |= value.columns(column) if isinstance(value, Interval) else {column: None if nothing else value}
+            cells |= (
+                value.columns(column)
+                if isinstance(value, Interval)
+                else {column: None if nothing else value}
+            )
         flat.append(cells)
     parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 

@@ -25,12 +25,16 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 
 LETTERS = "ABCD"
-LETTER = re.compile(rf"\b[{LETTERS}]\b")  # in a generated answer, as "B", "(B)" or "The answer is B."
+LETTER = re.compile(
+    rf"\b[{LETTERS}]\b"
+)  # in a generated answer, as "B", "(B)" or "The answer is B."
 COLUMNS = ("question", "subject", "choices", "answer")
 ANSWER_TOKENS = 8  # of an answer in which a letter is looked for
 CATEGORIES: dict[str, str] = {
     subject: category
-    for category, subjects in yaml.safe_load(Path(__file__).with_name("mmlu.yaml").read_text(encoding="utf-8")).items()
+    for category, subjects in yaml.safe_load(
+        Path(__file__).with_name("mmlu.yaml").read_text(encoding="utf-8")
+    ).items()
     for subject in subjects
 }
 
@@ -48,7 +52,9 @@ class Item:
 class Task:
     name: str
     items: list[Item]  # asked, ordered by id
-    shots: dict[str, list[Item]]  # subject ("" if a task has none) -> its demonstrations, in the order shown
+    shots: dict[
+        str, list[Item]
+    ]  # subject ("" if a task has none) -> its demonstrations, in the order shown
     param: str  # that sets the number of demonstrations
     options: bool  # whether an answer is one of the letters A to D
 
@@ -56,7 +62,9 @@ class Task:
 def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
     """At most `n` of the items, drawn by hash, ordered by id."""
     items = sorted(items, key=lambda item: item.id)
-    return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
+    return [
+        items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)
+    ]
 
 
 def read_open_qa(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
@@ -75,12 +83,20 @@ def read_open_qa(folder: Path, settings: params.Tasks, seed: int, rejects: Rejec
         shown = drawn(_items(folder / "train", rejects), seed, f"{name} shots", settings.qa_shots)
     known = {item.query.casefold() for item in shown}
     asked = [item for item in asked if item.query.casefold() not in known]
-    return Task(name, drawn(asked, seed, name, settings.max_questions), {"": shown}, "tasks.qa_shots", options=False)
+    return Task(
+        name,
+        drawn(asked, seed, name, settings.max_questions),
+        {"": shown},
+        "tasks.qa_shots",
+        options=False,
+    )
 
 
 def _items(folder: Path, rejects: Rejects) -> list[Item]:
     return [
-        Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
+        Item(
+            question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers
+        )
         for question in read_questions(folder, rejects)
     ]
 
@@ -102,7 +118,9 @@ def read_mmlu(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects)
     return Task(folder.name, items, shots, "tasks.mmlu_shots", options=True)
 
 
-def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = False) -> list[Item]:
+def read_split(
+    folder: Path, split: str, rejects: Rejects, with_options: bool = False
+) -> list[Item]:
     """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's; searched for `with_options`.
 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question, A, B, C, D and the
@@ -112,25 +130,48 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
     """
     files = visible_files(folder / split)
     if len({file.suffix == ".csv" for file in files}) > 1:
-        raise LongtailError(f"{folder / split}: has .csv and other files, expected one layout; leave the others out")
+        raise LongtailError(
+            f"{folder / split}: has .csv and other files, expected one layout; leave the others out"
+        )
     places: Counter[str] = Counter()
     items = []
     for file in files:
-        rows = _csv(file, split, rejects) if file.suffix == ".csv" else read_records(file, COLUMNS, rejects)
+        rows = (
+            _csv(file, split, rejects)
+            if file.suffix == ".csv"
+            else read_records(file, COLUMNS, rejects)
+        )
         for number, record in rows:
             subject, question = (_text(record.get(name)) for name in ("subject", "question"))
             choices, answer = record.get("choices"), record.get("answer")
             options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
-            answer = LETTERS[answer] if type(answer) is int and 0 <= answer < len(LETTERS) else str(answer).strip()
+            answer = (
+                LETTERS[answer]
+                if type(answer) is int and 0 <= answer < len(LETTERS)
+                else str(answer).strip()
+            )
             places[subject] += 1
-            whole = len(options) == len(LETTERS) and all((question, *options)) and answer in tuple(LETTERS)
+            whole = (
+                len(options) == len(LETTERS)
+                and all((question, *options))
+                and answer in tuple(LETTERS)
+            )
             if subject not in CATEGORIES or not whole:
-                rejects.add(file, number, "no question of a subject of MMLU with 4 options and a letter", shown(record))
+                rejects.add(
+                    file,
+                    number,
+                    "no question of a subject of MMLU with 4 options and a letter",
+                    shown(record),
+                )
                 continue
-            lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
+            lettered = "\n".join(
+                f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True)
+            )
             body = f"Question: {question}\n{lettered}\nAnswer:"
             query = f"{question}\n{lettered}" if with_options else question
-            items.append(Item(f"{subject}/{split}/{places[subject]}", subject, query, body, [answer]))
+            items.append(
+                Item(f"{subject}/{split}/{places[subject]}", subject, query, body, [answer])
+            )
     return items
 
 
@@ -141,7 +182,10 @@ def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]
         rejects.read += 1
         if row:
             question, *choices, answer = [*row, ""][: max(2, len(row))]
-            yield number, {"question": question, "subject": subject, "choices": choices, "answer": answer}
+            yield (
+                number,
+                {"question": question, "subject": subject, "choices": choices, "answer": answer},
+            )
         else:
             rejects.add(path, number, "unreadable_row", text)
 
@@ -167,10 +211,14 @@ def prompts(
 
 
 def _knowledge(document: str | None) -> str:
-    return f"Knowledge: {document}\n" if document else ""  # "": fewer documents were found than asked for
+    return (
+        f"Knowledge: {document}\n" if document else ""
+    )  # "": fewer documents were found than asked for
 
 
-def answer_by_letter(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:
+def answer_by_letter(
+    lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray
+) -> list[str]:
     """The letter with the largest log sum_d lambda_d p(letter | d, x) per question; "", which is wrong, if it has none.
 
     `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. Where a server shows none
@@ -178,7 +226,10 @@ def answer_by_letter(lm: LanguageModel, prompts: list[Prompt], log_weights: np.n
     """
     log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
     mixed = ensemble.token_mixture(log_probs, log_weights)
-    return [LETTERS[i] if shown else "" for i, shown in zip(mixed.argmax(1), np.isfinite(mixed).any(1), strict=True)]
+    return [
+        LETTERS[i] if shown else ""
+        for i, shown in zip(mixed.argmax(1), np.isfinite(mixed).any(1), strict=True)
+    ]
 
 
 def shows_letters(lm: LanguageModel) -> bool:
@@ -195,7 +246,9 @@ def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
         log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
     hidden = np.argwhere(np.isneginf(log_probs))
     if len(hidden) and (0 < len(single) < len(LETTERS) or lm.scores):
-        scores = lm.score([prompts[row] for row, _ in hidden], [lm.begins + LETTERS[i] for _, i in hidden])
+        scores = lm.score(
+            [prompts[row] for row, _ in hidden], [lm.begins + LETTERS[i] for _, i in hidden]
+        )
         log_probs[tuple(hidden.T)] = [of_tokens.sum() for of_tokens in scores.log_probs]
     elif len(unknown := np.flatnonzero(np.isneginf(log_probs).all(1))):
         answers = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)

@@ -33,7 +33,10 @@ class Asked(Addressed):
         lm = one_of(asked, "lm", known, next(iter(known)))
         chosen = run.params
         tuned = bool(chosen.retrievers) and chosen.retrievers[0] in chosen.parts.tuned
-        best = next((name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]), known[lm][0])
+        best = next(
+            (name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]),
+            known[lm][0],
+        )
         method = asked.get("method") if asked.get("method") in known[lm] else best
         return cls(asked.get("question", "")[:2000], lm, method, asked.get("subject", ""))
 
@@ -49,9 +52,13 @@ class Job:
     result: ask.AskedQuestion | None = None
     error: str = ""
 
-    def tell(self, reading: Reading | None, decision: ask.Decision, passage: ask.Passage | None) -> None:
+    def tell(
+        self, reading: Reading | None, decision: ask.Decision, passage: ask.Passage | None
+    ) -> None:
         self.reading, self.decision, self.passage = reading, decision, passage
-        self.working = "The language model answers" if passage or not decision.retrieve else "Searching"
+        self.working = (
+            "The language model answers" if passage or not decision.retrieve else "Searching"
+        )
 
 
 class Jobs:
@@ -77,12 +84,23 @@ class Jobs:
             with self._one_at_a_time:
                 job.working = "Reading the question"
                 try:
-                    said, more = (asked.question, asked.lm, asked.method, run.params), {"tell": job.tell}
-                    more |= {"data": run.data, "subject": asked.subject or None, "opened": self._opened}
+                    said, more = (
+                        (asked.question, asked.lm, asked.method, run.params),
+                        {"tell": job.tell},
+                    )
+                    more |= {
+                        "data": run.data,
+                        "subject": asked.subject or None,
+                        "opened": self._opened,
+                    }
                     job.result = ask.ask(*said, **more)
                     job.passage = job.result.passage
                 except Exception as error:  # the page says so; its reader can't see this process
-                    job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"
+                    job.error = (
+                        str(error)
+                        if isinstance(error, LongtailError)
+                        else f"{type(error).__name__}: {error}"
+                    )
                 job.working = ""
 
         threading.Thread(target=work, daemon=True).start()
@@ -93,7 +111,11 @@ def examples(run: Run) -> list[dict]:
     files = [run.questions(name) for name in ("popqa", "entityquestions") if name in run.sets]
     query = """SELECT question, s_uri, s_pop FROM questions WHERE s_pop IS NOT NULL
         ORDER BY s_pop {}, question_id LIMIT 1"""
-    found = [database.ask(query.format(order), questions=file) for file in files[:1] for order in ("", "DESC")]
+    found = [
+        database.ask(query.format(order), questions=file)
+        for file in files[:1]
+        for order in ("", "DESC")
+    ]
     return [row for rows in found for row in rows.to_arrow_table().to_pylist()]
 
 
@@ -102,7 +124,12 @@ def ways(run: Run) -> dict[str, list[str]]:
     chosen, known = run.params, {}
     own = methods.of_kinds(chosen.ways, "bm25", "dense", "lsr", "hybrid", "reranked", "genread")
     for lm in chosen.lms:
-        pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]
+        pairs = [
+            name
+            for dataset in chosen.parts.answered
+            for name in run.rules(dataset, lm)
+            if BELOW in name
+        ]
         if names := [*own, *dict.fromkeys(pairs)]:
             known[lm] = names
     return known

@@ -18,7 +18,11 @@ from pipelines.scoring.logprobs import ScoredTexts
 from pipelines.storage import database
 
 LN2 = math.log(2)
-ORDERS = {"gain": "saved / tokens DESC, query_id", "loss": "saved / tokens, query_id", "id": "query_id"}
+ORDERS = {
+    "gain": "saved / tokens DESC, query_id",
+    "loss": "saved / tokens, query_id",
+    "id": "query_id",
+}
 
 GAINS = """WITH gains AS (
     SELECT with_documents.query_id, with_documents.source, with_documents.tokens, none.nats / ln(2) AS bits,
@@ -49,7 +53,10 @@ class Texts(Addressed):
         corpus = one_of(asked, "corpus", there, there[0])
         settings = settings_of(run, corpus)
         lm = one_of(asked, "lm", settings, next(iter(settings)))
-        best = next((name for name in ("lsr", "dense", "bm25") if name in settings[lm]), next(iter(settings[lm]), ""))
+        best = next(
+            (name for name in ("lsr", "dense", "bm25") if name in settings[lm]),
+            next(iter(settings[lm]), ""),
+        )
         retriever = one_of(asked, "retriever", settings[lm], best)
         ks = settings[lm][retriever]
         most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
@@ -84,7 +91,10 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
 
 def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], int]:
     """The texts of one page, with the bits that documents save, and how many there are."""
-    tables = {"bpb": table(run, chosen.corpus), "queries": run.data / "corpus" / chosen.corpus / "queries.parquet"}
+    tables = {
+        "bpb": table(run, chosen.corpus),
+        "queries": run.data / "corpus" / chosen.corpus / "queries.parquet",
+    }
     values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
     ((total,),) = database.ask(f"{GAINS} SELECT count(*) FROM gains", values, **tables).fetchall()
     query = f"""{GAINS} SELECT gains.*, coalesce(continuation, '') AS text
@@ -101,17 +111,26 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
     `documents` have id, rank, similarity, title, text, weight (lambda), their `share` beside memory's, and the bits
     `saved` by each alone. Raises LongtailError if the text was not scored, or a file is missing.
     """
-    corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
+    corpus, scores = (
+        run.data / "corpus" / chosen.corpus,
+        run.data / "logprobs" / chosen.corpus / chosen.lm,
+    )
     retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])
-    retrieved = [row for row in retrieved if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k]
+    retrieved = [
+        row for row in retrieved if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k
+    ]
     if not retrieved:
         text = f"text {query_id!r} of {chosen.corpus}"
         raise LongtailError(f"id: no {text} was scored with documents by {chosen.retriever}")
     retrieved.sort(key=lambda row: row["rank"])
-    scored = {row["doc_id"]: row for row in lookup(scores / "logprobs.parquet", "query_id", [query_id])}
+    scored = {
+        row["doc_id"]: row for row in lookup(scores / "logprobs.parquet", "query_id", [query_id])
+    }
     (query,) = lookup(corpus / "queries.parquet", "id", [query_id])
     doc_ids = [row["doc_id"] for row in retrieved]
-    docs = {row["id"]: row for row in lookup(corpus / "docs.parquet", "id", doc_ids, "title", "text")}
+    docs = {
+        row["id"]: row for row in lookup(corpus / "docs.parquet", "id", doc_ids, "title", "text")
+    }
     alone, sizes = np.array(scored[""]["log_probs"], float), np.array(scored[""]["bytes"])
     log_probs = np.array([scored[doc_id]["log_probs"] for doc_id in doc_ids], float)  # (k, tokens)
     similarities = np.array([[row["similarity"] for row in retrieved]])
@@ -119,14 +138,20 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
         np.array([query_id]), sizes[None], np.array([len(alone)]), alone[None], log_probs[None], similarities,
         np.array([doc_ids]),
     )  # fmt: skip
-    of = responsibility.attribute_tokens(text, run.params.replug.temperature, run.params.replug.mixture)
+    of = responsibility.attribute_tokens(
+        text, run.params.replug.temperature, run.params.replug.mixture
+    )
     bits, saved, gains = -alone / LN2, (of.mixed[0] - alone) / LN2, (log_probs - alone) / LN2
     pieces = responsibility.token_texts(query["continuation"], sizes)
-    tokens = zip(pieces, *(column.tolist() for column in (bits, saved, of.memory[0], gains.T)), strict=True)
+    tokens = zip(
+        pieces, *(column.tolist() for column in (bits, saved, of.memory[0], gains.T)), strict=True
+    )
     columns = (of.weights[0], of.documents[0].mean(axis=1), gains.sum(axis=1))
     documents = [
         row | docs[row["doc_id"]] | {"weight": weight, "share": share, "saved": of_document}
-        for row, weight, share, of_document in zip(retrieved, *(one.tolist() for one in columns), strict=True)
+        for row, weight, share, of_document in zip(
+            retrieved, *(one.tolist() for one in columns), strict=True
+        )
         if row["doc_id"]
     ]
     measure = methods.measure(chosen.retriever, run.params)

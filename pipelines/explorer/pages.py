@@ -31,7 +31,9 @@ LONG = 20_000  # characters of a prompt or a text that a page shows
 JUDGED = {"published": "published rule", "words": "whole words"}
 ORDERED = {"popular": "most viewed first", "rare": "least viewed first", "id": "by id"}
 GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
-ACCURACIES = "SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm ORDER BY substring DESC, method"
+ACCURACIES = (
+    "SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm ORDER BY substring DESC, method"
+)
 
 
 def css() -> str:
@@ -58,7 +60,9 @@ def _templates() -> jinja2.Environment:
         "in_percent": in_percent,
         "weight": lambda value: f"{100 * value:.1f} %",
         "signed": lambda value: f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
-        "probability": lambda nats: "" if nats is None or math.isnan(nats) else f"{100 * math.exp(nats):.0f} %",
+        "probability": lambda nats: (
+            "" if nats is None or math.isnan(nats) else f"{100 * math.exp(nats):.0f} %"
+        ),
         "level": lambda bits: f"l{min(5, math.ceil(5 * abs(bits) / FULL))}",
     }
     made.globals["judgements"] = JUDGED
@@ -79,14 +83,22 @@ def range_of(popularity: str) -> str:
         return "unknown"
     least, _, most = popularity.partition("-")
     ends = [f"{int(end):,}" if end else "" for end in (least, most)]
-    return f"{ends[0]} to {ends[1]}" if all(ends) else f"up to {ends[1]}" if ends[1] else f"{ends[0] or 0} or more"
+    return (
+        f"{ends[0]} to {ends[1]}"
+        if all(ends)
+        else f"up to {ends[1]}"
+        if ends[1]
+        else f"{ends[0] or 0} or more"
+    )
 
 
 def in_percent(share: Interval, digits: int = 0) -> tuple[str, str]:
     """A share and its interval, as "22 %" and "[18, 27]", which no line breaks; nothing of an unknown one."""
     if math.isnan(share.value):
         return "", ""
-    value, low, high = (fixed(100 * number, digits) for number in (share.value, share.low, share.high))
+    value, low, high = (
+        fixed(100 * number, digits) for number in (share.value, share.low, share.high)
+    )
     return f"{value}\N{NO-BREAK SPACE}%", f"[{low},\N{NO-BREAK SPACE}{high}]"
 
 
@@ -98,8 +110,12 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
 
 def wrong_answers(question: Question) -> dict[str, bool]:
     """Each answer to a question that is wrong by the published rule -> whether a passage has it, as `marked`."""
-    texts = [document["text"] for document, _ in question.read] + [text for *_, text in question.written]
-    wrong = [answer["prediction"] or "" for *_, answer in question.listed if answer["correct"] is False]
+    texts = [document["text"] for document, _ in question.read] + [
+        text for *_, text in question.written
+    ]
+    wrong = [
+        answer["prediction"] or "" for *_, answer in question.listed if answer["correct"] is False
+    ]
     said = [unicodedata.normalize("NFC", one).strip() for one in wrong]
     gold = {name.lower() for name in question.row["possible_answers"]}
     names = [name for name in dict.fromkeys(said) if name and name.lower() not in gold]
@@ -113,20 +129,30 @@ def questions(run: Run, asked: Mapping[str, str]) -> str:
 
 def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
-    listed, answers, ways = run_questions.list_questions(run, chosen), run.answers(chosen.set), ways_of(chosen)
+    listed, answers, ways = (
+        run_questions.list_questions(run, chosen),
+        run.answers(chosen.set),
+        ways_of(chosen),
+    )
     only = [f"right only by {way}" for way in ways.values()]
     relations = run_questions.relations(run, chosen.set)
     return {
         "chosen": chosen,
         "listed": listed,
-        "cells": dict(zip(run_questions.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
+        "cells": dict(
+            zip(run_questions.CELLS, ("right by both", *only, "wrong by both"), strict=True)
+        ),
         "sets": run.sets,
         "answers": {lm: list(by_method) for lm, by_method in answers.items()},
         "ways": ways,
         "misread": f"a passage holds the answer, and {ways['method']} is wrong",
         "relations": sorted(relations, key=lambda relation: page.named(relation).lower()),
         "relation_names": {"": "all"} | {relation: page.named(relation) for relation in relations},
-        "bands": (bands := list(dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])]))),
+        "bands": (
+            bands := list(
+                dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])])
+            )
+        ),
         "band_names": {"": "all"} | {band: range_of(band) for band in bands},
         "orders": ORDERED,
     }
@@ -135,7 +161,10 @@ def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
 def ways_of(chosen: Slice) -> dict[str, str]:
     """What both ways of answering are called; with their models if these differ."""
     one_model = len({lm for lm, _ in chosen.compared}) == 1
-    called = (page.label(method) if one_model else f"{page.label(method)} of {lm}" for lm, method in chosen.compared)
+    called = (
+        page.label(method) if one_model else f"{page.label(method)} of {lm}"
+        for lm, method in chosen.compared
+    )
     return dict(zip(("base", "method"), called, strict=True))
 
 
@@ -150,12 +179,22 @@ def home(run: Run, places: Sequence[Place]) -> str:
     answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
     scored = [page.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
-    unanswered = f"no answers yet; {RUN}" if run.params.parts.answered else "this run answers no questions"
+    unanswered = (
+        f"no answers yet; {RUN}" if run.params.parts.answered else "this run answers no questions"
+    )
     here = [
         ("Questions", "/questions" if answered else "", "; ".join(answered) or unanswered),
-        ("Scored texts", "/texts" if scored else "", ", ".join(scored) or "no scored texts in this run"),
+        (
+            "Scored texts",
+            "/texts" if scored else "",
+            ", ".join(scored) or "no scored texts in this run",
+        ),
         ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
-        ("The report", "/report/" if report else "", "every table and figure" if report else f"not yet; {RUN}"),
+        (
+            "The report",
+            "/report/" if report else "",
+            "every table and figure" if report else f"not yet; {RUN}",
+        ),
     ]
     return render("home", places=[*here, *places], accuracies=accuracies(run))
 
@@ -164,9 +203,18 @@ def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
     """The form for a question of one's own, with what is known of the answer so far."""
     known = asking.ways(run)
     methods = list(dict.fromkeys(name for names in known.values() for name in names))
-    shown = {"models": list(known), "methods": methods, "chooses": Choice.named(asked.lm, asked.method)}
-    shown |= {"pair": BELOW in asked.method, "examples": [] if asked.question else asking.examples(run)}
-    return render("ask", here="ask", asked=asked, token=token, **shown, **vars(job or Job(working="")))
+    shown = {
+        "models": list(known),
+        "methods": methods,
+        "chooses": Choice.named(asked.lm, asked.method),
+    }
+    shown |= {
+        "pair": BELOW in asked.method,
+        "examples": [] if asked.question else asking.examples(run),
+    }
+    return render(
+        "ask", here="ask", asked=asked, token=token, **shown, **vars(job or Job(working=""))
+    )
 
 
 def question(run: Run, asked: Mapping[str, str]) -> str:
@@ -180,7 +228,12 @@ def question(run: Run, asked: Mapping[str, str]) -> str:
     except LongtailError as error:
         unsent = str(error)
     more = {"sent": sent, "unsent": unsent, "sent_to": (lm, method)}
-    shown = {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"], "ways": ways_of(chosen)}
+    shown = {
+        "question": read,
+        "own": run.params.lms,
+        "gold": read.row["possible_answers"],
+        "ways": ways_of(chosen),
+    }
     return render("question", here="questions", chosen=chosen, **more, **shown)
 
 
@@ -189,7 +242,10 @@ def texts(run: Run, asked: Mapping[str, str]) -> str:
     chosen = Texts.of(run, asked)
     rows, total = lm_queries.list_texts(run, chosen)
     shown = {"rows": rows, "total": total, "pages": max(1, math.ceil(total / PAGE))}
-    shown |= {"corpora": lm_queries.corpora(run), "settings": lm_queries.settings_of(run, chosen.corpus)}
+    shown |= {
+        "corpora": lm_queries.corpora(run),
+        "settings": lm_queries.settings_of(run, chosen.corpus),
+    }
     return render("texts", here="texts", chosen=chosen, orders=GAINED, **shown)
 
 
@@ -205,9 +261,17 @@ def accuracies(run: Run) -> list[dict[str, Any]]:
     rows, file = [], run.data / "analyses/accuracy.parquet"
     for name in run.sets if file.is_file() else ():
         for lm, by_method in run.answers(name).items():
-            found = database.ask(ACCURACIES, {"name": name, "lm": lm}, accuracy=file).to_arrow_table().to_pylist()
+            found = (
+                database.ask(ACCURACIES, {"name": name, "lm": lm}, accuracy=file)
+                .to_arrow_table()
+                .to_pylist()
+            )
             shares = (Interval(*(row[f"substring{end}"] for end in ENDS)) for row in found)
-            own = [row | {"share": of} for row, of in zip(found, shares, strict=True) if row["method"] in by_method]
+            own = [
+                row | {"share": of}
+                for row, of in zip(found, shares, strict=True)
+                if row["method"] in by_method
+            ]
             closed_book = next((row for row in own if row["method"] == "closed_book"), None)
             best = next((row for row in own if row is not closed_book), None)
             for row in own[:1]:

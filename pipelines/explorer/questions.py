@@ -29,18 +29,39 @@ from pipelines.answering import imported_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.run import OPENED, PAGE, RUN, WHOSE, WORDS, Addressed, Run, lookup, one_of, page_of
+from pipelines.explorer.run import (
+    OPENED,
+    PAGE,
+    RUN,
+    WHOSE,
+    WORDS,
+    Addressed,
+    Run,
+    lookup,
+    one_of,
+    page_of,
+)
 from pipelines.intervals import Interval
 from pipelines.lm.language_model import Prompt
 from pipelines.replug import ensemble
 from pipelines.report import page
 from pipelines.storage import database
 
-CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}
+CELLS = {
+    "both": (True, True),
+    "base": (True, False),
+    "method": (False, True),
+    "neither": (False, False),
+}
 JUDGEMENTS = {"published": "correct", "words": "correct_word"}  # as report: substring, whole words
-ORDERS = {"popular": "popularity DESC NULLS LAST, question_id", "rare": "popularity NULLS LAST, question_id"}
+ORDERS = {
+    "popular": "popularity DESC NULLS LAST, question_id",
+    "rare": "popularity NULLS LAST, question_id",
+}
 ORDERS["id"] = "question_id"
-BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]  # between bands of popularity, those of the report's figures
+BOUNDS = [
+    math.ceil(bound) for bound in HALF_DECADES[:16]
+]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
 BATCH = 10_000  # rows of a CSV file that are sent at a time
 FORMULA = f"^([{re.escape(''.join(page.FORMULA))}])"
@@ -51,7 +72,9 @@ SOUGHT = """lower(nfc_normalize(concat_ws(chr(10), question, question_id, string
     array_to_string(possible_answers, chr(10)), base.prediction, method.prediction)))"""
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
 
-PASSAGES = ", ".join(f"{WHOSE.format(of=f'{side}.')} AS {side}_whose" for side in ("base", "method"))
+PASSAGES = ", ".join(
+    f"{WHOSE.format(of=f'{side}.')} AS {side}_whose" for side in ("base", "method")
+)
 ANSWERED = """WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
         base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
@@ -89,21 +112,42 @@ class Slice(Addressed):
         Raises LongtailError for a value that a field does not have, and where there are no answers.
         """
         if not (sets := run.sets):
-            by = f"{RUN}, or `longtail imports` brings some" if run.params.parts.answered else "this run asks none"
+            by = (
+                f"{RUN}, or `longtail imports` brings some"
+                if run.params.parts.answered
+                else "this run asks none"
+            )
             raise LongtailError(f"{run.data}/predictions: no answers; {by}")
         name = one_of(asked, "set", sets, sets[0])
         answers, popularity = run.answers(name), asked.get("popularity", "")
         lm = one_of(asked, "lm", answers, next(iter(answers)))
         of_base, base = _way(asked, "base", answers, lm, ("closed_book",))
-        of_method, method = _way(asked, "method", answers, lm, ("dense", "bm25", *list(answers[lm])[1:]))
+        of_method, method = _way(
+            asked, "method", answers, lm, ("dense", "bm25", *list(answers[lm])[1:])
+        )
         if not re.fullmatch(rf"|{UNKNOWN}|\d{{0,15}}-\d{{0,15}}", popularity):
-            raise LongtailError(f"popularity: {popularity!r}, expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}")
-        choices = {"relation": ["", *relations(run, name)], "cell": ["", *CELLS], "passage": ["", MISREAD]}
+            raise LongtailError(
+                f"popularity: {popularity!r}, expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}"
+            )
+        choices = {
+            "relation": ["", *relations(run, name)],
+            "cell": ["", *CELLS],
+            "passage": ["", MISREAD],
+        }
         choices |= {"judged": JUDGEMENTS, "order": ORDERS}
         chosen = {field: one_of(asked, field, of, next(iter(of))) for field, of in choices.items()}
         second = method if of_method == of_base else f"{of_method}/{method}"
         found = asked.get("words", "")[:WORDS]
-        return cls(name, of_base, base, second, popularity=popularity, words=found, page=page_of(asked), **chosen)
+        return cls(
+            name,
+            of_base,
+            base,
+            second,
+            popularity=popularity,
+            words=found,
+            page=page_of(asked),
+            **chosen,
+        )
 
     @property
     def compared(self) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -121,7 +165,9 @@ class Listed:
     unjudged: int  # questions of the slice of which an answer is not judged
     misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
-    accuracies: dict[str, tuple[Interval, Interval]]  # band -> shares right; "": the slice, whatever cell and passage
+    accuracies: dict[
+        str, tuple[Interval, Interval]
+    ]  # band -> shares right; "": the slice, whatever cell and passage
     total: int  # questions of the slice
 
     @property
@@ -133,7 +179,10 @@ def band(place: int | None) -> str:
     """The range of popularity of a band by its place, from 0; of the last one and of none too."""
     if place is None:
         return UNKNOWN
-    least, most = (0 if place == 0 else BOUNDS[place - 1]), (BOUNDS[place] - 1 if place < len(BOUNDS) else "")
+    least, most = (
+        (0 if place == 0 else BOUNDS[place - 1]),
+        (BOUNDS[place] - 1 if place < len(BOUNDS) else ""),
+    )
     return f"{least}-{most}"
 
 
@@ -165,27 +214,47 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
     places, subjects, inside, *right = (judged[name].to_numpy() for name in judged.column_names)
     masks = {"": inside.astype(bool), UNKNOWN: np.isnan(places)}
     masks |= {band(int(place)): places == place for place in np.unique(places[~np.isnan(places)])}
-    return {name: tuple(intervals.share(of[mask], subjects[mask]) for of in right) for name, mask in masks.items()}
+    return {
+        name: tuple(intervals.share(of[mask], subjects[mask]) for of in right)
+        for name, mask in masks.items()
+    }
 
 
 def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
     """All questions of a slice as CSV, in its order, BATCH at a time; a text that spreadsheets would run has a '."""
     ways = [method if lm == chosen.lm else f"{lm} {method}" for lm, method in chosen.compared]
-    columns = {f"{way} answer": f"{side}_answer" for way, side in zip(ways, ("base", "method"), strict=True)}
-    columns |= {f"{way} right": f"{side}_right" for way, side in zip(ways, ("base", "method"), strict=True)}
+    columns = {
+        f"{way} answer": f"{side}_answer"
+        for way, side in zip(ways, ("base", "method"), strict=True)
+    }
+    columns |= {
+        f"{way} right": f"{side}_right" for way, side in zip(ways, ("base", "method"), strict=True)
+    }
     passage = f"{ways[1]} passage"
-    columns |= {passage: "method_title", f"{passage} is of": "method_whose", f"{passage} has the answer": "has_answer"}
+    columns |= {
+        passage: "method_title",
+        f"{passage} is of": "method_whose",
+        f"{passage} has the answer": "has_answer",
+    }
     named = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
-    reader = _ask(run, chosen, _ALL.replace("{columns}", named)).to_arrow_reader(BATCH)  # errors come before any row
+    reader = _ask(run, chosen, _ALL.replace("{columns}", named)).to_arrow_reader(
+        BATCH
+    )  # errors come before any row
 
     def parts() -> Iterator[bytes]:
         for number, batch in enumerate(reader):
             columns = [
-                pc.replace_substring_regex(of, FORMULA, r"'\1") if pa.types.is_string(of.type) else of
+                pc.replace_substring_regex(of, FORMULA, r"'\1")
+                if pa.types.is_string(of.type)
+                else of
                 for of in batch.columns
             ]
             written = io.BytesIO()
-            csv.write_csv(pa.table(columns, batch.schema.names), written, csv.WriteOptions(include_header=number == 0))
+            csv.write_csv(
+                pa.table(columns, batch.schema.names),
+                written,
+                csv.WriteOptions(include_header=number == 0),
+            )
             yield written.getvalue()
 
     return parts()
@@ -208,12 +277,18 @@ _JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, i
 
 
 def relations(run: Run, name: str) -> list[str]:
-    found = database.ask("SELECT DISTINCT relation FROM questions ORDER BY 1", questions=run.questions(name))
+    found = database.ask(
+        "SELECT DISTINCT relation FROM questions ORDER BY 1", questions=run.questions(name)
+    )
     return [relation for (relation,) in found.fetchall() if relation]
 
 
 def _way(
-    asked: Mapping[str, str], field: str, answers: Mapping[str, Mapping[str, Path]], lm: str, likely: Sequence[str]
+    asked: Mapping[str, str],
+    field: str,
+    answers: Mapping[str, Mapping[str, Path]],
+    lm: str,
+    likely: Sequence[str],
 ) -> tuple[str, str]:
     """The (language model, method) that a field names as LM/METHOD, or as METHOD for `lm`; by default a likely one."""
     of, _, method = (asked.get(field) or "").rpartition("/")
@@ -238,10 +313,15 @@ def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.Duc
     if chosen.cell:
         right = CELLS[chosen.cell]
         where.append(f"base_right = {right[0]} AND method_right = {right[1]}")
-    query = query.format(where=" AND ".join(where), order=ORDERS[chosen.order], of_relation=of_relation)
+    query = query.format(
+        where=" AND ".join(where), order=ORDERS[chosen.order], of_relation=of_relation
+    )
     if "$relation" in query:
         values["relation"] = chosen.relation
-    words = {f"word{i}": word for i, word in enumerate(unicodedata.normalize("NFC", chosen.words).lower().split())}
+    words = {
+        f"word{i}": word
+        for i, word in enumerate(unicodedata.normalize("NFC", chosen.words).lower().split())
+    }
     answered = ANSWERED.format(
         judged=JUDGEMENTS[chosen.judged],
         band=f"CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop)) END",
@@ -258,13 +338,19 @@ def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.Duc
 class Question:
     row: dict[str, Any]  # of the question set
     answers: dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
-    decisions: dict[str, list[dict]]  # language model -> what each of its rules decides (`decisions_by_rules`)
-    documents: dict[str, dict]  # id -> row of docs.parquet, of every best passage of the questions read together
+    decisions: dict[
+        str, list[dict]
+    ]  # language model -> what each of its rules decides (`decisions_by_rules`)
+    documents: dict[
+        str, dict
+    ]  # id -> row of docs.parquet, of every best passage of the questions read together
 
     @property
     def listed(self) -> list[tuple[str, str, dict]]:
         """(model, method, answer) of each answer."""
-        return [(lm, method, answer) for lm, by in self.answers.items() for method, answer in by.items()]
+        return [
+            (lm, method, answer) for lm, by in self.answers.items() for method, answer in by.items()
+        ]
 
     @property
     def read(self) -> list[tuple[dict, list[tuple[str, str, dict]]]]:
@@ -278,7 +364,11 @@ class Question:
     @property
     def written(self) -> list[tuple[str, str, str]]:
         """(model, method, passage) of each passage that a language model wrote itself."""
-        return [(lm, method, answer["passage"]) for lm, method, answer in self.listed if answer["passage"]]
+        return [
+            (lm, method, answer["passage"])
+            for lm, method, answer in self.listed
+            if answer["passage"]
+        ]
 
 
 @dataclass(frozen=True)
@@ -292,11 +382,16 @@ class Sent:
 
 def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
     """Questions with all there is about them, in this order. Raises LongtailError for an id that the set lacks."""
-    asked = {row["question_id"]: row for row in lookup(run.questions(dataset), "question_id", question_ids)}
+    asked = {
+        row["question_id"]: row
+        for row in lookup(run.questions(dataset), "question_id", question_ids)
+    }
     if missing := [id_ for id_ in question_ids if id_ not in asked]:
         raise LongtailError(f"id: {dataset} has no question {missing[0]!r}")
     answers = _answers(run, dataset, question_ids)
-    known = {answer["doc_id"] for of in answers.values() for by in of.values() for answer in by.values()} - {None}
+    known = {
+        answer["doc_id"] for of in answers.values() for by in of.values() for answer in by.values()
+    } - {None}
     docs = run.data / f"corpus/{run.params.parts.datastore}/docs.parquet"
     found = lookup(docs, "id", sorted(known), "title", "text") if known and docs.is_file() else []
     documents = {document["id"]: document for document in found}
@@ -304,23 +399,33 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
     read = []
     for id_ in question_ids:
         of, by_lm = asked[id_], answers[id_]
-        decisions = {lm: decisions_by_rules(by_name, of, by_lm) for lm, by_name in of_models.items() if by_name}
+        decisions = {
+            lm: decisions_by_rules(by_name, of, by_lm)
+            for lm, by_name in of_models.items()
+            if by_name
+        }
         read.append(Question(of, by_lm, decisions, documents))
     return read
 
 
-def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
+def _answers(
+    run: Run, dataset: str, question_ids: Sequence[str]
+) -> dict[str, dict[str, dict[str, dict]]]:
     """Question -> language model -> method -> the row of the answer, with the `measure` that its similarity is."""
     answers: dict[str, dict] = {id_: {} for id_ in question_ids}
     for lm, by_method in run.answers(dataset).items():
         for method, file in by_method.items():
             measure = methods.measure(method, run.params) if lm in run.params.lms else "similarity"
-            for row in lookup(file, "question_id", question_ids, "*", f"{WHOSE.format(of='')} AS whose"):
+            for row in lookup(
+                file, "question_id", question_ids, "*", f"{WHOSE.format(of='')} AS whose"
+            ):
                 answers[row["question_id"]].setdefault(lm, {})[method] = row | {"measure": measure}
     return answers
 
 
-def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[dict]:
+def decisions_by_rules(
+    by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]
+) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` that it takes, if there is one.
 
     `takes` is that answer's method if a rule chooses between two answers with passages. A threshold of None is always.
@@ -330,7 +435,10 @@ def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str,
         decided = file.decide(asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
         cut = {"threshold": decided.threshold if math.isfinite(decided.threshold) else None}
-        taken = {"answer": answers.get(lm, {}).get(method), "takes": method if BELOW in name else ""}
+        taken = {
+            "answer": answers.get(lm, {}).get(method),
+            "takes": method if BELOW in name else "",
+        }
         decisions.append(decided._asdict() | cut | {"name": name} | taken)
     return decisions
 
@@ -346,13 +454,19 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     if kind != "genread":
         source = OPENED.source(method, run.params, run.data)
     elif chosen.answer.of(chosen.lm[lm]).n_shots and chosen.answer.shot_passages:
-        raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
+        raise LongtailError(
+            "prompt: the language model wrote the demonstrations' passages, which are not kept"
+        )
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
     pool = prompts.read_questions(imported_passages.read_asked(dataset, chosen, run.data)[0])
     place = pool.ids.index(answer["question_id"])
     made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
-    documents = [] if source is None or source.written else _documents(run, kind, found.slice(0, 1).to_pylist()[0])
+    documents = (
+        []
+        if source is None or source.written
+        else _documents(run, kind, found.slice(0, 1).to_pylist()[0])
+    )
     return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
 
 
@@ -361,6 +475,12 @@ def _documents(run: Run, kind: str, found: dict) -> list[dict]:
     weights: list[float | None] = [None] * len(found["doc_ids"])
     if kind in methods.ENSEMBLES:
         similarities = np.array([found["similarities"]], float)
-        weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
+        weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[
+            0
+        ].tolist()
     rows = zip(found["doc_ids"], found["titles"], found["similarities"], weights, strict=True)
-    return [{"id": id_, "title": title, "similarity": of, "weight": weight} for id_, title, of, weight in rows if id_]
+    return [
+        {"id": id_, "title": title, "similarity": of, "weight": weight}
+        for id_, title, of, weight in rows
+        if id_
+    ]

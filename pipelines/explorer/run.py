@@ -17,7 +17,19 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import database, parquet
 
-SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
+SECTIONS = (
+    "seed",
+    "lm",
+    "lms",
+    "compute",
+    "retriever",
+    "retrievers",
+    "reranker",
+    "replug",
+    "answer",
+    "parts",
+    "ways",
+)
 SECTIONS += ("language",)
 RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
@@ -44,7 +56,10 @@ class Run:
 
     def answers(self, dataset: str) -> dict[str, dict[str, Path]]:
         """Language model -> method -> its file of answers; this run's models first, then the imported ones."""
-        chosen, folders = self.params, [self.data / of / dataset for of in ("predictions", "imported", "questions")]
+        chosen, folders = (
+            self.params,
+            [self.data / of / dataset for of in ("predictions", "imported", "questions")],
+        )
         of_run = chosen.lms, chosen.retrievers, self.data
         return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run), folders, of_run)
 
@@ -59,7 +74,9 @@ class Run:
 
 def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:
     """The run of params.yaml as it is now. Raises LongtailError if there is none, or a value is wrong."""
-    return OPENED.get("run", lambda: Run(data, params_file.load_params(*SECTIONS, path=params)), [params], data)
+    return OPENED.get(
+        "run", lambda: Run(data, params_file.load_params(*SECTIONS, path=params)), [params], data
+    )
 
 
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:
@@ -68,7 +85,11 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows are ordered by that
     column. Raises LongtailError if the file is missing or damaged.
     """
-    shown = ", ".join(columns if "*" in columns else dict.fromkeys((column, *columns))) if columns else "*"
+    shown = (
+        ", ".join(columns if "*" in columns else dict.fromkeys((column, *columns)))
+        if columns
+        else "*"
+    )
     query = f"SELECT {shown} FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
     with parquet.naming(file, errors=(duckdb.Error,)):
         return database.ask(query, {"values": list(values)}, rows=file).to_arrow_table().to_pylist()
@@ -84,7 +105,9 @@ class Addressed:
         if "page" in (defaults := {field.name: field.default for field in fields(self)}):
             changes = {"page": self.page if id else 1} | changes
         named = asdict(replace(self, **changes)) | {"id": id, "prompt": prompt}
-        named = {name: value for name, value in named.items() if value and defaults.get(name) != value}
+        named = {
+            name: value for name, value in named.items() if value and defaults.get(name) != value
+        }
         return (path or self.PATH) + (f"?{urlencode(named, errors='replace')}" if named else "")
 
 
@@ -93,7 +116,9 @@ def one_of(asked: Mapping[str, str], field: str, allowed: Iterable[str], default
     value, known = asked.get(field) or default, list(allowed)
     if value not in known:
         names = ", ".join(name for name in known if name)
-        raise LongtailError(f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}")
+        raise LongtailError(
+            f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}"
+        )
     return value
 
 

@@ -19,7 +19,9 @@ from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
 from pipelines.sources.wikidata import QUALIFIERS
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import forget_shards, key_of, map_stream
 from pipelines.work import code, stage
 from pipelines.work.executors import processes
 
@@ -36,15 +38,19 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     compute, ingest, spoken = params.compute, params.ingest, language.read_language(params.language)
     dumps, rejects, blocks = visible_files(raw / "wikidata"), Rejects(ingest.max_reject_share), []
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), params.language, properties, *dumps)
-    keys = {dump: f"{key}.{number:04d}" for number, dump in enumerate(dumps)}  # of a dump's blocks, in the dumps' order
+    key = key_of(
+        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, *dumps
+    )
+    keys = {
+        dump: f"{key}.{number:04d}" for number, dump in enumerate(dumps)
+    }  # of a dump's blocks, in the dumps' order
     work = partial(parse_block, properties, spoken)
     with processes(compute) as executor:
         for dump in dumps:
             stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK))
             at_once = 2 * executor.workers if executor else 1
             of_dump, lines, fault = Rejects(rejects.max_share), 0, ""
-            for path in shards.map_stream("entities", keys[dump], work, stream, executor, at_once):
+            for path in map_stream("entities", keys[dump], work, stream, executor, at_once):
                 blocks.append(path)
                 said = parquet.schema_of(path).metadata
                 of_dump.take(Rejects.decoded(said[b"rejects"], 1.0), lines)
@@ -52,17 +58,21 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
             wikidata.check_read(dump, of_dump, fault)
             rejects.take(of_dump)
     counts = {"files": len(dumps), "dump_lines": rejects.read}
-    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
+    with atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
     for key in keys.values():
-        shards.forget_shards("entities", key)
+        forget_shards("entities", key)
     return counts | rejects.metrics()
 
 
 def parse_block(
-    properties: tuple[str, ...], spoken: language.Language, file: str, block: Iterable[bytes], path: Path
+    properties: tuple[str, ...],
+    spoken: language.Language,
+    file: str,
+    block: Iterable[bytes],
+    path: Path,
 ) -> None:
     """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with what was read in its metadata."""
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
@@ -79,7 +89,9 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     if blocks:
         database.view(db, "lines", *blocks, named=True)
     else:
-        db.register("lines", wikidata.ENTITIES.append(pa.field("filename", pa.string())).empty_table())
+        db.register(
+            "lines", wikidata.ENTITIES.append(pa.field("filename", pa.string())).empty_table()
+        )
     # A hundred million items occur once. Only the few that occur twice are sorted.
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
@@ -96,10 +108,17 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
         CREATE TEMP TABLE entities AS SELECT qid, label, aliases, wiki_title FROM newest
         WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
     )
-    database.write_query(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
+    database.write_query(
+        db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet"
+    )
     database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
-    of_dates = ", ".join(f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(QUALIFIERS, start=1))
-    database.write_query(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
+    of_dates = ", ".join(
+        f"nullif(dates[{place}], '') AS \"{name}\""
+        for place, name in enumerate(QUALIFIERS, start=1)
+    )
+    database.write_query(
+        db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet"
+    )
     counts = db.sql(
         """SELECT (SELECT count(*) FROM lines) AS entities_read, (SELECT count(*) FROM outdated) AS duplicate_entities,
             (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)) AS objects_missing,
@@ -111,4 +130,6 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
 
 
 if __name__ == "__main__":
-    stage.run("entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS)
+    stage.run(
+        "entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS
+    )

@@ -17,7 +17,9 @@ from pipelines.language.relations import RELATIONS
 from pipelines.sources import mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work import code, executors, stage
 
 WIKIDATA = Path("data/knowledge/wikidata")
@@ -42,28 +44,38 @@ def build_term_frequency(
     rejects, relations = Rejects(ingest.max_reject_share), sorted(relations)
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
-        subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
-    sample = mentions.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
+        subjects, names = database.row(
+            db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names"
+        )
+    sample = mentions.draw_c4_sample(
+        files if names else (), params.c4.sample_mb, params.seed, rejects
+    )
     rejects.check()
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read)
-    count = partial(_count, wikidata, files, relations, sample, ingest.memory_gb / min(compute.workers, passes))
+    key = key_of(
+        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read
+    )
+    count = partial(
+        _count, wikidata, files, relations, sample, ingest.memory_gb / min(compute.workers, passes)
+    )
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with executors.processes(compute, passes) as executor:
-        parts = shards.map_shards("term_frequency", key, count, shares, executor)
-    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
+        parts = map_shards("term_frequency", key, count, shares, executor)
+    with atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         database.view(db, "counted", *parts)
         database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
-    shards.forget_shards("term_frequency", key)
+    forget_shards("term_frequency", key)
     counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names}
     return counts | {"sample_texts": sample.texts, "sample_bytes": sample.size} | rejects.metrics()
 
 
-def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true") -> None:
+def _load_names(
+    db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true"
+) -> None:
     """Create table names(qid, name): labels and aliases of the subjects for which the SQL condition `share` holds."""
     properties = ", ".join(relation[1:] for relation in relations)
     for table in ("entities", "claims"):
@@ -90,7 +102,9 @@ def _count(
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read_rows(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        found = mentions.frequencies(names["name"].to_pylist(), mentions.read_c4_sample(files, sample))
+        found = mentions.frequencies(
+            names["name"].to_pylist(), mentions.read_c4_sample(files, sample)
+        )
         db.register("counted", names.append_column("n", pa.array(found)))
         query = """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
             GROUP BY qid ORDER BY qid"""

@@ -7,24 +7,39 @@ views of it; term frequency is null for entities that are not subjects.
 
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 from pipelines.language.relations import RELATIONS
-from pipelines.storage import database, shards
+from pipelines.params.params import Compute, Ingest
+from pipelines.params.params_models import Section
+from pipelines.storage import database
+from pipelines.storage.atomic import atomic
 from pipelines.work import stage
 
 KNOWLEDGE = Path("data/knowledge")
 METRICS = Path("data/metrics/triples.json")
 
 
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    compute: Compute
+    ingest: Ingest
+
+
 def build_triples(
-    params: SimpleNamespace, knowledge: Path = KNOWLEDGE, relations: Iterable[str] = RELATIONS
+    settings: Settings, knowledge: Path = KNOWLEDGE, relations: Iterable[str] = RELATIONS
 ) -> dict[str, int]:
     """Write `knowledge`/triples for the claims of `relations` in the tables of the other stages; return counts."""
-    limits = params.ingest.memory_gb, params.compute.threads
-    with shards.atomic(knowledge / "triples") as folder, database.connect(*limits) as db:
+    memory_gb = settings.ingest.memory_gb
+    threads = settings.compute.threads
+    with atomic(knowledge / "triples") as folder, database.connect(memory_gb, threads) as db:
         folder.mkdir()
-        for file in ("wikidata/entities", "wikidata/claims", "popularity/views", "term_frequency/term_frequency"):
+        for file in (
+            "wikidata/entities",
+            "wikidata/claims",
+            "popularity/views",
+            "term_frequency/term_frequency",
+        ):
             database.view(db, Path(file).name, knowledge / f"{file}.parquet")
         db.execute(
             """CREATE TEMP TABLE described AS
@@ -57,7 +72,9 @@ def build_triples(
             "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
             folder / "entities.parquet",
         )
-        dropped = db.sql("SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL").fetchall()
+        dropped = db.sql(
+            "SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL"
+        ).fetchall()
         counts = db.sql(
             """SELECT * FROM
             (SELECT (SELECT count(*) FROM judged) AS claims, count(*) AS triples, count(DISTINCT s) AS subjects,
@@ -68,8 +85,10 @@ def build_triples(
                 count(*) FILTER (term_frequency > 0) AS subjects_in_c4
             FROM described WHERE label IS NOT NULL)"""
         )
-        return {f"dropped.{reason}": count for reason, count in dropped} | counts.to_arrow_table().to_pylist()[0]
+        return {
+            f"dropped.{reason}": count for reason, count in dropped
+        } | counts.to_arrow_table().to_pylist()[0]
 
 
 if __name__ == "__main__":
-    stage.run("triples", ("compute", "ingest"), build_triples, out=str(KNOWLEDGE / "triples"), metrics=METRICS)
+    stage.run("triples", Settings, build_triples, out=str(KNOWLEDGE / "triples"), metrics=METRICS)

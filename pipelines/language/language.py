@@ -30,7 +30,9 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     articles: str = ""  # separated by spaces; an article that ends in ' is cut off its word
     same: dict[str, str] = {}  # text -> what it counts as, after case folding
-    form: Literal["NFC", "NFKC"] = "NFC"  # Unicode's; NFKC also makes wide letters and digits plain ones
+    form: Literal["NFC", "NFKC"] = (
+        "NFC"  # Unicode's; NFKC also makes wide letters and digits plain ones
+    )
     punctuation: Literal["ascii", "unicode"] = "unicode"
 
 
@@ -42,8 +44,12 @@ class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str  # in English
     wiki: str  # its Wikipedia: wiki.wikipedia.org
-    labels: list[str]  # Wikidata's codes, the first that has a label counts; after all of them `mul`
-    media: str  # what links to files and categories begin with in its Wikipedia, with spaces between
+    labels: list[
+        str
+    ]  # Wikidata's codes, the first that has a label counts; after all of them `mul`
+    media: (
+        str  # what links to files and categories begin with in its Wikipedia, with spaces between
+    )
     terms: Terms
     match: Match
     prompt: Prompt
@@ -88,7 +94,9 @@ def read_language(code: str) -> Language:
     """The language with this code. Raises LongtailError if it has no file, or naming what is wrong with its file."""
     file = FOLDER / f"{code}.yaml"
     if code not in codes():
-        raise LongtailError(f"language: {code}: no such file as {file.name}, expected one of {', '.join(codes())}")
+        raise LongtailError(
+            f"language: {code}: no such file as {file.name}, expected one of {', '.join(codes())}"
+        )
     try:
         language = msgspec.yaml.decode(file.read_bytes(), type=Language)
         for key, expected in (("question", ["question", "answer"]), ("passage", ["question"])):

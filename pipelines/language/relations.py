@@ -32,12 +32,20 @@ def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str,
     for pid, name in names.items():
         once = isinstance(name, str) and [*names.values()].count(name) == 1
         if not re.fullmatch(r"P[1-9]\d*", str(pid)) or not once:
-            raise LongtailError(f"{path.name}: {pid!r} is {name!r}, expected P<number> and a name that no other has")
+            raise LongtailError(
+                f"{path.name}: {pid!r} is {name!r}, expected P<number> and a name that no other has"
+            )
     if unknown := sorted(templates.keys() - names.keys()):
-        raise LongtailError(f"{path.name}: no name of {unknown[0]}, of which {language.name} has a template; add it")
+        raise LongtailError(
+            f"{path.name}: no name of {unknown[0]}, of which {language.name} has a template; add it"
+        )
     if language == ENGLISH and (missing := [pid for pid in names if pid not in templates]):
-        raise LongtailError(f"languages/en.yaml: no template of {missing[0]}, which {path.name} has; add one")
-    return {pid: Relation(pid, name, templates[pid]) for pid, name in names.items() if pid in templates}
+        raise LongtailError(
+            f"languages/en.yaml: no template of {missing[0]}, which {path.name} has; add one"
+        )
+    return {
+        pid: Relation(pid, name, templates[pid]) for pid, name in names.items() if pid in templates
+    }
 
 
 def property_ids(templates: Path) -> list[str]:
@@ -45,9 +53,13 @@ def property_ids(templates: Path) -> list[str]:
     ids = set(RELATIONS)
     if templates.is_file():
         try:
-            names = json.loads(templates.read_bytes()).keys()  # "P106", but also unused wordings, "P19_similar"
+            names = json.loads(
+                templates.read_bytes()
+            ).keys()  # "P106", but also unused wordings, "P19_similar"
         except (ValueError, AttributeError, RecursionError):
-            raise LongtailError(f"{templates}: no JSON object of templates by property; fetch it again") from None
+            raise LongtailError(
+                f"{templates}: no JSON object of templates by property; fetch it again"
+            ) from None
         ids |= {name for name in names if re.fullmatch(r"P[1-9]\d*", name)}
     return sorted(ids, key=lambda pid: int(pid[1:]))
 

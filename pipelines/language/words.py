@@ -21,7 +21,9 @@ def standing(text: str, name: str) -> Iterator[int]:
     start = text.find(name)
     while start >= 0:
         end = start + len(name)
-        if not (_joined(text[start - 1 : start], name[0]) or _joined(text[end : end + 1], name[-1])):
+        if not (
+            _joined(text[start - 1 : start], name[0]) or _joined(text[end : end + 1], name[-1])
+        ):
             yield start
         start = text.find(name, start + 1)
 
@@ -30,7 +32,9 @@ def split(text: str, names: Sequence[str]) -> list[str]:
     """The text in parts; every second one is a name that stands there, whatever its case. The longest name wins."""
     lower = _lower(text)
     spans = sorted(
-        (start, -len(name)) for name in {_lower(name) for name in names if name} for start in standing(lower, name)
+        (start, -len(name))
+        for name in {_lower(name) for name in names if name}
+        for start in standing(lower, name)
     )
     parts, end = [], 0
     for start, minus_length in spans:
@@ -58,4 +62,6 @@ def _joined(neighbour: str, edge: str) -> bool:
 
 
 def _lower(text: str) -> str:
-    return text.replace("\u0130", "i").lower()  # of this letter alone the lower case has two characters
+    return text.replace(
+        "\u0130", "i"
+    ).lower()  # of this letter alone the lower case has two characters

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage, threads
 
 DATA = Path("data")
@@ -59,11 +60,15 @@ def train_on_text(
     from pipelines.storage import checkpoint
 
     if lm.training is None:
-        raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
+        raise LongtailError(
+            f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train"
+        )
     threads.use(1)  # steps are so small that a second thread waits more than it works
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
-    with shards.atomic(out) as folder:
-        metrics = train_lm.train_language_model(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
+    with atomic(out) as folder:
+        metrics = train_lm.train_language_model(
+            documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}"
+        )
     checkpoint.forget_checkpoints(f"base_lm@{out.name}")
     return metrics
 
@@ -72,12 +77,12 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
     """Save a served model's URL and name to the folder `out`, with its tokenizer if the params name one."""
     from pipelines.corpus.tokenizer import copy_pretrained
 
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         if lm.http.tokenizer:
             copy_pretrained(f"lm.{out.name}", lm.http.tokenizer, lm.revision, folder)
         else:
             folder.mkdir()
-        shards.write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
+        write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
     return {}
 
 
@@ -87,7 +92,9 @@ def make_lm(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     if lm.source == "http":
         return name_served(lm, out)
     if lm.source == "train":
-        return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm, chosen.parts.corpora)
+        return train_on_text(
+            DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm, chosen.parts.corpora
+        )
     from transformers import AutoModelForCausalLM
 
     from pipelines.lm.model_files import save_pretrained
@@ -99,4 +106,10 @@ if __name__ == "__main__":
     name = stage.arguments(__doc__, name="a name from lms in params.yaml").name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
     sections = ("seed", "lm", "lm_text", "parts")
-    stage.run(f"base_lm@{name}", sections, lambda chosen: make_lm(chosen, name), out=str(out), metrics=metrics)
+    stage.run(
+        f"base_lm@{name}",
+        sections,
+        lambda chosen: make_lm(chosen, name),
+        out=str(out),
+        metrics=metrics,
+    )

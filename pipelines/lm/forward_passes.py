@@ -28,7 +28,9 @@ bridge. A year later the new pier was built of granite, 120 metres long, and the
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # cached tokens that count as one new token when a batch is sized
 TOKENS = 45  # the most tokens of the text that shortcuts are tried on
-SHORT = 5  # tokens of a second text, so short that the effect of padding on a state has not worn off
+SHORT = (
+    5  # tokens of a second text, so short that the effect of padding on a state has not worn off
+)
 PREFIX = 2  # tokens of the common beginning, which are read before the others
 SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
 REFUSED = 0.002  # the largest difference that padding may make: no model can do without padding
@@ -64,12 +66,16 @@ class ForwardPasses:
             step = max(1, self.batch_tokens // int(length))
             for start in range(0, len(leaders), step):
                 leading = members[leaders[start : start + step]]
-                read = prefixes.read_prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+                read = prefixes.read_prefixes(
+                    self.model, self._padded(rows.slice(leading, 0, length))
+                )
                 self._count(once := len(leading) * int(length), -once)
                 chosen = np.flatnonzero((start <= owners) & (owners < start + step))
                 yield from self._continued(rows, members[chosen], read, owners[chosen] - start)
 
-    def logits(self, outputs, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
+    def logits(
+        self, outputs, rows: np.ndarray, columns: np.ndarray
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
         """Logits (positions, vocabulary) float32 at the given rows and columns, in parts of at most MAX_LOGITS."""
         step = max(1, MAX_LOGITS // self._vocabulary)
         states = outputs.last_hidden_state if self._head.separable else outputs.logits
@@ -95,7 +101,12 @@ class ForwardPasses:
         return prefixes.Held(self.model, beginnings)
 
     def decoding(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
+        self,
+        prompts: Ragged,
+        held: prefixes.Held,
+        beginnings: np.ndarray,
+        new_tokens: int,
+        total: int = 0,
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
@@ -106,7 +117,9 @@ class ForwardPasses:
             token = yield self._table(len(beginnings), self.after(prompts), total)
             prompts, total = joined([prompts, Ragged.of(token[:, None].tolist())]), 0
         kept, rows = KeysAndValues(prompts.lengths, new_tokens), np.arange(len(beginnings))
-        continued = chain.from_iterable(self._continued(prompts, *group, kept) for group in held.of(beginnings))
+        continued = chain.from_iterable(
+            self._continued(prompts, *group, kept) for group in held.of(beginnings)
+        )
         token = yield self._table(len(rows), self.after(prompts, continued), total)
         while True:
             inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
@@ -120,7 +133,9 @@ class ForwardPasses:
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""
         kept = KeysAndValues(np.ones(1, np.int64), 0)
-        for _ in self._continued(Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept):
+        for _ in self._continued(
+            Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept
+        ):
             pass
         return kept.bytes
 
@@ -139,7 +154,9 @@ class ForwardPasses:
             yield order[start : start + rows]
             start += rows
 
-    def _table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int) -> torch.Tensor:
+    def _table(
+        self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int
+    ) -> torch.Tensor:
         """Logits of `n` rows that come in `parts`, (n, vocabulary) float32. Progress counts rows among `total`."""
         found = torch.empty(n, self._vocabulary, device=self.device)
         for rows, logits in parts:
@@ -162,8 +179,14 @@ class ForwardPasses:
         for batch in self.batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
             numbers, counts, past = members[batch], remaining[batch], {}
             if read or kept:
-                past["past_key_values"] = prefixes.Continuing(read, owners[batch], kept, numbers, counts + length)
-            yield numbers, self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past), length
+                past["past_key_values"] = prefixes.Continuing(
+                    read, owners[batch], kept, numbers, counts + length
+                )
+            yield (
+                numbers,
+                self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past),
+                length,
+            )
 
     def _count(self, read: int, shared: int = 0) -> None:
         self.usage["lm_tokens_read"] += read
@@ -187,23 +210,35 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
     `max_tokens` at once. Raises LongtailError where it can't read padded texts, or what follows a text changes it.
     """
     model, name = passes.model, type(passes.model).__name__
-    ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64)
+    ids = np.array(
+        tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64
+    )
     targets = torch.from_numpy(ids).to(model.device)
     format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
 
     def log_probs(logits: torch.Tensor) -> torch.Tensor:
         """log p of every token of the text at each position, (positions, tokens). Other tokens may be impossible."""
-        return torch.log_softmax(logits.float(), dim=-1)[:, targets.to(logits.device)].to(targets.device)
+        return torch.log_softmax(logits.float(), dim=-1)[:, targets.to(logits.device)].to(
+            targets.device
+        )
 
     def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
         """The largest mean absolute difference of log-probs with a shortcut and without; NaN where one is NaN."""
-        return torch.stack([torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs]).max().item()
+        return (
+            torch.stack([torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs])
+            .max()
+            .item()
+        )
 
     plain = log_probs(model(input_ids=targets[None]).logits[0])
     try:  # the short text and the whole text in one batch that is padded on the right
-        both = torch.from_numpy(padded(Ragged.of([ids[:SHORT], ids]), len(ids), tokenizer.pad_token_id or 0)[0])
+        both = torch.from_numpy(
+            padded(Ragged.of([ids[:SHORT], ids]), len(ids), tokenizer.pad_token_id or 0)[0]
+        )
         short, whole = model(input_ids=both.to(model.device)).logits
-        together = difference([(log_probs(short[:SHORT]), plain[:SHORT]), (log_probs(whole), plain)])
+        together = difference(
+            [(log_probs(short[:SHORT]), plain[:SHORT]), (log_probs(whole), plain)]
+        )
     except CANT as error:
         raise LongtailError(
             f"{folder}: {name} can't read texts of two lengths together "
@@ -222,7 +257,9 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
         held = prefixes.Held(model, Ragged.of([ids[:PREFIX]]))
         decoding = passes.decoding(Ragged.of([ids[: end - 1] for end in ends]), held, none, 1)
         before, after = log_probs(next(decoding)), log_probs(decoding.send(targets[ends - 1]))
-        passes.keeps = difference([(before, plain[ends - 2]), (after, plain[ends - 1])]) <= max(SAME, format_error)
+        passes.keeps = difference([(before, plain[ends - 2]), (after, plain[ends - 1])]) <= max(
+            SAME, format_error
+        )
     except CANT:
         passes.keeps = False  # the model can do without
 
@@ -247,10 +284,16 @@ class _Head:
     @torch.inference_mode()
     def _agrees(self, model) -> bool:
         ids = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
-        expected, hidden = model(input_ids=ids).logits[0], model.base_model(input_ids=ids).last_hidden_state[0]
+        expected, hidden = (
+            model(input_ids=ids).logits[0],
+            model.base_model(input_ids=ids).last_hidden_state[0],
+        )
         try:
             logits = self(hidden)
-        except (AttributeError, TypeError):  # the model needs more from its layers than their last hidden states
+        except (
+            AttributeError,
+            TypeError,
+        ):  # the model needs more from its layers than their last hidden states
             return False
         return torch.allclose(expected, logits, rtol=1e-3, atol=1e-3)
 

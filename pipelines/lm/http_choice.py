@@ -19,10 +19,14 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation, answer_of, up_to
 
 ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
-TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
+TOLERANCE = (
+    0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
+)
 FLOOR = -9999.0  # what servers write for a log-probability that they do not know
 TOKEN_ID = re.compile(r"token_id\D(\d+)")  # how vLLM writes a token if it is asked for ids
-Shown = Mapping[int | str, float]  # a token's id, or a text that several tokens have or none -> its log-probability
+Shown = Mapping[
+    int | str, float
+]  # a token's id, or a text that several tokens have or none -> its log-probability
 
 
 class Unable(LongtailError):
@@ -45,14 +49,18 @@ class LogProbs(msgspec.Struct):
     tokens: list[str] | None = None  # the tokens' texts
     token_logprobs: list[float | None] | None = None  # None for a text's first token
     text_offset: list[int] | None = None  # the character at which the token begins
-    top_logprobs: list[dict[str, float | None] | None] | None = None  # the likeliest tokens at this position
+    top_logprobs: list[dict[str, float | None] | None] | None = (
+        None  # the likeliest tokens at this position
+    )
     content: list[Token] | None = None
 
     def __post_init__(self) -> None:
         if self.content and not self.tokens:
             self.tokens = [token.token for token in self.content]
             self.token_logprobs = [token.logprob for token in self.content]
-            self.top_logprobs = [{top.token: top.logprob for top in token.top_logprobs} for token in self.content]
+            self.top_logprobs = [
+                {top.token: top.logprob for top in token.top_logprobs} for token in self.content
+            ]
         for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
             setattr(self, field, getattr(self, field) or [])
         shown = chain(self.token_logprobs, *(top.values() for top in self.top_logprobs if top))
@@ -117,7 +125,9 @@ class Choice(msgspec.Struct):
         if not complete or not np.isfinite(values[positions]).all():
             known = np.count_nonzero(np.isfinite(values[1:]))
             expected = f"{known} log-probabilities where a prompt's tokens have {count - 1}"
-            raise Unable(f"gives {expected if known else 'no log-probabilities'} (echo with logprobs)")
+            raise Unable(
+                f"gives {expected if known else 'no log-probabilities'} (echo with logprobs)"
+            )
         return values[positions]
 
     def likeliest(self) -> dict[str, float]:
@@ -132,7 +142,9 @@ class Choice(msgspec.Struct):
         """
         reasoned, text = reasoning.split(self.text)
         apart = bool(self.message and self.message.reasoning)
-        silent = bool(self.message and self.finish_reason == "length")  # the reasoning is hidden, as OpenAI's is
+        silent = bool(
+            self.message and self.finish_reason == "length"
+        )  # the reasoning is hidden, as OpenAI's is
         if not text.strip() and (apart or silent or text != self.text):
             raise Silent(
                 f"says nothing but reasoning (finish_reason: {self.finish_reason}); switch that off, there or in "
@@ -155,7 +167,10 @@ class Choice(msgspec.Struct):
             raise Unable(f"answers with {fault(shown.token_logprobs)}")
         log_probs = np.array(shown.token_logprobs, np.float64)
         largest = np.array(
-            [max(filter(_known, (tokens or {}).values()), default=-np.inf) for tokens in shown.top_logprobs]
+            [
+                max(filter(_known, (tokens or {}).values()), default=-np.inf)
+                for tokens in shown.top_logprobs
+            ]
         )
         if len(largest) == len(log_probs) and (largest - log_probs > TOLERANCE).any():
             position = int((largest - log_probs).argmax())
@@ -166,8 +181,12 @@ class Choice(msgspec.Struct):
             )
         if not text:
             return text, float("-inf")
-        told = shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]  # SGLang shows -1 for each token
-        starts = np.asarray(shown.text_offset if told else np.cumsum([0, *map(len, shown.tokens)])[:-1])
+        told = (
+            shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]
+        )  # SGLang shows -1 for each token
+        starts = np.asarray(
+            shown.text_offset if told else np.cumsum([0, *map(len, shown.tokens)])[:-1]
+        )
         return text, float(log_probs[starts - starts[0] < len(text)].mean())
 
 
@@ -196,7 +215,9 @@ def decide(
     shown, one of the same text may be hidden.
     """
     column = {token: i for i, token in enumerate(dict.fromkeys(chain.from_iterable(shown)))}
-    least = np.zeros((len(shown), len(column) + 1))  # the last column stands for any token that no prompt shows
+    least = np.zeros(
+        (len(shown), len(column) + 1)
+    )  # the last column stands for any token that no prompt shows
     most = np.zeros_like(least)
     for prompt, tokens in enumerate(shown):
         probable = np.exp(np.array(list(tokens.values())))
@@ -206,7 +227,9 @@ def decide(
             if isinstance(token, int):
                 least[prompt, column[token]] = most[prompt, column[token]] = probability
             else:
-                most[prompt, column[token]] = max(probability, at_most if len(tokens) >= count else hidden)
+                most[prompt, column[token]] = max(
+                    probability, at_most if len(tokens) >= count else hidden
+                )
     largest = high.max()
     lower, upper = np.exp(low - largest) @ least, np.exp(high - largest) @ most
     leader = int(lower.argmax())
@@ -217,10 +240,14 @@ def decide(
 class Mixture:
     """A question's answer, a token at a time, under the mixture of its prompts, to whose ids it is added."""
 
-    def __init__(self, prompts: Sequence[list[int]], log_weights: np.ndarray, count: int, *, moving: bool) -> None:
+    def __init__(
+        self, prompts: Sequence[list[int]], log_weights: np.ndarray, count: int, *, moving: bool
+    ) -> None:
         """`log_weights` (k,) are -inf for prompts that are not read; if `moving`, they follow the sequence mixture."""
         read = np.isfinite(log_weights)
-        self.prompts = [list(prompt) for prompt, counts in zip(prompts, read.tolist(), strict=True) if counts]
+        self.prompts = [
+            list(prompt) for prompt, counts in zip(prompts, read.tolist(), strict=True) if counts
+        ]
         self._low = self._high = log_weights[read]
         self._count, self._moving = count, moving
         self.tokens: list[int] = []
@@ -248,21 +275,33 @@ class Mixture:
 
 
 def generate_under(
-    mixtures: Sequence[Mixture], ask: Callable[[list[list[int]]], list[Shown]], tokenizer, max_tokens: int, stop: str
+    mixtures: Sequence[Mixture],
+    ask: Callable[[list[list[int]]], list[Shown]],
+    tokenizer,
+    max_tokens: int,
+    stop: str,
 ) -> list[Generation]:
     """The mixtures' answers; `ask` gives what the server shows after prompts. All of them go on side by side."""
-    ends = {*tokenizer.all_special_ids}  # a model may end a text with others than the tokenizer's own end token
+    ends = {
+        *tokenizer.all_special_ids
+    }  # a model may end a text with others than the tokenizer's own end token
 
     def decode(tokens: Sequence[int]) -> str:
-        return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     unfinished = mixtures
     for _ in range(max_tokens):
         shown = iter(ask([prompt for mixture in unfinished for prompt in mixture.prompts]))
         after = [(mixture, list(islice(shown, len(mixture.prompts)))) for mixture in unfinished]
         going_on = [mixture for mixture, of_prompts in after if mixture.follow(of_prompts, ends)]
-        unfinished = [mixture for mixture in going_on if stop not in decode(mixture.tokens).lstrip()]
+        unfinished = [
+            mixture for mixture in going_on if stop not in decode(mixture.tokens).lstrip()
+        ]
     return [
-        Generation(*answer_of(one.tokens, one.log_probs, stop, decode), one.read, one.made, one.decided)
+        Generation(
+            *answer_of(one.tokens, one.log_probs, stop, decode), one.read, one.made, one.decided
+        )
         for one in mixtures
     ]

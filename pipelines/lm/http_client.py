@@ -31,13 +31,24 @@ TEMPLATE = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 STATUSES = (  # what an error within an answer of status 200 says -> its HTTP status; the first that fits counts
     (r"rate.?limit|too.?many|throttl|exhausted|quota|capacity|concurren|qps|slow.?down", 429),
-    (r"overload|unavailable|loading|busy|warming|time.?out|timed.out|deadline|bad.?gateway|upstream|provider", 503),
+    (
+        r"overload|unavailable|loading|busy|warming|time.?out|timed.out|deadline|bad.?gateway|upstream|provider",
+        503,
+    ),
     (r"api.?key|authenti|unauthori|credential", 401),
-    (r"credit|billing|payment|balance|permission|forbidden|denied|moderat|not.?found|not.?exist|no such", 404),
-    (r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error|content.?filter", 400),
+    (
+        r"credit|billing|payment|balance|permission|forbidden|denied|moderat|not.?found|not.?exist|no such",
+        404,
+    ),
+    (
+        r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error|content.?filter",
+        400,
+    ),
     (r"server.?error|internal|api.?error|exception|failed|\"finish_reason\":\s*\"error", 503),
 )
-CODE = re.compile(r"(?i)(?:code|status)\w*\"?:\s*\"?([45]\d\d)\b|^[^{\[]*?\b([45]\d\d)\b")  # in JSON, and in other text
+CODE = re.compile(
+    r"(?i)(?:code|status)\w*\"?:\s*\"?([45]\d\d)\b|^[^{\[]*?\b([45]\d\d)\b"
+)  # in JSON, and in other text
 MINUTE = 60.0  # seconds
 TABLES = (
     "CREATE TABLE IF NOT EXISTS spent "
@@ -88,14 +99,23 @@ class Ledger(http.Kept):
             self._db.execute(table)
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
         # the last two: answers whose reasoning was cut off, and those that the mixture left undecided
-        names = ("lm_requests", "lm_prompt_tokens", "lm_completion_tokens", "lm_cost", "lm_reasoned", "lm_undecided")
+        names = (
+            "lm_requests",
+            "lm_prompt_tokens",
+            "lm_completion_tokens",
+            "lm_cost",
+            "lm_reasoned",
+            "lm_undecided",
+        )
         self.usage = dict.fromkeys(names, 0.0)
 
     def _put_also(self, keys: Iterable[str]) -> None:
         """Keep whose the answers are."""
         server, model = self._server.url.rstrip("/"), self._model.partition(" ")[2]
         rows = [(key, server, model) for key in keys]
-        self._db.executemany("INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows)
+        self._db.executemany(
+            "INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows
+        )
 
     def enter(self, most: Tokens) -> tuple[int | None, float]:
         """Enter a request that takes at most `most` tokens; returns its number and 0.
@@ -109,12 +129,15 @@ class Ledger(http.Kept):
             now = time.time()
             self._db.execute("DELETE FROM recent WHERE at < ?", (now - MINUTE,))
             requests_before, tokens_before, first = self._db.execute(
-                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?", (self._model,)
+                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?",
+                (self._model,),
             ).fetchone()
             too_many = requests_before >= requests or tokens_before + sum(most) > tokens
             if requests_before and too_many:  # a request too large for a minute is sent alone
                 return None, max(0.01, first + MINUTE - now)
-            (spent,) = self._db.execute("SELECT cost FROM spent WHERE model = ?", (self._model,)).fetchone()
+            (spent,) = self._db.execute(
+                "SELECT cost FROM spent WHERE model = ?", (self._model,)
+            ).fetchone()
             if (limit := self._server.max_cost) is not None and spent + self._cost(most) > limit:
                 raise LongtailError(
                     f"params.yaml: lm.{self._name}.http.max_cost is {limit:g}: {spent:.4g} are spent, and the next "
@@ -122,12 +145,16 @@ class Ledger(http.Kept):
                 )
             self._add(most, requests=1)
             row = (self._model, now, sum(most))
-            return self._db.execute("INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row).lastrowid, 0.0
+            return self._db.execute(
+                "INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row
+            ).lastrowid, 0.0
 
     def correct(self, number: int, most: Tokens, used: Tokens) -> None:
         """Change the entry `number` from `most` tokens to those that were `used`."""
         with self._writing():
-            self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), requests=0)
+            self._add(
+                Tokens(used.prompt - most.prompt, used.completion - most.completion), requests=0
+            )
             self._db.execute("UPDATE recent SET tokens = ? WHERE id = ?", (sum(used), number))
 
     def _add(self, tokens: Tokens, requests: int) -> None:
@@ -142,7 +169,9 @@ class Ledger(http.Kept):
 
     def _cost(self, tokens: Tokens) -> float:
         server = self._server
-        return (tokens.prompt * server.prompt_price + tokens.completion * server.completion_price) / 1000
+        return (
+            tokens.prompt * server.prompt_price + tokens.completion * server.completion_price
+        ) / 1000
 
 
 class CompletionsClient(http.Client):
@@ -152,12 +181,23 @@ class CompletionsClient(http.Client):
     """
 
     def __init__(
-        self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path, chat: bool
+        self,
+        name: str,
+        model: str,
+        settings: params.LMServer,
+        key: str | None,
+        cache: Path,
+        chat: bool,
     ) -> None:
         super().__init__(settings.concurrency, TIMEOUT)
-        self.chat, self.url = chat, settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions"
+        self.chat, self.url = (
+            chat,
+            settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions",
+        )
         self._name, self._model, self._settings, self._key = name, model, settings, key
-        self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
+        self.session.auth = (
+            self._sign
+        )  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
 
@@ -193,7 +233,10 @@ class CompletionsClient(http.Client):
                 raise type(error)(f"{self.url}: {self._name} {error}") from None
 
         def request(keys: list[str]) -> None:
-            raws, good = self._request([prompts[rows_of_key[key][0]] for key in keys], probe, fields), {}
+            raws, good = (
+                self._request([prompts[rows_of_key[key][0]] for key in keys], probe, fields),
+                {},
+            )
             try:
                 for key, raw in zip(keys, raws, strict=True):
                     accept(key, raw)
@@ -233,7 +276,9 @@ class CompletionsClient(http.Client):
         body = {"model": self._model, "temperature": 0, **self._settings.extra, **fields}
         if not self.chat:
             return body | {"prompt": prompt}
-        shown = {"logprobs": True, "top_logprobs": fields["logprobs"]} if "logprobs" in fields else {}
+        shown = (
+            {"logprobs": True, "top_logprobs": fields["logprobs"]} if "logprobs" in fields else {}
+        )
         return body | shown | {"messages": [{"role": "user", "content": prompt}]}
 
     def _request(self, prompts: list, probe: bool, fields: dict) -> list[bytes]:
@@ -243,7 +288,9 @@ class CompletionsClient(http.Client):
             answer = self.send(
                 "POST",
                 self.url,
-                json=self._body(prompts if len(prompts) > 1 else prompts[0], fields),  # some refuse a list of one
+                json=self._body(
+                    prompts if len(prompts) > 1 else prompts[0], fields
+                ),  # some refuse a list of one
                 check=check_json,
                 attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
                 statuses=statuses,
@@ -258,28 +305,39 @@ class CompletionsClient(http.Client):
             raise kind(f"{http.refusal(answer, self.url)}{hint}")
         choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
         used, most = _used(answer, Tokens(0, 0)), self._settings.max_tokens
-        if used.prompt > most * len(prompts):  # some servers read more than the model was trained on
+        if used.prompt > most * len(
+            prompts
+        ):  # some servers read more than the model was trained on
             raise LongtailError(
                 f"{self.url}: {used.prompt} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
                 f"{most}; with its tokenizer set, prompts are cut"
             )
         if len(choices) != len(prompts):
-            raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
+            raise Unable(
+                f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each"
+            )
         if self.chat and used.prompt:
             return [msgspec.json.encode(msgspec.json.decode(choices[0]) | {"usage": Usage(*used)})]
         placed = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
         if set(placed) != set(range(len(prompts))):
-            raise Unable(f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}")
+            raise Unable(
+                f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}"
+            )
         return [placed[i] for i in range(len(prompts))]
 
     def _once(self, method: str, url: str, *, statuses: list[int], **request) -> requests.Response:
         """Make one attempt, entered in the ledger at its highest cost before and at its real cost after."""
         body = request["json"]
         prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
-        if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
+        if isinstance(prompts, str) or isinstance(
+            prompts[0], int
+        ):  # a single prompt stands there without a list
             prompts = [prompts]
         # a prompt has at most one token per byte of a text, and one that may begin it
-        sizes = [len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt) for prompt in prompts]
+        sizes = [
+            len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt)
+            for prompt in prompts
+        ]
         most = Tokens(sum(sizes) + TEMPLATE * self.chat, body["max_tokens"] * len(prompts))
         number, wait = self._ledger.enter(most)
         while number is None:
@@ -311,7 +369,9 @@ def unwrap(answer: requests.Response) -> None:
     said = answer.content[:2000].decode("utf-8", "replace")
     try:
         head = msgspec.json.decode(answer.content, type=_Head)
-        ended = next((one for one in head.choices if one.error or one.finish_reason == "error"), None)
+        ended = next(
+            (one for one in head.choices if one.error or one.finish_reason == "error"), None
+        )
         if head.choices and not (ended or head.error):
             return
         said = msgspec.json.encode(ended or head).decode()
@@ -322,7 +382,9 @@ def unwrap(answer: requests.Response) -> None:
             return
     code = CODE.search(said)
     found = (
-        (int(code[1] or code[2]),) if code else (status for words, status in STATUSES if re.search(words, said, re.I))
+        (int(code[1] or code[2]),)
+        if code
+        else (status for words, status in STATUSES if re.search(words, said, re.I))
     )
     if status := next(iter(found), None):
         answer.status_code, answer.reason = status, "within an answer of status 200"
@@ -333,7 +395,9 @@ def check_json(body: bytes) -> None:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except http.BROKEN as error:
-        if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
+        if body.lstrip()[:1] == b"{" and (
+            "truncated" in str(error) or not body.rstrip().endswith(b"}")
+        ):
             raise http.Again("the answer was cut") from None
 
 

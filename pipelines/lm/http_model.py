@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import FLOOR, TOKEN_ID, TOLERANCE, Choice, Mixture, Shown, Unable, fault, generate_under
+from pipelines.lm.http_choice import (
+    FLOOR,
+    TOKEN_ID,
+    TOLERANCE,
+    Choice,
+    Mixture,
+    Shown,
+    Unable,
+    fault,
+    generate_under,
+)
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
@@ -19,7 +29,10 @@ from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
 
 PROBE, SHORTER_PROBE = "one two three", "one two"
-TRIED = {True: 256, False: 8}  # tokens of the answer to PROBE, in a chat, and after a text; reasoning shows in them
+TRIED = {
+    True: 256,
+    False: 8,
+}  # tokens of the answer to PROBE, in a chat, and after a text; reasoning shows in them
 THEIR_OWN = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
 ABILITIES = {
     "score": "score texts",
@@ -29,7 +42,11 @@ ABILITIES = {
     "mix": "generate under the mixture",
 }
 BY_IDS = {"return_tokens_as_token_ids": True}
-ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some servers refuse 0, or take it as no limit
+ECHO = {
+    "max_tokens": 1,
+    "echo": True,
+    "logprobs": 1,
+}  # scores a prompt; some servers refuse 0, or take it as no limit
 
 
 class HttpModel:
@@ -44,14 +61,23 @@ class HttpModel:
         self.name, self.max_tokens, self._settings = Path(folder).name, lm.http.max_tokens, lm.http
         self._tokenizer: PromptTokenizer | None = None
         if lm.http.tokenizer:
-            self._tokenizer = PromptTokenizer(read_tokenizer(folder), folder, self.name, self.max_tokens)
+            self._tokenizer = PromptTokenizer(
+                read_tokenizer(folder), folder, self.name, self.max_tokens
+            )
         self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, lm.chat)
         self.usage = self._client.usage
-        self._shown = {"logprobs": 1}  # fields of a request that ask for an answer's log-probabilities
+        self._shown = {
+            "logprobs": 1
+        }  # fields of a request that ask for an answer's log-probabilities
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
-        self._lock, self._counted = threading.Lock(), 0.0  # the time until which seconds count for some task
+        self._lock, self._counted = (
+            threading.Lock(),
+            0.0,
+        )  # the time until which seconds count for some task
         self._find_out()
-        self.scores, self.mixes, self.votes = (what not in self._lacks for what in ("score", "mix", "vote"))
+        self.scores, self.mixes, self.votes = (
+            what not in self._lacks for what in ("score", "mix", "vote")
+        )
         self.begins = "" if lm.chat else " "
 
     @contextmanager
@@ -83,10 +109,14 @@ class HttpModel:
         sent, lasts = pairs.take(nonempty).tolist(), tokens.lengths[nonempty]
 
         def read(i: int, choice: Choice) -> np.ndarray:
-            return choice.prompt_log_probs(len(sent[i]), np.arange(len(sent[i]) - lasts[i], len(sent[i])))
+            return choice.prompt_log_probs(
+                len(sent[i]), np.arange(len(sent[i]) - lasts[i], len(sent[i]))
+            )
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, scored in zip(nonempty, self._client.ask(sent, read, lasts=lasts, **ECHO), strict=True):
+        for row, scored in zip(
+            nonempty, self._client.ask(sent, read, lasts=lasts, **ECHO), strict=True
+        ):
             log_probs[row] = scored
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
@@ -100,7 +130,10 @@ class HttpModel:
         are the texts that `token_id` was asked for, with and without a space before.
         """
         self.require("choose")
-        sent, fields = self._as_sent(prompts, 1)[0], {"max_tokens": 1, "logprobs": self._settings.logprobs}
+        sent, fields = (
+            self._as_sent(prompts, 1)[0],
+            {"max_tokens": 1, "logprobs": self._settings.logprobs},
+        )
         shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), **fields)
         size = len(self._tokenizer.tokenizer if self._tokenizer else self._ids_of_texts)
         result = np.full((len(prompts), size), -np.inf, np.float32)
@@ -116,7 +149,9 @@ class HttpModel:
         if not self._tokenizer:
             return {}
         tokenizer = self._tokenizer.tokenizer
-        texts = tokenizer.batch_decode(np.arange(len(tokenizer))[:, None], clean_up_tokenization_spaces=False)
+        texts = tokenizer.batch_decode(
+            np.arange(len(tokenizer))[:, None], clean_up_tokenization_spaces=False
+        )
         ids: dict[str, list[int]] = {}
         for id_, text in enumerate(texts):
             if text and "\ufffd" not in text:
@@ -133,9 +168,15 @@ class HttpModel:
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         """Without a tokenizer nothing is cut: the server refuses a text that is too long."""
-        return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens)) if self._tokenizer else list(prompts)
+        return (
+            self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens))
+            if self._tokenizer
+            else list(prompts)
+        )
 
-    def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
+    def generate(
+        self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
+    ) -> list[Generation]:
         """Raises LongtailError where `max_tokens` leaves no room for a prompt.
 
         A server stops at once where a text begins with the stop string. It is then asked again without one, and both
@@ -147,7 +188,11 @@ class HttpModel:
         def read(i: int, choice: Choice) -> Generation:
             if choice.spoken()[0]:
                 reasoned.add(i)
-            tokens = (choice.usage.prompt_tokens, choice.usage.completion_tokens) if choice.usage else None
+            tokens = (
+                (choice.usage.prompt_tokens, choice.usage.completion_tokens)
+                if choice.usage
+                else None
+            )
             return Generation(
                 *choice.answer(stop, "vote" not in self._lacks),
                 *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))),
@@ -157,20 +202,31 @@ class HttpModel:
         stops = {} if self._client.chat else {"stop": [stop]}
         made = self._client.ask(sent, read, **stops, **fields)
         empty = [i for i, first in enumerate(made) if not first.text and stops]
-        again = self._client.ask([sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields)
+        again = self._client.ask(
+            [sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields
+        )
         for i, second in zip(empty, again, strict=True):
-            tokens = made[i].prompt_tokens + second.prompt_tokens, made[i].new_tokens + second.new_tokens
+            tokens = (
+                made[i].prompt_tokens + second.prompt_tokens,
+                made[i].new_tokens + second.new_tokens,
+            )
             made[i] = Generation(second.text, second.mean_log_prob, *tokens)
         with self._lock:
             self.usage["lm_reasoned"] += len(reasoned)
         return made
 
-    def _as_sent(self, prompts: Sequence[Prompt], max_tokens: int) -> tuple[list[str] | list[list[int]], np.ndarray]:
+    def _as_sent(
+        self, prompts: Sequence[Prompt], max_tokens: int
+    ) -> tuple[list[str] | list[list[int]], np.ndarray]:
         """The prompts as token ids that leave room for `max_tokens`, or as texts; and their tokens, 0 if unknown."""
         if max_tokens >= self.max_tokens:
-            raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
+            raise LongtailError(
+                f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once"
+            )
         if not self._tokenizer:
-            return [prompt.document + prompt.context for prompt in prompts], np.zeros(len(prompts), np.int64)
+            return [prompt.document + prompt.context for prompt in prompts], np.zeros(
+                len(prompts), np.int64
+            )
         tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
         return tokens.tolist(), tokens.lengths
 
@@ -195,7 +251,9 @@ class HttpModel:
         def ask(prompts: list[list[int]]) -> list[Shown]:
             return self._client.ask(prompts, read, times=max_tokens, **fields)
 
-        pairs = zip([sent[start : start + k] for start in range(0, len(sent), k)], log_weights, strict=True)
+        pairs = zip(
+            [sent[start : start + k] for start in range(0, len(sent), k)], log_weights, strict=True
+        )
         mixtures = [Mixture(*pair, count, moving=sequence_mixture) for pair in pairs]
         made = generate_under(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
         with self._lock:
@@ -213,7 +271,9 @@ class HttpModel:
     def _by_ids(self) -> dict[str, bool]:
         """The field of a request that has vLLM show tokens by their ids; no field for a server that refuses it."""
         try:
-            self._probe([self._as_probe(PROBE)], lambda *_: None, max_tokens=1, logprobs=1, **BY_IDS)
+            self._probe(
+                [self._as_probe(PROBE)], lambda *_: None, max_tokens=1, logprobs=1, **BY_IDS
+            )
         except Unable:
             return {}
         return BY_IDS
@@ -223,8 +283,12 @@ class HttpModel:
     def require(self, ability: str) -> None:
         """Raise LongtailError where the server lacks one of ABILITIES."""
         if reason := self._lacks.get(ability):
-            can = " and ".join(what for other, what in ABILITIES.items() if other not in self._lacks)
-            raise LongtailError(f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {can}")
+            can = " and ".join(
+                what for other, what in ABILITIES.items() if other not in self._lacks
+            )
+            raise LongtailError(
+                f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {can}"
+            )
 
     def _find_out(self) -> None:
         """Find out by small requests what the server can do: wrong numbers look like any others.
@@ -233,10 +297,19 @@ class HttpModel:
         """
         first = self._first_answer()
         reasons, text = first.spoken()
-        wrong = fault(first.logprobs.token_logprobs) if text or not self._shown or first.logprobs.tokens else ""
+        wrong = (
+            fault(first.logprobs.token_logprobs)
+            if text or not self._shown or first.logprobs.tokens
+            else ""
+        )
         if reasons:
-            print(f"{self.name}: it reasons; that is cut off its answers, and counted (lm_reasoned)", flush=True)
-            self._lacks["vote"] = f"{self._client.url}: shows no log-probabilities apart from those of its reasoning"
+            print(
+                f"{self.name}: it reasons; that is cut off its answers, and counted (lm_reasoned)",
+                flush=True,
+            )
+            self._lacks["vote"] = (
+                f"{self._client.url}: shows no log-probabilities apart from those of its reasoning"
+            )
         elif wrong:
             self._lacks["vote"] = f"{self._client.url}: shows {wrong} of its answers; {THEIR_OWN}"
         for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
@@ -257,7 +330,10 @@ class HttpModel:
             choice.spoken()  # an answer without one is not kept, so that it is asked for again
             return choice
 
-        prompts = [self._as_probe(text) for text in (PROBE, SHORTER_PROBE)[: 1 if chat else self._settings.batch_size]]
+        prompts = [
+            self._as_probe(text)
+            for text in (PROBE, SHORTER_PROBE)[: 1 if chat else self._settings.batch_size]
+        ]
         try:
             return self._probe(prompts, read, max_tokens=most, **self._shown)
         except Unable as error:
@@ -272,7 +348,9 @@ class HttpModel:
     def _try_scoring(self, first: Choice) -> None:
         """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
         if self._client.chat:
-            raise Unable(f"{self._client.url}: a chat interface shows no log-probabilities of prompts")
+            raise Unable(
+                f"{self._client.url}: a chat interface shows no log-probabilities of prompts"
+            )
         if not self._tokenizer:
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
         prompt, after = self._as_probe(PROBE), (first.logprobs.tokens or [""])[0]
@@ -286,13 +364,19 @@ class HttpModel:
             values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
             tokens = choice.logprobs.tokens[: len(prompt)]
             if not values.any():
-                raise Unable(f"gives log-probabilities that are all 0 (echo with logprobs); {THEIR_OWN}")
+                raise Unable(
+                    f"gives log-probabilities that are all 0 (echo with logprobs); {THEIR_OWN}"
+                )
             if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens))):
                 raise LongtailError(
                     f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
                     f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
                 )
-            expected = first.logprobs.token_logprobs[0] if comparable and tokens[-1:] == [after] else values[-1]
+            expected = (
+                first.logprobs.token_logprobs[0]
+                if comparable and tokens[-1:] == [after]
+                else values[-1]
+            )
             if abs(values[-1] - expected) > TOLERANCE:
                 raise Unable(
                     f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
@@ -310,7 +394,9 @@ class HttpModel:
             if (shown := len(choice.likeliest())) < wanted:
                 raise Unable(f"shows {shown} of the likeliest next tokens, {wanted} are asked for")
             if all(value == 0 or value <= FLOOR for value in choice.likeliest().values()):
-                raise Unable(f"shows likeliest next tokens whose log-probabilities are all 0 or {FLOOR:g}; {THEIR_OWN}")
+                raise Unable(
+                    f"shows likeliest next tokens whose log-probabilities are all 0 or {FLOOR:g}; {THEIR_OWN}"
+                )
 
         if not (self._tokenizer or self._client.chat):
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")

@@ -28,7 +28,9 @@ class Generation:
     text: str  # the generated text, cut by `up_to`, with the white space at its beginning
     mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
-    new_tokens: int = 0  # generated for all prompts that were read, stop string included; 0 if unknown
+    new_tokens: int = (
+        0  # generated for all prompts that were read, stop string included; 0 if unknown
+    )
     decided: bool = True  # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
 
 
@@ -39,7 +41,10 @@ def up_to(text: str, stop: str) -> str:
 
 
 def answer_of(
-    tokens: Sequence[int], log_probs: Sequence[float], stop: str, decode: Callable[[Sequence[int]], str]
+    tokens: Sequence[int],
+    log_probs: Sequence[float],
+    stop: str,
+    decode: Callable[[Sequence[int]], str],
 ) -> tuple[str, float]:
     """The text of generated tokens `up_to` the stop string, and the mean of its tokens' log-probabilities."""
     whole, count = decode(tokens), len(tokens)
@@ -55,7 +60,9 @@ class Scores:
     """One array per continuation with one entry per token."""
 
     log_probs: list[np.ndarray]  # nats, float32
-    bytes: list[np.ndarray]  # UTF-8 bytes of each token, int32; they add up to the continuation's bytes
+    bytes: list[
+        np.ndarray
+    ]  # UTF-8 bytes of each token, int32; they add up to the continuation's bytes
 
 
 def no_tokens() -> dict[str, float]:
@@ -69,8 +76,12 @@ class LanguageModel(Protocol):
     scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
     mixes: bool  # whether `generate_mixture` works: a server must show the likeliest tokens by their ids or texts
     votes: bool  # whether generations have a mean log-prob: some servers show none
-    begins: str  # what stands before an answer's first word: a space after a text, nothing in a chat
-    usage: Mapping[str, float]  # since it was opened: requests, tokens, cost; of a local model tokens read and shared
+    begins: (
+        str  # what stands before an answer's first word: a space after a text, nothing in a chat
+    )
+    usage: Mapping[
+        str, float
+    ]  # since it was opened: requests, tokens, cost; of a local model tokens read and shared
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""
@@ -87,7 +98,9 @@ class LanguageModel(Protocol):
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         """Each prompt as the model reads it before it generates `max_tokens`: cut where it is too long."""
 
-    def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
+    def generate(
+        self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
+    ) -> list[Generation]:
         """The greedy continuation of each prompt, `up_to` the stop string, the end token, or `max_tokens` tokens."""
 
     def generate_mixture(

@@ -13,18 +13,36 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pipelines.errors import LongtailError
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 from pipelines.storage.file_kinds import check_stand_in
 
-os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
+os.environ.setdefault(
+    "DISABLE_SAFETENSORS_CONVERSION", "true"
+)  # else transformers has the Hub convert older weights
 # What transformers raises for a folder that is not whole, or that another library is needed for:
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError, pickle.UnpicklingError)
 LAYER = re.compile(r"\.\d+\.")  # in a weight's name, the number of its layer
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
-WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
-CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+WITHOUT_POSITIONS = (
+    2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
+)
+CACHE_BYTES = (
+    1 << 29
+)  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 QUANTISED = ("quantization_config", "compression_config", "quantization")  # keys of config.json
 QUANTISED_BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
@@ -43,7 +61,9 @@ OTHERS = {  # a file -> what a folder holds in place of weights that transformer
 }
 
 
-def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
+def save_pretrained(
+    kind, section: str, path: str | None, revision: str | None, out: Path
+) -> dict[str, float]:
     """Save a pretrained model and its tokenizer to the folder `out`, in safetensors; returns its number of parameters.
 
     `kind` is a transformers Auto class, `path` a local folder or a name on the Hub with a pinned `revision`. Raises
@@ -54,7 +74,7 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     tokenizer = load_tokenizer(path, revision=revision)
     model, loading_info = load_pretrained(kind, path, revision)
     check_complete(path, model, loading_info)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return {"parameters": float(model.num_parameters())}
@@ -86,7 +106,9 @@ def load_tokenizer(path: str | Path, **place: str | None):
     except UNREADABLE as error:
         raise LongtailError(f"{path}: no tokenizer could be loaded: {_one_line(error)}") from None
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
-        raise LongtailError(f"{path}: a tokenizer without a vocabulary; expected tokenizer.json beside config.json")
+        raise LongtailError(
+            f"{path}: a tokenizer without a vocabulary; expected tokenizer.json beside config.json"
+        )
     return tokenizer
 
 
@@ -100,7 +122,9 @@ def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> 
     Safetensors are preferred to PyTorch's older pickles, whose tensors are read without running code. Raises
     LongtailError where nothing can be loaded.
     """
-    options |= dict.fromkeys(("weights_only", "output_loading_info", "ignore_mismatched_sizes"), True)
+    options |= dict.fromkeys(
+        ("weights_only", "output_loading_info", "ignore_mismatched_sizes"), True
+    )
     try:
         return kind.from_pretrained(path, revision=revision, trust_remote_code=False, **options)
     except pickle.UnpicklingError:
@@ -137,7 +161,11 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
         )
     same = lambda name: LAYER.sub(".N.", name).removeprefix(f"{model.base_model_prefix}.")  # noqa: E731
     read = set(map(same, model.state_dict()))
-    if further := sorted(name for name in loading_info["unexpected_keys"] if LAYER.search(name) and same(name) in read):
+    if further := sorted(
+        name
+        for name in loading_info["unexpected_keys"]
+        if LAYER.search(name) and same(name) in read
+    ):
         raise LongtailError(
             f"{path}: weights of more layers than config.json says: {further[0]} for one, which the model lacks; fetch "
             "both again"
@@ -153,7 +181,9 @@ def count_parameters(folder: Path) -> int | None:
     for file in folder.glob("*.safetensors"):
         tensors |= read_header(file)
     shapes = [
-        tensor["shape"] for name, tensor in tensors.items() if not name.endswith(".bias") or len(tensor["shape"]) < 2
+        tensor["shape"]
+        for name, tensor in tensors.items()
+        if not name.endswith(".bias") or len(tensor["shape"]) < 2
     ]
     return sum(map(math.prod, shapes)) if shapes else None
 
@@ -161,7 +191,9 @@ def count_parameters(folder: Path) -> int | None:
 def family(folder: Path) -> str | None:
     """The architecture that config.json in `folder` names, such as gpt2, opt or bloom; None where it names none."""
     file = folder / "config.json"
-    return json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None
+    return (
+        json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None
+    )
 
 
 def max_tokens(folder: Path, tokenizer) -> int:
@@ -169,18 +201,30 @@ def max_tokens(folder: Path, tokenizer) -> int:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    limits = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
+    limits = [
+        getattr(config, key, None)
+        for key in ("max_position_embeddings", "n_positions", "seq_length")
+    ]
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch
+    if (
+        rope.get("rope_type") == "longrope"
+    ):  # a longer text changes the frequencies for its whole batch
         limits.append(rope["original_max_position_embeddings"])
-    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change what is looked at
-    limits = [int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT]
+    limits.append(
+        getattr(config, "index_topk", None)
+    )  # with more tokens, padding may change what is looked at
+    limits = [
+        int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT
+    ]
     return min(limits, default=WITHOUT_POSITIONS)
 
 
 def other_weights(name: str) -> str | None:
     """What a file of a model holds that transformers does not read, and what to do; None for any other file."""
-    return next((f"{what} ({name}); {PLAIN}" for pattern, what in OTHERS.items() if fnmatch(name, pattern)), None)
+    return next(
+        (f"{what} ({name}); {PLAIN}" for pattern, what in OTHERS.items() if fnmatch(name, pattern)),
+        None,
+    )
 
 
 def check_quantised(config: dict[str, Any], names: set[str] = frozenset()) -> None:
@@ -199,20 +243,31 @@ def check_folder(folder: Path) -> None:
     """Raise LongtailError, which names no folder, for one that is not whole, or has what transformers doesn't read."""
     names, config = {file.name for file in folder.iterdir()}, read_object(folder / "config.json")
     if names & ADAPTERS:
-        base = read_object(folder / "adapter_config.json").get("base_model_name_or_path") or "another model"
+        base = (
+            read_object(folder / "adapter_config.json").get("base_model_name_or_path")
+            or "another model"
+        )
         merge = "merge the two with PEFT's merge_and_unload and save the result with its tokenizer"
         raise LongtailError(f"an adapter (LoRA, PEFT) of {base}; {merge}, {SERVED}")
     if "artifact.metadata" in names:
-        raise LongtailError("a ColBERT, with a vector for each token; take an encoder that gives one vector for a text")
+        raise LongtailError(
+            "a ColBERT, with a vector for each token; take an encoder that gives one vector for a text"
+        )
     check_quantised(config, names)
-    weights, tokenizers = ([name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS))
+    weights, tokenizers = (
+        [name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS)
+    )
     if not weights:
         inside = sorted(file.name for pattern in ("*", "onnx/*") for file in folder.glob(pattern))
         known = next(filter(None, map(other_weights, inside)), None)
         raise LongtailError(known or f"a model without weights, in none of {', '.join(WEIGHTS)}")
     if not tokenizers:
-        raise LongtailError("a model without a tokenizer; expected tokenizer.json in Hugging Face's layout")
-    shards = read_object(folder / weights[0]).get("weight_map") if weights[0].endswith(".json") else {}
+        raise LongtailError(
+            "a model without a tokenizer; expected tokenizer.json in Hugging Face's layout"
+        )
+    shards = (
+        read_object(folder / weights[0]).get("weight_map") if weights[0].endswith(".json") else {}
+    )
     listed = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     whole = ("config.json", weights[0], *listed, *tokenizers)
     if missing := [name for name in whole if name not in names]:
@@ -243,11 +298,16 @@ def read_header(file: Path) -> dict[str, dict]:
             start = 8 + int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(min(start, size) - 8))
         header.pop("__metadata__", None)
-        whole = start + max((tensor["data_offsets"][1] for tensor in header.values()), default=0) <= size
+        whole = (
+            start + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
+            <= size
+        )
     except (ValueError, AttributeError):
         whole = False
     if not whole:
-        raise LongtailError(f"{file}: damaged or cut off, expected weights in safetensors; fetch or make them again")
+        raise LongtailError(
+            f"{file}: damaged or cut off, expected weights in safetensors; fetch or make them again"
+        )
     return header
 
 

@@ -15,7 +15,7 @@ from pipelines.lm.language_model import LanguageModel, no_tokens
 from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens
 from pipelines.lm.token_prompts import read_tokenizer
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 from pipelines.work import workers
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def supervising_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
     return MODELS / name, chosen.lm[name]
 
 
-def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False) -> LanguageModel:
+def open_lm(
+    folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False
+) -> LanguageModel:
     """Open the model whose weights (or, of a served one, whose tokenizer) are in `folder`.
 
     With `scoring` a local model reads texts without its chat template. Raises LongtailError where the folder has no
@@ -42,23 +44,32 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
     if lm.source == "http":
         from pipelines.lm.http_model import HttpModel
 
-        model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), shards.SCRATCH / "completions")
+        model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), SCRATCH / "completions")
         if scoring:
             model.require("score")
         return model
     return open_local(folder, *_settings(lm, compute, scoring))
 
 
-def open_local(folder: Path, lm: params.LM, compute: params.Compute, chat: bool, deterministic: bool) -> LocalModel:
+def open_local(
+    folder: Path, lm: params.LM, compute: params.Compute, chat: bool, deterministic: bool
+) -> LocalModel:
     """Open a local model in whichever process; `deterministic` has torch sum in a fixed order on GPUs too."""
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # without it, cuBLAS sums in no fixed order
     import torch
 
     from pipelines.lm.local import LocalModel
 
     torch.use_deterministic_algorithms(deterministic)
-    options = {"dtype": lm.dtype, "batch_tokens": lm.batch_tokens, "device": compute.device, "threads": compute.threads}
+    options = {
+        "dtype": lm.dtype,
+        "batch_tokens": lm.batch_tokens,
+        "device": compute.device,
+        "threads": compute.threads,
+    }
     return LocalModel(folder, name=Path(folder).name, chat=chat, **options)
 
 
@@ -89,9 +100,13 @@ class LMWorkers(workers.Workers):
 
     def __init__(self, folder: Path, lm: params.LM, compute: params.Compute, scoring: bool) -> None:
         if not (Path(folder) / "config.json").is_file():
-            raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
+            raise LongtailError(
+                f"{folder}: no config.json, expected a causal language model in Hugging Face's layout"
+            )
         parameters = count_parameters(folder) or 0
-        width = 4 if compute.device == "cpu" else WIDTHS[lm.dtype]  # on a CPU, each format is compared with fp32 first
+        width = (
+            4 if compute.device == "cpu" else WIDTHS[lm.dtype]
+        )  # on a CPU, each format is compared with fp32 first
         memory = int(ROOM * width * parameters) + TORCH + CACHE_BYTES
         settings = _settings(lm, compute, scoring)
         super().__init__(workers.Model(open_local, folder, settings, parameters, memory), compute)

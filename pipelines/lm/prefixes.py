@@ -31,7 +31,9 @@ def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(table.view(f"S{4 * width}").ravel(), kind="stable")
     table, limits = table[order], limits[order]
     same = table[1:] == table[:-1]
-    common = np.where(same.all(1), width, same.argmin(1))  # first tokens in common with the sequence before
+    common = np.where(
+        same.all(1), width, same.argmin(1)
+    )  # first tokens in common with the sequence before
     common = np.minimum(common, np.minimum(limits[1:], limits[:-1]))
     best, saved = nothing, MIN_SAVED * rows.lengths.sum()
     minimum = BLOCK
@@ -52,7 +54,9 @@ def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def read_prefixes(model, ids: torch.Tensor) -> DynamicCache:
     """Keys and values that `model` makes of prefixes of one length; `ids` are (prefixes, length) token ids."""
     # A DynamicCache without a configuration keeps all tokens, even if a layer looks at the last ones only.
-    return model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True).past_key_values
+    return model.base_model(
+        input_ids=ids, past_key_values=DynamicCache(), use_cache=True
+    ).past_key_values
 
 
 class Held:
@@ -63,10 +67,14 @@ class Held:
         self._groups = []  # for each length: the numbers of its prefixes, and what was read of them, None of no tokens
         for length in np.unique(beginnings.lengths):
             numbers = np.flatnonzero(beginnings.lengths == length)
-            ids = torch.from_numpy(beginnings.take(numbers).values.reshape(len(numbers), length)).to(model.device)
+            ids = torch.from_numpy(
+                beginnings.take(numbers).values.reshape(len(numbers), length)
+            ).to(model.device)
             self._groups.append((numbers, read_prefixes(model, ids) if length else None))
 
-    def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, DynamicCache | None, np.ndarray]]:
+    def of(
+        self, owners: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, DynamicCache | None, np.ndarray]]:
         """Yield, by prefix length: numbers of texts, what was read, and which of it each, as of `owners`, continues."""
         for numbers, read in self._groups:
             texts = np.flatnonzero(np.isin(owners, numbers))
@@ -88,10 +96,16 @@ class Continuing(Cache):
         texts: np.ndarray,
         lengths: np.ndarray,
     ) -> None:
-        super().__init__(layers=[_Shared(layer, torch.from_numpy(owners)) for layer in read.layers] if read else [])
+        super().__init__(
+            layers=[_Shared(layer, torch.from_numpy(owners)) for layer in read.layers]
+            if read
+            else []
+        )
         self._kept, self._texts, self._lengths = kept, texts, lengths
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__) -> States:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
+    ) -> States:
         states = key_states, value_states
         if self.layers:
             states = self.layers[layer_idx].update(*states)
@@ -122,7 +136,9 @@ class KeysAndValues:
     def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
         longest = int(lengths.max(initial=0))
         self._padding, self._columns = longest - lengths, longest + new_tokens
-        self.real = np.arange(longest) >= self._padding[:, None]  # (texts, columns): which columns hold tokens
+        self.real = (
+            np.arange(longest) >= self._padding[:, None]
+        )  # (texts, columns): which columns hold tokens
         self._cache: Cache | None = None
         self._layers: list[States] = []  # (texts, heads, columns, width) each
 
@@ -130,7 +146,9 @@ class KeysAndValues:
         """Keep a layer's keys and values, (texts, heads, tokens, width) each, of the first `lengths` tokens of each."""
         if layer == len(self._layers):  # memory is taken when the first states come
             shapes = ((len(self.real), one.shape[1], self._columns, one.shape[3]) for one in states)
-            self._layers.append(tuple(one.new_zeros(shape) for one, shape in zip(states, shapes, strict=True)))
+            self._layers.append(
+                tuple(one.new_zeros(shape) for one, shape in zip(states, shapes, strict=True))
+            )
         rows, tokens = np.repeat(np.arange(len(texts)), lengths), spans(0 * lengths, lengths)
         places = texts[rows], self._padding[texts][rows] + tokens, rows, tokens
         to_text, column, row, token = map(torch.from_numpy, places)
@@ -140,7 +158,9 @@ class KeysAndValues:
     def append(self) -> Cache:
         """Note that a token of each text follows; returns the cache of the tokens before."""
         if self._cache is None:
-            self._cache = Cache(layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers])
+            self._cache = Cache(
+                layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers]
+            )
         self.real = np.pad(self.real, ((0, 0), (0, 1)), constant_values=True)
         return self._cache
 

@@ -35,7 +35,9 @@ class Ragged:
         """The sequences `rows`, in that order."""
         return self.slice(rows, 0, self.lengths[rows])
 
-    def slice(self, rows: np.ndarray, starts: int | np.ndarray, lengths: int | np.ndarray) -> Ragged:
+    def slice(
+        self, rows: np.ndarray, starts: int | np.ndarray, lengths: int | np.ndarray
+    ) -> Ragged:
         """`lengths` values of each sequence in `rows`, from its value number `starts` on; numbers, or one per row."""
         lengths = np.broadcast_to(lengths, len(rows))
         bounds = np.concatenate([[0], np.cumsum(lengths)])

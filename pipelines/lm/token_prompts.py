@@ -29,7 +29,9 @@ class PromptTokenizer:
     With `chat`, each prompt is a user's message in the model's chat template, after which the model answers.
     """
 
-    def __init__(self, tokenizer, folder: Path, name: str, max_tokens: int, *, chat: bool = False) -> None:
+    def __init__(
+        self, tokenizer, folder: Path, name: str, max_tokens: int, *, chat: bool = False
+    ) -> None:
         """Raises LongtailError where the tokenizer has no token to begin a text with, or no chat template."""
         self.tokenizer, self.name, self.max_tokens = tokenizer, name, max_tokens
         self._first, self._start = first_tokens(tokenizer, folder)
@@ -56,7 +58,9 @@ class PromptTokenizer:
         tokens = Ragged.of(encoded["input_ids"])
         if not ends:
             return tokens, None
-        flat = np.fromiter(chain.from_iterable(chain.from_iterable(encoded["offset_mapping"])), np.int64)
+        flat = np.fromiter(
+            chain.from_iterable(chain.from_iterable(encoded["offset_mapping"])), np.int64
+        )
         return tokens, Ragged(flat[1::2].copy(), tokens.bounds)
 
     def token_id(self, text: str) -> int:
@@ -106,7 +110,9 @@ class PromptTokenizer:
         """The text of each prompt as `prompts` cuts it."""
         seen, read = list(prompts), self._read(prompts, reserved)
         too_long, ends, from_document, from_context = self._cut(read)
-        rows = zip(too_long.tolist(), ends.split(ends.values), from_document, from_context, strict=True)
+        rows = zip(
+            too_long.tolist(), ends.split(ends.values), from_document, from_context, strict=True
+        )
         for i, ends_of_tokens, head, tail in rows:
             text, bounds = read.texts[i], [0, *ends_of_tokens.tolist()]
             context = text[bounds[len(ends_of_tokens) - tail] :] if tail else ""
@@ -120,7 +126,9 @@ class PromptTokenizer:
                 f"params.yaml: lm.{self.name}.chat is true, but the tokenizer of {self.name} has no chat template; set "
                 "it to false, or name an instruction-tuned model"
             )
-        template = TODAY.sub(lambda call: repr(DAY.strftime(call[2])), self.tokenizer.get_chat_template())
+        template = TODAY.sub(
+            lambda call: repr(DAY.strftime(call[2])), self.tokenizer.get_chat_template()
+        )
         options = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
         text = self.tokenizer.apply_chat_template([{"role": "user", "content": MESSAGE}], **options)
         before, _, after = text.partition(MESSAGE)
@@ -139,18 +147,26 @@ class PromptTokenizer:
         first = padded(tokens.slice(every, 0, np.minimum(tokens.lengths, width)), width, -1)[0]
         separate = (first == self._before).all(1)
         if not separate.all():  # BEFORE merged with these texts: tokenise them by themselves
-            texts = [BEFORE * after + text for after, text in zip(separate.tolist(), texts, strict=True)]
+            texts = [
+                BEFORE * after + text for after, text in zip(separate.tolist(), texts, strict=True)
+            ]
             tokens, ends = self.tokens(texts, ends=True)
         skipped = width * separate
         remaining = tokens.lengths - skipped
         tokens, ends = (rows.slice(every, skipped, remaining) for rows in (tokens, ends))
-        return tokens, Ragged(ends.values - np.repeat(len(BEFORE) * separate, tokens.lengths), tokens.bounds)
+        return tokens, Ragged(
+            ends.values - np.repeat(len(BEFORE) * separate, tokens.lengths), tokens.bounds
+        )
 
     def _read(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> _Read:
         documents = [self._lead + prompt.document for prompt in prompts]
-        texts = [document + prompt.context for document, prompt in zip(documents, prompts, strict=True)]
+        texts = [
+            document + prompt.context for document, prompt in zip(documents, prompts, strict=True)
+        ]
         tokens, _ = self.tokens(texts)
-        opening = Ragged.of([self._first or [self._start] * (not n) for n in tokens.lengths.tolist()])
+        opening = Ragged.of(
+            [self._first or [self._start] * (not n) for n in tokens.lengths.tolist()]
+        )
         room = self.max_tokens - opening.lengths - len(self._last) - reserved
         return _Read(texts, np.array(list(map(len, documents)), np.int64), tokens, opening, room)
 
@@ -159,11 +175,18 @@ class PromptTokenizer:
         of each document's beginning and of each context's end (see Prompt)."""
         too_long = np.flatnonzero(read.tokens.lengths > read.room)
         _, ends = self.tokens([read.texts[i] for i in too_long], ends=True)
-        inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(read.documents[too_long], ends.lengths))])
+        inside = np.concatenate(
+            [[0], np.cumsum(ends.values <= np.repeat(read.documents[too_long], ends.lengths))]
+        )
         document, room = np.diff(inside[ends.bounds]), read.room[too_long]
         context = read.tokens.lengths[too_long] - document
         from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
-        return too_long, ends, np.minimum(document, np.maximum(room - from_context, 0)), from_context
+        return (
+            too_long,
+            ends,
+            np.minimum(document, np.maximum(room - from_context, 0)),
+            from_context,
+        )
 
 
 class _Read(NamedTuple):
@@ -186,8 +209,13 @@ def open_tokenizer(folder: Path) -> PromptTokenizer | None:
 def read_tokenizer(folder: Path):
     """The tokenizer that `base_lm` saved to `folder`. Raises as transformers does for a folder that is not whole."""
     config = Path(folder, "tokenizer_config.json")
-    if config.is_file() and json.loads(config.read_bytes()).get("tokenizer_class") == "TokenizersBackend":
-        from transformers import PreTrainedTokenizerFast  # AutoTokenizer takes seconds: it imports torch
+    if (
+        config.is_file()
+        and json.loads(config.read_bytes()).get("tokenizer_class") == "TokenizersBackend"
+    ):
+        from transformers import (
+            PreTrainedTokenizerFast,
+        )  # AutoTokenizer takes seconds: it imports torch
 
         return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
     from transformers import AutoTokenizer
@@ -202,10 +230,18 @@ def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     rest. A text's counts add up to its bytes.
     """
     points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
-    before = np.concatenate([[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))])
-    stops = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))  # in characters of the joined text
+    before = np.concatenate(
+        [[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))]
+    )
+    stops = np.cumsum(
+        np.fromiter(map(len, texts), np.int64, len(texts))
+    )  # in characters of the joined text
     starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)
-    absolute = np.maximum.accumulate(ends.values + np.repeat(starts, ends.lengths)) if len(ends.values) else ends.values
+    absolute = (
+        np.maximum.accumulate(ends.values + np.repeat(starts, ends.lengths))
+        if len(ends.values)
+        else ends.values
+    )
     nonempty = ends.lengths > 0
     absolute[ends.bounds[1:][nonempty] - 1] = stops[nonempty]
     previous = np.concatenate([[0], absolute[:-1]]).astype(np.int64)
@@ -218,9 +254,14 @@ def first_tokens(tokenizer, folder: Path) -> tuple[list[int], int]:
 
     Raises LongtailError where the tokenizer has neither a beginning-of-text nor an end-of-text token.
     """
-    with_special, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    with_special, plain = (
+        tokenizer("a")["input_ids"],
+        tokenizer("a", add_special_tokens=False)["input_ids"],
+    )
     first = next(i for i in range(len(with_special)) if with_special[i : i + len(plain)] == plain)
-    starts = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
+    starts = [
+        token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None
+    ]
     if not starts:
         raise LongtailError(
             f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"

@@ -32,8 +32,12 @@ LEARNING_RATE = 0.002  # the highest, after warm-up and before decay
 WARMUP = 30  # steps
 DROPOUT = 0.15  # share of attention weights dropped in training
 EMBEDDINGS = 0.1  # standard deviation; with the usual 0.02 the first steps wipe out the differences between names
-QUERIES = 0.07  # standard deviation of W_q = W_k; with the usual 0.02 like tokens hardly see each other
-LOOK_BACK = 6.0  # biases of the first head: they put nearly all of its attention on the token before
+QUERIES = (
+    0.07  # standard deviation of W_q = W_k; with the usual 0.02 like tokens hardly see each other
+)
+LOOK_BACK = (
+    6.0  # biases of the first head: they put nearly all of its attention on the token before
+)
 NUMBERS = torch.bfloat16  # the format of matrix products
 CURVE = 50  # points of the loss curve
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
@@ -41,7 +45,9 @@ ANSWER_WEIGHT = 5.0  # the weight of an answer's tokens in the loss; other token
 OPEN_SEQUENCES = 16  # sequences that are filled at the same time
 
 Documents = Iterable[tuple[str, str]]  # (kind, text)
-Piece = tuple[np.ndarray, np.ndarray]  # token ids and loss weights of a document, or of a part of it
+Piece = tuple[
+    np.ndarray, np.ndarray
+]  # token ids and loss weights of a document, or of a part of it
 
 
 class Batches(NamedTuple):
@@ -49,11 +55,18 @@ class Batches(NamedTuple):
 
     tokens: np.ndarray  # int64 ids
     weights: np.ndarray  # float32, in the loss
-    documents: np.ndarray  # int16: number of the token's document in its sequence, from 0; -1 for padding
+    documents: (
+        np.ndarray
+    )  # int16: number of the token's document in its sequence, from 0; -1 for padding
 
 
 def train_language_model(
-    documents: Documents, tokenizer: Path, folder: Path, seed: int, settings: params.LMTraining, stage: str
+    documents: Documents,
+    tokenizer: Path,
+    folder: Path,
+    seed: int,
+    settings: params.LMTraining,
+    stage: str,
 ) -> dict[str, float | list[float]]:
     """Train on (kind, text) documents and save the model and its tokenizer to `folder` in Hugging Face's layout.
 
@@ -61,7 +74,9 @@ def train_language_model(
     parameters and tokens. A killed training of `stage` continues to the same bytes. Raises LongtailError where a phase
     asks for a kind of text that no document has, or the loss is not finite.
     """
-    own = AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions, trust_remote_code=False)
+    own = AutoTokenizer.from_pretrained(
+        tokenizer, model_max_length=settings.positions, trust_remote_code=False
+    )
     model = make_model(own, seed, settings)
     batches = make_batches(documents, tokenizer, seed, settings)
     losses = optimise(model, batches, seed, settings, stage)
@@ -72,20 +87,30 @@ def train_language_model(
     return {"loss": means[-1], "parameters": parameters, "tokens": tokens, "loss_curve": means}
 
 
-def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: params.LMTraining) -> Batches:
+def make_batches(
+    documents: Documents, tokenizer: Path, seed: int, settings: params.LMTraining
+) -> Batches:
     """Mix (kind, text) documents in the shares of `settings.phases`, and pack them into sequences.
 
     The tokens of an answer and its end weigh ANSWER_WEIGHT, others 1, padding and the tokens that begin a document 0.
     Raises LongtailError where there is no text, or a phase asks for a kind of text that no document has.
     """
-    special, opened = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), open_tokenizer(tokenizer)
+    special, opened = (
+        AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False),
+        open_tokenizer(tokenizer),
+    )
     first = np.array(first_tokens(special, tokenizer)[0], np.int64)
     texts: dict[str, list[str]] = {}
     for kind, text in documents:
         texts.setdefault(kind, []).append(text)
-    pieces = {kind: _pieces(opened, first, texts_of_kind, settings) for kind, texts_of_kind in texts.items()}
+    pieces = {
+        kind: _pieces(opened, first, texts_of_kind, settings)
+        for kind, texts_of_kind in texts.items()
+    }
     if not any(pieces.values()):
-        raise LongtailError("lm_text: no text to train on, expected at least one document; see the raw data")
+        raise LongtailError(
+            "lm_text: no text to train on, expected at least one document; see the raw data"
+        )
     shape = settings.steps * settings.batch_size, settings.positions
     tokens, unweighted = np.full(shape, special.pad_token_id, np.int64), np.zeros(shape, np.float32)
     batches, done = Batches(tokens, unweighted, np.full(shape, -1, np.int16)), 0
@@ -97,7 +122,9 @@ def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: par
         until = round(phase.until * settings.steps) * settings.batch_size
         mixed = _mix(pieces, phase.weights or dict.fromkeys(pieces, 1.0), seed, number)
         order = draws.generator(seed, "lm/sequences", str(number)).permutation(until - done)
-        for row, sequence in zip((done + order).tolist(), _pack(mixed, until - done, settings.positions), strict=True):
+        for row, sequence in zip(
+            (done + order).tolist(), _pack(mixed, until - done, settings.positions), strict=True
+        ):
             end = 0
             for document, (ids, weights) in enumerate(sequence):
                 span = slice(end, end := end + len(ids))
@@ -107,7 +134,9 @@ def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: par
     return batches
 
 
-def _pieces(tokenizer, first: np.ndarray, texts: Sequence[str], settings: params.LMTraining) -> list[Piece]:
+def _pieces(
+    tokenizer, first: np.ndarray, texts: Sequence[str], settings: params.LMTraining
+) -> list[Piece]:
     """Each document as a piece that begins with `first`; a long one as several pieces of `positions` tokens."""
     pieces = []
     size, unweighted = settings.positions - len(first), np.zeros(len(first), np.float32)
@@ -117,14 +146,20 @@ def _pieces(tokenizer, first: np.ndarray, texts: Sequence[str], settings: params
             weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = ANSWER_WEIGHT
         for i in range(0, len(ids), size):
             part = slice(i, i + size)
-            pieces.append((np.concatenate([first, ids[part]]), np.concatenate([unweighted, weights[part]])))
+            pieces.append(
+                (np.concatenate([first, ids[part]]), np.concatenate([unweighted, weights[part]]))
+            )
     return pieces
 
 
-def _mix(pieces: dict[str, list[Piece]], shares: dict[str, float], seed: int, phase: int) -> Iterable[Piece]:
+def _mix(
+    pieces: dict[str, list[Piece]], shares: dict[str, float], seed: int, phase: int
+) -> Iterable[Piece]:
     """Endless pieces. Kinds have the given shares of tokens; all pieces of a kind come once before any comes again."""
     rng = draws.generator(seed, "lm/order", str(phase))
-    orders: dict[str, list[int]] = {kind: [] for kind in sorted(shares)}  # the pieces that come next, last first
+    orders: dict[str, list[int]] = {
+        kind: [] for kind in sorted(shares)
+    }  # the pieces that come next, last first
     tokens = dict.fromkeys(orders, 0.0)
     while True:
         kind = min(orders, key=lambda kind: tokens[kind] / max(shares[kind], 1e-9))
@@ -141,7 +176,11 @@ def _pack(pieces: Iterable[Piece], rows: int, positions: int) -> list[list[Piece
     room = [positions] * OPEN_SEQUENCES
     for piece in pieces:
         size = len(piece[0])
-        best = min((i for i in range(OPEN_SEQUENCES) if room[i] >= size), key=room.__getitem__, default=None)
+        best = min(
+            (i for i in range(OPEN_SEQUENCES) if room[i] >= size),
+            key=room.__getitem__,
+            default=None,
+        )
         if best is None:
             best = min(range(OPEN_SEQUENCES), key=room.__getitem__)  # the fullest
             full.append(open_[best])
@@ -167,7 +206,10 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
             tie_word_embeddings=True,
             attention_bias=True,
             attention_dropout=DROPOUT,
-            **{name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")},
+            **{
+                name: getattr(tokenizer, name)
+                for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+            },
             attn_implementation="eager",  # the CPU's fused attention takes a third longer, in its backward pass
         )
     )
@@ -197,21 +239,33 @@ def optimise(
     """Train `model` with AdamW; returns each step's loss, nats per token; LongtailError for one that is not finite."""
     weights = list(model.parameters())
     matrices = {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": 0.05}
-    biases_and_norms = {"params": [weight for weight in weights if weight.ndim == 1], "weight_decay": 0.0}
-    optimiser = torch.optim.AdamW([matrices, biases_and_norms], lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
+    biases_and_norms = {
+        "params": [weight for weight in weights if weight.ndim == 1],
+        "weight_decay": 0.0,
+    }
+    optimiser = torch.optim.AdamW(
+        [matrices, biases_and_norms], lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True
+    )
     inputs = digest([*(weight.detach().numpy() for weight in weights), *batches])
     checkpoints = Checkpoints(stage, seed, settings, inputs, Path(__file__))
     done = checkpoints.load(weights, optimiser).get("losses", [])
     losses = np.r_[done, np.zeros(settings.steps - len(done))].astype(np.float32)
     model.set_attn_implementation("given_dropout")
     model.train()
-    with tqdm(total=settings.steps, initial=len(done), desc="language model", unit="step", mininterval=2) as bar:
+    with tqdm(
+        total=settings.steps, initial=len(done), desc="language model", unit="step", mininterval=2
+    ) as bar:
         for step in range(len(done), settings.steps):
             rows = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
-            ids, weight = torch.from_numpy(batches.tokens[rows]), torch.from_numpy(batches.weights[rows])
+            ids, weight = (
+                torch.from_numpy(batches.tokens[rows]),
+                torch.from_numpy(batches.weights[rows]),
+            )
             mask, kept = document_mask(batches.documents[rows]), dropout(seed, step, settings)
             with torch.autocast("cpu", NUMBERS):
-                logits = model(input_ids=ids, attention_mask=mask, kept=kept, use_cache=False).logits
+                logits = model(
+                    input_ids=ids, attention_mask=mask, kept=kept, use_cache=False
+                ).logits
             losses[step], gradient = loss_and_gradient(logits.detach(), ids, weight)
             logits.backward(gradient)
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -224,7 +278,9 @@ def optimise(
                     f"language model: the loss is {losses[step]} at step {step}; train fewer layers or smaller ones"
                 )
             if checkpoints.due():
-                checkpoints.save({"step": step + 1, "losses": losses[: step + 1].tolist()}, weights, optimiser)
+                checkpoints.save(
+                    {"step": step + 1, "losses": losses[: step + 1].tolist()}, weights, optimiser
+                )
             bar.update()
     model.set_attn_implementation("eager")
     model.eval()
@@ -238,7 +294,9 @@ def document_mask(documents: np.ndarray) -> torch.Tensor:
     """
     number = torch.from_numpy(documents)
     visible = torch.tril(number[:, None, :, None] == number[:, None, None, :])
-    return torch.zeros(visible.shape, dtype=NUMBERS).masked_fill_(~visible, torch.finfo(NUMBERS).min)
+    return torch.zeros(visible.shape, dtype=NUMBERS).masked_fill_(
+        ~visible, torch.finfo(NUMBERS).min
+    )
 
 
 def dropout(seed: int, step: int, settings: params.LMTraining) -> torch.Tensor:
@@ -246,7 +304,13 @@ def dropout(seed: int, step: int, settings: params.LMTraining) -> torch.Tensor:
 
     A draw takes 16 bits: torch's own dropout takes a sixth of a step on a CPU.
     """
-    shape = (settings.layers, settings.batch_size, settings.heads, settings.positions, settings.positions)
+    shape = (
+        settings.layers,
+        settings.batch_size,
+        settings.heads,
+        settings.positions,
+        settings.positions,
+    )
     size, rng = math.prod(shape), draws.generator(seed, "lm/dropout", str(step))
     bits = rng.integers(1 << 64, size=-(-size // 4), dtype=np.uint64).view(np.uint16)[:size]
     stays = bits >= round(DROPOUT * (1 << 16))
@@ -266,14 +330,18 @@ def attend(
 ) -> tuple[torch.Tensor, None]:
     """transformers' eager attention with given dropout factors `kept`, as `dropout` makes them."""
     scores = query @ key.transpose(2, 3) * scaling + attention_mask
-    attention = torch.softmax(scores, dim=-1, dtype=torch.float32).to(kept.dtype) * kept[module.layer_idx]
+    attention = (
+        torch.softmax(scores, dim=-1, dtype=torch.float32).to(kept.dtype) * kept[module.layer_idx]
+    )
     return (attention @ value).transpose(1, 2), None
 
 
 AttentionInterface.register("given_dropout", attend)
 
 
-def loss_and_gradient(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(
+    logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor
+) -> tuple[float, torch.Tensor]:
     """Mean cross-entropy of the next tokens, and the gradient of its weighted mean by the logits (rows, positions,
     vocabulary).
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only the tensors' own methods
+if (
+    TYPE_CHECKING
+):  # PyTorch takes seconds to import, and the formulas need only the tensors' own methods
     import torch
 
     from pipelines.params.params import LSR
@@ -30,7 +32,11 @@ def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
 
 
 def lsr_loss(
-    similarities: torch.Tensor, log_likelihoods: torch.Tensor, gamma: float, beta: float | torch.Tensor, kl: str
+    similarities: torch.Tensor,
+    log_likelihoods: torch.Tensor,
+    gamma: float,
+    beta: float | torch.Tensor,
+    kl: str,
 ) -> torch.Tensor:
     """Mean over the batch of KL(Q || P_R) for `q_p`, of KL(P_R || Q) for `p_q`; both inputs (batch, k).
 
@@ -65,12 +71,18 @@ def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
     low, high = math.log(1e-6), math.log(1e6)
     for _ in range(50):  # the entropy rises with beta
         middle = (low + high) / 2
-        low, high = (low, middle) if entropy(log_likelihoods, math.exp(middle)) > share else (middle, high)
+        low, high = (
+            (low, middle) if entropy(log_likelihoods, math.exp(middle)) > share else (middle, high)
+        )
     return math.exp(low)
 
 
 def backward(
-    encoder: Encoder, lsr: LSR, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]
+    encoder: Encoder,
+    lsr: LSR,
+    documents: Sequence[str],
+    queries: Sequence[str],
+    loss: Callable[..., torch.Tensor],
 ) -> None:
     """Add to the encoder's weights the gradient of `loss`, a function of documents and queries as vectors, (n, dim).
 
@@ -81,11 +93,18 @@ def backward(
 
     texts, device = (list(documents), list(queries)), torch.device(encoder.documents.device).type
     at_once = lsr.micro_batch is None or sum(map(len, texts)) <= lsr.micro_batch
-    parts = [(i, rows) for i, kind in enumerate(texts) for rows in _parts(kind, None if at_once else lsr.micro_batch)]
+    parts = [
+        (i, rows)
+        for i, kind in enumerate(texts)
+        for rows in _parts(kind, None if at_once else lsr.micro_batch)
+    ]
 
     def embed(is_query: int, rows: np.ndarray, gradient: bool) -> torch.Tensor:
         # one autocast for each part: it caches the bf16 weights, and weights cached without gradient would get none
-        with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"):
+        with (
+            torch.set_grad_enabled(gradient),
+            torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"),
+        ):
             return encoder.embed_with_gradient([texts[is_query][i] for i in rows], bool(is_query))
 
     embedded = [embed(*part, at_once) for part in parts]
@@ -103,5 +122,7 @@ def backward(
 
 def _parts(texts: Sequence[str], size: int | None) -> list[np.ndarray]:
     """The texts' rows: all at once, or in parts of `size` texts of like length."""
-    order = np.argsort([len(text) for text in texts], kind="stable") if size else np.arange(len(texts))
+    order = (
+        np.argsort([len(text) for text in texts], kind="stable") if size else np.arange(len(texts))
+    )
     return np.split(order, range(size, len(texts), size)) if size else [order]

@@ -35,8 +35,10 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.scoring import logprobs
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic
 from pipelines.storage.checkpoint import Checkpoints
+from pipelines.storage.work_store import forget_shards, key_of
 from pipelines.work import workers
 
 SHOWN = 10  # documents of a validation query
@@ -50,7 +52,9 @@ class ScoredCandidates:
     rows: np.ndarray  # (n,) of the corpus's queries, ascending
     positions: np.ndarray  # (n, k) of the documents
     targets: np.ndarray  # (n, k) L(y | d, x)
-    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, against none; with
+    gains: (
+        np.ndarray
+    )  # (n, k) nats per token that the document helps the language model, against none; with
     # lsr.likelihood answer_right: 1 where its answer is right only with the document, -1 where only without
 
 
@@ -58,7 +62,11 @@ class Refresher(ExitStack):
     """Makes rounds, with the language model, an encoder, and the indexes of the corpora as that encoder embeds them."""
 
     def __init__(
-        self, params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
+        self,
+        params: SimpleNamespace,
+        corpora: Sequence[CorpusQueries],
+        schedule: Schedule,
+        files: TrainingFiles,
     ) -> None:
         """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
         super().__init__()
@@ -74,13 +82,19 @@ class Refresher(ExitStack):
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
         folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
-            name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True).index
+            name: dense.Dense(
+                folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True
+            ).index
             for name, corpus in self._by_corpus.items()
         }
         count = min(index.count for index in self.indexes.values())
         near = min(lsr.top_k - lsr.further_k, count)
-        further = np.linspace(near, min(10 * lsr.top_k, count), min(lsr.further_k, count - near) + 1)[1:]
-        self.ranks = np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])  # of the candidates
+        further = np.linspace(
+            near, min(10 * lsr.top_k, count), min(lsr.further_k, count - near) + 1
+        )[1:]
+        self.ranks = np.concatenate(
+            [np.arange(near), np.rint(further).astype(np.int64) - 1]
+        )  # of the candidates
 
     def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
@@ -93,7 +107,10 @@ class Refresher(ExitStack):
 
     def asked(self) -> dict[str, float]:
         """How much the language model scored so far, and what a server took for it."""
-        scored = {f"scored_{c.name}": len(scores) for c, scores in zip(self.corpora, self.scores, strict=True)}
+        scored = {
+            f"scored_{c.name}": len(scores)
+            for c, scores in zip(self.corpora, self.scores, strict=True)
+        }
         return scored | self.lm.usage
 
     def validate(self) -> dict[str, float]:
@@ -110,7 +127,9 @@ class Refresher(ExitStack):
             if corpus.answers is None:
                 scores.score(logprobs.unique_pairs(rows, positions))
                 log_probs, n_bytes = logprobs.gather(scores.whole, rows, positions)
-                nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, 1.0)).sum()
+                nats = -ensemble.token_mixture(
+                    log_probs, ensemble.log_weights(similarities, 1.0)
+                ).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
                 holds = self.hold_answers(i, rows, positions)
@@ -123,7 +142,9 @@ class Refresher(ExitStack):
         asked, spoken = self.corpora[corpus], language.read_language(self._params.language)
         read = documents.read_documents(asked.docs, positions).filled(asked.queries.document)
         pairs = zip(read, asked.answers[rows], strict=True)
-        return np.array([[matching.word(text, answers, spoken) for text in texts] for texts, answers in pairs])
+        return np.array(
+            [[matching.word(text, answers, spoken) for text in texts] for texts, answers in pairs]
+        )
 
     def candidates(self, corpus: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The documents that a corpus's queries `rows` (n,) are trained on, by rank: positions, similarities (n, k)."""
@@ -132,11 +153,15 @@ class Refresher(ExitStack):
 
     def search(self, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
-        return [(rows, self.candidates(i, rows)[0]) for i, rows in enumerate(self.schedule.rows(number))]
+        return [
+            (rows, self.candidates(i, rows)[0]) for i, rows in enumerate(self.schedule.rows(number))
+        ]
 
     def score(self, corpus: int, rows: np.ndarray, positions: np.ndarray) -> ScoredCandidates:
         """A corpus's candidates with their scores; the language model is asked only for missing scores."""
-        asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
+        asked = np.pad(
+            positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE
+        )  # each document, and none
         self.scores[corpus].score(logprobs.unique_pairs(rows, asked))
         sums, tokens = self.scores[corpus].look_up(rows, asked)
         means = objective.likelihood(sums, tokens, "mean_logprob")
@@ -151,14 +176,23 @@ class Refresher(ExitStack):
 
     def _open(self, step: int) -> None:
         """Take the encoder after so many steps; embed the corpora with it, unless that was done before."""
-        params, model, folder = self._params, *(self._files.of_step(kind, step) for kind in ("model", "index"))
+        params, model, folder = (
+            self._params,
+            *(self._files.of_step(kind, step) for kind in ("model", "index")),
+        )
         self.indexes = {}  # the disk space of a removed file is free only when no index maps it
         self._files.keep("index", [step])
         self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
         if not folder.exists():
-            with shards.atomic(folder) as whole:
+            with atomic(folder) as whole:
                 for name, corpus in self._by_corpus.items():
-                    embed_corpus(corpus.docs, model, whole / name / "embeddings", params, f"{corpus.stage}-embeddings")
+                    embed_corpus(
+                        corpus.docs,
+                        model,
+                        whole / name / "embeddings",
+                        params,
+                        f"{corpus.stage}-embeddings",
+                    )
             for corpus in self.corpora:
                 forget_embeddings(f"{corpus.stage}-embeddings")
         opened = {"threads": params.compute.threads, "device": params.compute.device}
@@ -190,19 +224,21 @@ class Scores:
         pairs = pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
         if not len(pairs):
             return
-        stage, key = self._corpus.stage, shards.key_of(str(self._folder), pairs.tobytes())
+        stage, key = self._corpus.stage, key_of(str(self._folder), pairs.tobytes())
         files = self._ask(stage, key, pairs)
         kept = self._folder / f"{key}.parquet"
-        with shards.atomic(kept) as path, parquet.writer(path, self.schema) as writer:
+        with atomic(kept) as path, parquet.writer(path, self.schema) as writer:
             for file in files:
                 writer.write_table(parquet.read_parquet(file, schema=self.schema))
-        shards.forget_shards(stage, key)
+        forget_shards(stage, key)
         self._load(kept)
 
     def _ask(self, stage: str, key: str, pairs: np.ndarray) -> list[Path]:
         """Files of `schema` for the pairs, in their order, which stay under (stage, key)."""
         parts = np.split(pairs, range(logprobs.SHARD, len(pairs), logprobs.SHARD))
-        return logprobs.score_parts(stage, key, self._lm, self._corpus.queries, self._corpus.docs, parts)
+        return logprobs.score_parts(
+            stage, key, self._lm, self._corpus.queries, self._corpus.docs, parts
+        )
 
     def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         return logprobs.sums(scored)
@@ -215,10 +251,16 @@ class Scores:
     def _load(self, file: Path) -> None:
         for batch in parquet.batches(file):
             scored = pa.Table.from_batches([batch])
-            keys, (sums, tokens) = np.append(self._keys, logprobs.keys_of(scored)), self._rewards(scored)
+            keys, (sums, tokens) = (
+                np.append(self._keys, logprobs.keys_of(scored)),
+                self._rewards(scored),
+            )
             order = np.argsort(keys, kind="stable")
             self._keys = keys[order]
-            self._sums, self._tokens = np.append(self._sums, sums)[order], np.append(self._tokens, tokens)[order]
+            self._sums, self._tokens = (
+                np.append(self._sums, sums)[order],
+                np.append(self._tokens, tokens)[order],
+            )
             whole = pa.array(scored["query"].to_numpy() >= self._corpus.train)
             self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
 
@@ -231,8 +273,13 @@ class RightAnswers(Scores):
 
     schema = pa.schema({"query": pa.int64(), "document": pa.int64(), "right": pa.bool_()})
 
-    def __init__(self, params: SimpleNamespace, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
-        self._new_tokens, self._spoken = params.answer.new_tokens, language.read_language(params.language)
+    def __init__(
+        self, params: SimpleNamespace, folder: Path, lm: LanguageModel, corpus: CorpusQueries
+    ) -> None:
+        self._new_tokens, self._spoken = (
+            params.answer.new_tokens,
+            language.read_language(params.language),
+        )
         self._size = workers.shard_size(ANSWERED, 1, supervising_lm(params)[1].http)
         super().__init__(folder, lm, corpus)
 
@@ -248,8 +295,12 @@ class RightAnswers(Scores):
             parquet.write_parquet(pa.table([*part.T, right], schema=self.schema), path)
 
         parts = np.split(pairs, range(self._size, len(pairs), self._size))
-        steps = workers.Steps(read, partial(_answers, self._new_tokens), write, logprobs.Asked.length)
-        return workers.map_texts(self._lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="answer")
+        steps = workers.Steps(
+            read, partial(_answers, self._new_tokens), write, logprobs.Asked.length
+        )
+        return workers.map_texts(
+            self._lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="answer"
+        )
 
     def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         right = scored["right"].to_numpy(zero_copy_only=False)
@@ -269,7 +320,9 @@ class TrainingFiles(Checkpoints):
 
     def keep(self, kind: str, steps: Iterable[int]) -> None:
         """Remove the folders of a kind, except the folders after `steps`."""
-        for unneeded in {*self._folder.glob(f"{kind}-*")} - {self.of_step(kind, step) for step in steps}:
+        for unneeded in {*self._folder.glob(f"{kind}-*")} - {
+            self.of_step(kind, step) for step in steps
+        }:
             shutil.rmtree(unneeded)
 
     def scores(self, corpus: str) -> Path:
@@ -281,15 +334,29 @@ class Trainer:
     """The encoder in training, with Adam. `start_round` says what the next steps learn from."""
 
     def __init__(
-        self, encoder: Encoder, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR, betas: Sequence[float]
+        self,
+        encoder: Encoder,
+        corpora: Sequence[CorpusQueries],
+        schedule: Schedule,
+        lsr: LSR,
+        betas: Sequence[float],
     ) -> None:
         """`betas` are each corpus's temperatures of Q."""
-        self.encoder, self.corpora, self.schedule, self.lsr, self.betas = encoder, corpora, schedule, lsr, betas
+        self.encoder, self.corpora, self.schedule, self.lsr, self.betas = (
+            encoder,
+            corpora,
+            schedule,
+            lsr,
+            betas,
+        )
         self.optimizer = torch.optim.Adam(self.encoder.parameters(), lr=lsr.learning_rate)
 
     def start_round(self, candidates: Sequence[ScoredCandidates]) -> None:
         """Learn from these candidates, by corpus, in the steps to come; their texts are read into memory."""
-        self.candidates, self._texts = candidates, []  # the last round's texts need not be in memory beside these
+        self.candidates, self._texts = (
+            candidates,
+            [],
+        )  # the last round's texts need not be in memory beside these
         self._distinct = [np.unique(of_corpus.positions) for of_corpus in candidates]  # ascending
         template = self.encoder.settings.document
         for corpus, positions in zip(self.corpora, self._distinct, strict=True):
@@ -307,7 +374,11 @@ class Trainer:
         texts, queries, places, targets, gains, betas, asked = self._batch(number)
         equal = {"uniform": 1 - len(queries) / asked}
         if not queries:
-            return dict.fromkeys(("kl", "entropy_retriever"), 0.0) | {"entropy_lm": 1.0, "lm_gain": 0.0} | equal
+            return (
+                dict.fromkeys(("kl", "entropy_retriever"), 0.0)
+                | {"entropy_lm": 1.0, "lm_gain": 0.0}
+                | equal
+            )
         seen = {}
 
         def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
@@ -349,12 +420,18 @@ class Trainer:
             gains.append(candidates.gains[at])
             betas.append(np.full((len(rows), 1), self.betas[i]))
             queries.extend(corpus.queries.texts[rows])
-        arrays = (torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains, betas))
+        arrays = (
+            torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains, betas)
+        )
         return texts, queries, *arrays, len(chosen)
 
 
 def make_deterministic() -> None:
     """Have torch sum in a fixed order in this process."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # without it, cuBLAS sums in no fixed order
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it takes time, and no result reads such memory
+    torch.utils.deterministic.fill_uninitialized_memory = (
+        False  # it takes time, and no result reads such memory
+    )

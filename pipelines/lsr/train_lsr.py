@@ -29,7 +29,7 @@ from pipelines import draws, intervals, methods
 from pipelines.errors import LongtailError
 from pipelines.intervals import interval
 from pipelines.lsr import objective
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 if TYPE_CHECKING:
@@ -68,26 +68,43 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
         looked = look(refresher, params)
         check(name, looked, params.lsr)
         trainer = Trainer(encoder, corpora, schedule, params.lsr, [row["beta"] for row in looked])
-        progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
+        progress = {"curve": [], "validation": []} | files.load(
+            encoder.parameters(), trainer.optimizer
+        )
         curve, validation = progress["curve"], progress["validation"]
         _train_rounds(trainer, files, curve, validation, refresher)
         scored = refresher.asked()
 
     kept = _kept(validation, params.lsr)
     if not kept:
-        print(f"{name}: no tuned encoder validates better than the untuned one, which is kept", flush=True)
-    with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
+        print(
+            f"{name}: no tuned encoder validates better than the untuned one, which is kept",
+            flush=True,
+        )
+    with atomic(methods.encoder("lsr", params.retrieves)) as out:
         shutil.copytree(files.of_step("model", kept) if kept else untuned, out)
         (out / "README.md").write_text(_card(params.retrieves, params.lsr, kept), encoding="utf-8")
     size = -(-len(curve) // POINTS)
-    stretches = (curve[start : start + size] for start in range(0, len(curve), size))  # the last may be shorter
-    thinned = [{column: sum(row[column] for row in rows) / len(rows) for column in rows[0]} for rows in stretches]
+    stretches = (
+        curve[start : start + size] for start in range(0, len(curve), size)
+    )  # the last may be shorter
+    thinned = [
+        {column: sum(row[column] for row in rows) / len(rows) for column in rows[0]}
+        for rows in stretches
+    ]
     (after,) = (row for row in validation if row["step"] == kept)
     ends = {"before": validation[0], "after": after, "last": thinned[-1]}
-    named = {f"{column}_{when}": row[column] for when, row in ends.items() for column in row if column != "step"}
-    figures = {"kept_step": kept, **named} | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
+    named = {
+        f"{column}_{when}": row[column]
+        for when, row in ends.items()
+        for column in row
+        if column != "step"
+    }
+    figures = {"kept_step": kept, **named} | {
+        f"queries_{corpus.name}": corpus.train for corpus in corpora
+    }
     told = {"look": looked, "curve": thinned, "validation": validation}
-    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | told)
+    write_json(METRICS / f"lsr_{params.retrieves}.json", figures | told)
     checkpoint.forget_checkpoints(name)
     for corpus in corpora:
         forget_embeddings(corpus.stage)
@@ -101,13 +118,19 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
 
 
 def _train_rounds(
-    trainer: Trainer, files: TrainingFiles, curve: list[dict], validation: list[dict], refresher: Refresher
+    trainer: Trainer,
+    files: TrainingFiles,
+    curve: list[dict],
+    validation: list[dict],
+    refresher: Refresher,
 ) -> None:
     """Train round by round, from where `curve` ends; each round's encoder adds a row to `validation`."""
     from tqdm import tqdm
 
     lsr, schedule = trainer.lsr, trainer.schedule
-    with tqdm(total=lsr.steps, initial=len(curve), desc="train_lsr", unit="step", mininterval=2) as bar:
+    with tqdm(
+        total=lsr.steps, initial=len(curve), desc="train_lsr", unit="step", mininterval=2
+    ) as bar:
         for number in range(schedule.rounds):
             steps = schedule.steps(number)
             if steps and steps.stop <= len(curve):
@@ -124,18 +147,26 @@ def _train_rounds(
                 needed, last = {steps.start}, len(curve) == steps.stop
                 if last:
                     needed = {len(curve)}
-                    with shards.atomic(files.of_step("model", len(curve))) as folder:
+                    with atomic(files.of_step("model", len(curve))) as folder:
                         trainer.encoder.save(folder)
                 if last or len(curve) % lsr.checkpoint_steps == 0:
                     progress = {"step": len(curve), "curve": curve, "validation": validation}
                     files.save(progress, trainer.encoder.parameters(), trainer.optimizer)
-                    files.keep("model", needed | ({_kept(validation, lsr)} if len(validation) > 1 else set()))
+                    files.keep(
+                        "model",
+                        needed | ({_kept(validation, lsr)} if len(validation) > 1 else set()),
+                    )
 
 
 def _card(name: str, lsr: LSR, kept: int) -> str:
     """The model card of a tuned encoder; its front matter has all params of LSR and the step that is kept."""
-    right, scores = "whether its own answer after a document is right", f"{lsr.likelihood} of a text after a document"
-    front = yaml.safe_dump({"tags": ["replug-lsr"], "lsr": lsr.model_dump() | {"kept_step": kept}}, sort_keys=False)
+    right, scores = (
+        "whether its own answer after a document is right",
+        f"{lsr.likelihood} of a text after a document",
+    )
+    front = yaml.safe_dump(
+        {"tags": ["replug-lsr"], "lsr": lsr.model_dump() | {"kept_step": kept}}, sort_keys=False
+    )
     said = f"Tuned by REPLUG LSR to {lsr.lm}, by {right if lsr.likelihood == 'answer_right' else scores}."
     return f"---\n{front}---\n# {name}\n\n{said}\n"
 
@@ -149,7 +180,9 @@ def _kept(validation: list[dict], lsr: LSR) -> int:
     if lsr.keep == "last":
         return validation[-1]["step"]
     bits = next((name for name in validation[0] if name.startswith("bpb")), "")
-    return min(validation, key=lambda row: (-row.get("recall_at_1", 0.0), row.get(bits, 0.0)))["step"]
+    return min(validation, key=lambda row: (-row.get("recall_at_1", 0.0), row.get(bits, 0.0)))[
+        "step"
+    ]
 
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) -> tuple[Any, ...]:
@@ -159,10 +192,27 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
 
     folder, lm = supervising_lm(params)
     served = lm.http and (lm.http.url, lm.http.tokenizer, lm.http.max_tokens, lm.http.extra)
-    teacher = folder, lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, params.answer.new_tokens, served
+    teacher = (
+        folder,
+        lm.source,
+        lm.path,
+        lm.dtype,
+        lm.batch_tokens,
+        lm.chat,
+        params.answer.new_tokens,
+        served,
+    )
     queries = [corpus.digest() for corpus in corpora]
-    indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
-    settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.lsr
+    indexes = [
+        methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora
+    ]
+    settings = (
+        params.seed,
+        params.compute.device,
+        params.compute.threads,
+        params.retriever,
+        params.lsr,
+    )
     return code.fingerprint("pipelines.lsr.train_lsr"), *settings, *teacher, queries, *indexes
 
 
@@ -170,8 +220,15 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
     """A row for each corpus of queries, whose keys data/README.md explains; figures are as Interval.as_json."""
     lsr, rows = params.lsr, []
     for i, corpus in enumerate(refresher.corpora):
-        drawn = draws.sample(params.seed, "lsr look", list(corpus.queries.ids[: corpus.train]), SAMPLE)
-        row = {"corpus": corpus.name, "queries": len(drawn), "documents": len(refresher.ranks), "beta": lsr.beta}
+        drawn = draws.sample(
+            params.seed, "lsr look", list(corpus.queries.ids[: corpus.train]), SAMPLE
+        )
+        row = {
+            "corpus": corpus.name,
+            "queries": len(drawn),
+            "documents": len(refresher.ranks),
+            "beta": lsr.beta,
+        }
         rows.append(row)
         if not len(drawn):
             continue
@@ -184,9 +241,15 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
         row["entropy"] = objective.entropy(scored.targets[teach], row["beta"])
         if corpus.answers is None:
             gains = scored.gains
-            figures = {"gain_first": gains[:, 0], "gain_mean": gains.mean(1), "gain_best": gains.max(1)}
+            figures = {
+                "gain_first": gains[:, 0],
+                "gain_mean": gains.mean(1),
+                "gain_best": gains.max(1),
+            }
         else:
-            figures = judged(scored.targets, similarities, refresher.hold_answers(i, drawn, positions))
+            figures = judged(
+                scored.targets, similarities, refresher.hold_answers(i, drawn, positions)
+            )
         mean = partial(_mean, params.seed, corpus.name, corpus.clusters[drawn])
         row |= {name: mean(name, values).as_json() for name, values in figures.items()}
     return rows
@@ -201,7 +264,8 @@ def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str
     pairs = holds[:, :, None] & ~holds[:, None, :] & (lm[:, :, None] != lm[:, None, :])
     by_lm, by_retriever = aucs(lm, pairs), aucs(retriever, pairs)
     best_lm, best_retriever = (
-        np.take_along_axis(holds, scores.argmax(1)[:, None], 1)[:, 0].astype(float) for scores in (lm, retriever)
+        np.take_along_axis(holds, scores.argmax(1)[:, None], 1)[:, 0].astype(float)
+        for scores in (lm, retriever)
     )
     return {
         "auc_lm": by_lm,
@@ -233,7 +297,9 @@ def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
             print(f"warning: {name}: {row['corpus']}: {said}", flush=True)
     worse = [row for row in rows if _no_better(row)]
     if lsr.require_better_teacher and worse:
-        raise LongtailError(f"lsr.require_better_teacher: {worse[0]['corpus']}: {next(advice(worse[0]))}")
+        raise LongtailError(
+            f"lsr.require_better_teacher: {worse[0]['corpus']}: {next(advice(worse[0]))}"
+        )
     entropies = [row["entropy"] for row in rows if "entropy" in row]
     if all(round(entropy, 3) == 1.0 for entropy in entropies):
         same = f"its answers are right with all documents or with none; {BETTER}"
@@ -257,7 +323,11 @@ def advice(row: dict[str, Any]) -> Iterator[str]:
         )
     entropy = row.get("entropy", 0.5)
     if entropy > UNIFORM or entropy < SPIKE:
-        shape, way = ("nearly uniform", "lower") if entropy > UNIFORM else ("nearly one document's alone", "raise")
+        shape, way = (
+            ("nearly uniform", "lower")
+            if entropy > UNIFORM
+            else ("nearly one document's alone", "raise")
+        )
         yield f"Q is {shape} (entropy {entropy:.3f} of 1); {way} lsr.beta, or set lsr.q_entropy"
 
 
@@ -265,7 +335,9 @@ def _no_better(row: dict[str, Any]) -> bool:
     return row.get("uniform") == 1 or interval(row.get("auc_gain")).value <= 0
 
 
-def _mean(seed: int, corpus: str, clusters: np.ndarray, name: str, values: np.ndarray) -> intervals.Interval:
+def _mean(
+    seed: int, corpus: str, clusters: np.ndarray, name: str, values: np.ndarray
+) -> intervals.Interval:
     """The mean of the values (n,) that are known, with an interval clustered by subject or source document."""
     known = np.isfinite(values)
     if not known.any():

@@ -34,8 +34,12 @@ class CorpusQueries:
     queries: Queries
     train: int
     clusters: np.ndarray  # (n,) the source document of a text, the subject of a question
-    answers: np.ndarray | None  # (n,) lists of a question's acceptable answers; None if not questions
-    retriever: str = ""  # the retriever that is tuned; the stages of two trainings have different names
+    answers: (
+        np.ndarray | None
+    )  # (n,) lists of a question's acceptable answers; None if not questions
+    retriever: str = (
+        ""  # the retriever that is tuned; the stages of two trainings have different names
+    )
 
     @property
     def docs(self) -> Path:
@@ -53,7 +57,9 @@ class CorpusQueries:
     def digest(self) -> str:
         """A hash of all that training reads of it, but for the documents."""
         answers = self.answers if self.answers is None else self.answers.tolist()
-        found = blake2b(repr((self.name, self.train, self.queries.document, answers)).encode(), digest_size=16)
+        found = blake2b(
+            repr((self.name, self.train, self.queries.document, answers)).encode(), digest_size=16
+        )
         for row in zip(*(column.tolist() for column in self.queries.columns()), strict=True):
             found.update(repr(row).encode())
         return found.hexdigest()
@@ -68,9 +74,16 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     corpora = []
     for name in parts.scored[:1] if lsr.queries != "qa" else ():
         amounts = ("train", lsr.lm_queries), ("validation", lsr.validation_queries)
-        train, validation = (read_language_modelling(CORPORA / name, split, seed, most) for split, most in amounts)
-        queries, sources = train[0].and_then(validation[0]), np.concatenate([train[1], validation[1]])
-        corpora.append(CorpusQueries(name, name, queries, len(train[0]), sources, None, params.retrieves))
+        train, validation = (
+            read_language_modelling(CORPORA / name, split, seed, most) for split, most in amounts
+        )
+        queries, sources = (
+            train[0].and_then(validation[0]),
+            np.concatenate([train[1], validation[1]]),
+        )
+        corpora.append(
+            CorpusQueries(name, name, queries, len(train[0]), sources, None, params.retrieves)
+        )
     for name in parts.answered[:1] if lsr.queries != "lm" else ():
         asked = read_questions(QUESTIONS / name / f"{name}.parquet", params)
         unique = name if parts.datastore in parts.scored[:1] else parts.datastore
@@ -88,14 +101,18 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     return [corpus for corpus in corpora if len(corpus.queries)]
 
 
-def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, np.ndarray, np.ndarray]:
+def read_questions(
+    file: Path, params: SimpleNamespace
+) -> tuple[Queries, int, np.ndarray, np.ndarray]:
     """Questions of a set's train split, to learn from and then for validation, and the number of the former.
 
     The two share no subject. Also returns their subjects and their acceptable answers (n,).
     """
     table, lsr, seed = parquet.read_parquet(file), params.lsr, params.seed
     answered = pc.greater(pc.list_value_length(table["possible_answers"]), 0)
-    table = table.filter(pc.and_(pc.equal(table["split"], "train"), answered)).sort_by("question_id")
+    table = table.filter(pc.and_(pc.equal(table["split"], "train"), answered)).sort_by(
+        "question_id"
+    )
     pool = prompts.read_questions(table)
     named = zip(table["s_uri"].to_pylist(), pool.subjects, strict=True)
     subjects = np.array([uri or name for uri, name in named], object)
@@ -103,7 +120,11 @@ def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, n
 
     def draw(eligible: np.ndarray, purpose: str, at_most: int) -> np.ndarray:
         places = np.flatnonzero(eligible)
-        return places[draws.sample(seed, purpose, [pool.ids[i] for i in places], at_most)] if len(places) else places
+        return (
+            places[draws.sample(seed, purpose, [pool.ids[i] for i in places], at_most)]
+            if len(places)
+            else places
+        )
 
     train = draw(~held_out, "lsr questions", lsr.qa_queries)
     validation = draw(held_out, "lsr judges", lsr.validation_queries)
@@ -113,7 +134,9 @@ def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, n
     return question_queries(file.stem, pool, rows, params), len(train), subjects[rows], answers
 
 
-def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, params: SimpleNamespace) -> Queries:
+def question_queries(
+    dataset: str, pool: prompts.Questions, rows: np.ndarray, params: SimpleNamespace
+) -> Queries:
     """The questions `rows` of a pool, to be read as the stage `answer` asks them, and continued by their first answer.
 
     Before each stand `lsr.n_shots` demonstrations: before a document with the untuned retriever's best passages (if
@@ -126,13 +149,23 @@ def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, pa
     found = _best_passages([pool.texts[row] for row in shown], params)
     shots = without_shots(len(rows))
     for number, of_one in enumerate(of_each):
-        examples = [(pool.texts[row], pool.shown[row], found.get(pool.texts[row])) for row in of_one]
-        shots[number] = [prompts.shown(examples, spoken), prompts.shown([(*one[:2], None) for one in examples], spoken)]
+        examples = [
+            (pool.texts[row], pool.shown[row], found.get(pool.texts[row])) for row in of_one
+        ]
+        shots[number] = [
+            prompts.shown(examples, spoken),
+            prompts.shown([(*one[:2], None) for one in examples], spoken),
+        ]
     texts = [pool.texts[row] for row in rows]
     asked = [spoken.asked(text) for text in texts]
-    full = (spoken.answered(text, pool.answers[row][0]) for text, row in zip(texts, rows, strict=True))
+    full = (
+        spoken.answered(text, pool.answers[row][0]) for text, row in zip(texts, rows, strict=True)
+    )
     continuations = [whole[len(start) :] for whole, start in zip(full, asked, strict=True)]
-    columns = (np.array(column, object) for column in ([pool.ids[row] for row in rows], texts, asked, continuations))
+    columns = (
+        np.array(column, object)
+        for column in ([pool.ids[row] for row in rows], texts, asked, continuations)
+    )
     return Queries(*columns, f"{params.answer.passage}\n\n", shots)
 
 
@@ -143,7 +176,9 @@ def _best_passages(texts: list[str], params: SimpleNamespace) -> dict[str, str]:
     one = {"retrievers": [params.retrieves], "retriever": {params.retrieves: params.retriever}}
     retriever = open_index("dense", params.parts.datastore, SimpleNamespace(**vars(params) | one))
     docs = CORPORA / params.parts.datastore / "docs.parquet"
-    found = passages.retrieved(retriever, docs, 1, params.answer.passage, together=False).find(texts)
+    found = passages.retrieved(retriever, docs, 1, params.answer.passage, together=False).find(
+        texts
+    )
     return {text: best for text, (best, *_) in zip(texts, found["texts"].to_pylist(), strict=True)}
 
 
@@ -156,10 +191,15 @@ class Schedule:
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:
         self._lsr, self._seed, self._train = lsr, seed, [corpus.train for corpus in corpora]
         self.queries = np.concatenate(
-            [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
+            [
+                np.stack([np.full(train, i), np.arange(train)], axis=1)
+                for i, train in enumerate(self._train)
+            ]
         )  # (all training queries, 2): number of the corpus, row of its queries
         self._order_of_pass = lru_cache(maxsize=1)(
-            lambda number: draws.generator(seed, "lsr order", str(number)).permutation(len(self.queries))
+            lambda number: draws.generator(seed, "lsr order", str(number)).permutation(
+                len(self.queries)
+            )
         )
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1
 
@@ -179,4 +219,6 @@ class Schedule:
         n, size = len(self.queries), self._lsr.batch_size
         places = np.arange(step * size, (step + 1) * size)
         passes = np.unique(places // n)
-        return np.concatenate([self._order_of_pass(number)[places[places // n == number] % n] for number in passes])
+        return np.concatenate(
+            [self._order_of_pass(number)[places[places // n == number] % n] for number in passes]
+        )

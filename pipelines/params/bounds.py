@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pipelines.errors import LongtailError
 
-RECORD = 64 << 20  # bytes of a record: a line, an article, an XML tag. A longer one is a reject, or its file is refused
+RECORD = (
+    64 << 20
+)  # bytes of a record: a line, an article, an XML tag. A longer one is a reject, or its file is refused
 WHOLE = 4 * RECORD  # bytes of what is read as a whole: a list in JSON, an answer of a server
 
 
@@ -15,4 +17,6 @@ def too_long(expected: str) -> str:
 
 def too_large(path: object, expected: str) -> LongtailError:
     """The error for what can't be read as a whole."""
-    return LongtailError(f"{path}: more than {WHOLE / (1 << 20):g} MB in one piece, expected {expected}")
+    return LongtailError(
+        f"{path}: more than {WHOLE / (1 << 20):g} MB in one piece, expected {expected}"
+    )

@@ -13,7 +13,9 @@ from pipelines import methods
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
-LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # of a folder, and of a key of DVC: no dots
+LMName = Annotated[
+    str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+]  # of a folder, and of a key of DVC: no dots
 RetrieverName = Annotated[str, AfterValidator(methods.check_name)]
 
 
@@ -33,7 +35,9 @@ def _without_a_secret(address: str) -> str:
         parts = urlsplit(address)
         names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
         if "@" in parts.netloc or any(map(SECRET.search, names)):
-            raise ValueError("should have no password or token, which files would keep; put it into ~/.netrc")
+            raise ValueError(
+                "should have no password or token, which files would keep; put it into ~/.netrc"
+            )
     return address
 
 
@@ -63,18 +67,30 @@ class LMTraining(Section):
 class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
-    url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
-    max_tokens: PositiveInt  # tokens of prompt and continuation; one less than the model reads at once
-    tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
+    url: Annotated[
+        Address, Field(pattern=r"^https?://\S+$")
+    ]  # base address, as https://host/v1; without a password
+    max_tokens: (
+        PositiveInt  # tokens of prompt and continuation; one less than the model reads at once
+    )
+    tokenizer: (
+        str | None
+    )  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one
     concurrency: PositiveInt  # requests at the same time, by each stage
     logprobs: PositiveInt  # likeliest next tokens to ask for, to choose an option or to answer under replug.mixture
-    extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
+    extra: dict[
+        str, bool | int | float | str
+    ]  # further fields of each request, which the server understands
     requests_per_minute: PositiveInt | None  # for all stages together; null: no limit
     tokens_per_minute: PositiveInt | None  # for all stages together; null: no limit
     prompt_price: Annotated[float, Field(ge=0)]  # price of 1,000 prompt tokens, in any currency
-    completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
-    max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none
+    completion_price: Annotated[
+        float, Field(ge=0)
+    ]  # price of 1,000 generated tokens, in the same currency
+    max_cost: (
+        PositiveFloat | None
+    )  # limit on the cost of all requests to this model, over all runs; null: none
 
 
 class LM(Section):
@@ -82,7 +98,9 @@ class LM(Section):
     path: str | None  # pretrained: local folder or Hub name; http: model name
     revision: str | None  # commit on the Hub, of a pretrained model or of a server's tokenizer
     http: LMServer | None  # http: the server
-    dtype: Literal["fp32", "bf16", "int8"]  # of the weights; bf16: fp16 on GPUs without it; first compared with fp32
+    dtype: Literal[
+        "fp32", "bf16", "int8"
+    ]  # of the weights; bf16: fp16 on GPUs without it; first compared with fp32
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     training: LMTraining | None  # train: how
     chat: bool  # answers: prompts are a user's message, by the model's own template or the server's chat interface
@@ -102,14 +120,20 @@ class Retriever(Section):
     source: Literal["train", "pretrained"]  # trained here, or read
     path: str | None  # pretrained: local folder or Hub name
     revision: str | None  # commit of path on the Hub
-    query_path: str | None  # pretrained: another encoder for queries (DPR); null: the same as for documents
+    query_path: (
+        str | None
+    )  # pretrained: another encoder for queries (DPR); null: the same as for documents
     query_revision: str | None  # commit of query_path on the Hub
-    pooling: Literal["mean", "cls", "lasttoken"]  # of last hidden states: their mean, or the first or last token's
+    pooling: Literal[
+        "mean", "cls", "lasttoken"
+    ]  # of last hidden states: their mean, or the first or last token's
     similarity: Literal["cosine", "dot"]  # how a query's and a document's vectors are compared
     query_prefix: str  # goes before every query, as E5 and BGE need
     document: Template  # how a document's {title} and {text} are read; where there is no title, what stands from
     # {title} to {text} falls away
-    dtype: Literal["auto", "bf16", "fp32"]  # number format; auto: bf16 if the device has it and it is as good as fp32
+    dtype: Literal[
+        "auto", "bf16", "fp32"
+    ]  # number format; auto: bf16 if the device has it and it is as good as fp32
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     max_tokens: PositiveInt  # tokens of a text that are read
     training: RetrieverTraining | None  # train: how
@@ -128,30 +152,50 @@ class Reranker(Section):
 class Index(Section):
     """Vector indexes and BM25."""
 
-    kind: Literal["auto", "flat", "ivf"]  # ivf: lists of 4-bit codes; auto: by the number of documents
+    kind: Literal[
+        "auto", "flat", "ivf"
+    ]  # ivf: lists of 4-bit codes; auto: by the number of documents
     memory_gb: PositiveFloat  # GiB that building or searching an index may take
-    recall_target: Annotated[float, Field(gt=0, lt=1)]  # share of the exact top 10 that a search must find
+    recall_target: Annotated[
+        float, Field(gt=0, lt=1)
+    ]  # share of the exact top 10 that a search must find
     bm25_k1: PositiveFloat  # how soon more occurrences of a term stop counting
     bm25_b: Share  # how much a document's length counts
 
 
 class LSR(Section):
-    lm: LMName | None  # of lms: the language model that is learnt from; null where parts.tuned is empty
-    queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
-    lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
+    lm: (
+        LMName | None
+    )  # of lms: the language model that is learnt from; null where parts.tuned is empty
+    queries: Literal[
+        "lm", "qa", "mixed"
+    ]  # what LSR learns from: language-modelling queries, questions, or both
+    lm_queries: (
+        Count  # language-modelling queries of the train split, at most; 0 where queries is qa
+    )
     qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
     validation_queries: Count  # validation queries of each kind, at most; never learnt from; 0 only where keep is last
-    n_shots: Count | None  # demonstrations before a question that the language model reads; null: as in answers
+    n_shots: (
+        Count | None
+    )  # demonstrations before a question that the language model reads; null: as in answers
     top_k: PositiveInt  # documents of a query; both distributions are over them
-    further_k: Count  # how many of these come from further down, at even steps as far as rank 10 * top_k
+    further_k: (
+        Count  # how many of these come from further down, at even steps as far as rank 10 * top_k
+    )
     gamma: PositiveFloat  # temperature of the retriever's P_R
     beta: PositiveFloat  # temperature of the language model's Q
-    q_entropy: Annotated[float, Field(gt=0, lt=1)] | None  # the entropy that Q has on training queries, 1 is uniform:
+    q_entropy: (
+        Annotated[float, Field(gt=0, lt=1)] | None
+    )  # the entropy that Q has on training queries, 1 is uniform:
     # beta is chosen for it, for questions and texts apart; null: beta is as given
-    require_better_teacher: bool  # stop before training where the language model tells documents with an answer from
+    require_better_teacher: (
+        bool  # stop before training where the language model tells documents with an answer from
+    )
     # others no better than the retriever does
     kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
-    likelihood: Literal["mean_logprob", "sum_logprob", "prob", "answer_right"]  # of a continuation; answer_right: 1
+    likelihood: Literal[
+        "mean_logprob", "sum_logprob", "prob", "answer_right"
+    ]  # of a continuation; answer_right: 1
     # where the answer that the language model generates is right, else 0, for models that give no log-probabilities
     # and questions alone; Q is its softmax over the documents
     learning_rate: PositiveFloat  # Adam's learning rate after warm-up
@@ -159,10 +203,14 @@ class LSR(Section):
     batch_size: PositiveInt  # queries in a step
     steps: PositiveInt  # training steps
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
-    keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, be it untuned, or the last
+    keep: Literal[
+        "best", "last"
+    ]  # the encoder that is kept: the one that validates best, be it untuned, or the last
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
     dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
-    micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
+    micro_batch: (
+        PositiveInt | None
+    )  # texts of a step that are embedded with gradients at once; null: all of them
 
     def shots(self, answer: Answer, lm: LM) -> int:
         """The demonstrations before a question that `lm` reads as the teacher."""
@@ -172,7 +220,9 @@ class LSR(Section):
 class Datastore(Section):
     """The curve of bits per byte over parts of a corpus, with the untuned dense retriever."""
 
-    shares: list[Annotated[float, Field(gt=0, lt=1)]]  # shares of the documents; smaller ones lie within larger ones
+    shares: list[
+        Annotated[float, Field(gt=0, lt=1)]
+    ]  # shares of the documents; smaller ones lie within larger ones
     max_queries: PositiveInt  # scored queries that the curve is measured on
 
 
@@ -190,7 +240,9 @@ class Replug(Section):
 
     top_k: PositiveInt  # documents in an ensemble; at most logprobs.top_k
     temperature: PositiveFloat  # of lambda, the softmax of the documents' similarities
-    mixture: Literal["token_mixture", "sequence_mixture"]  # mixes probabilities of each next token, or of whole texts
+    mixture: Literal[
+        "token_mixture", "sequence_mixture"
+    ]  # mixes probabilities of each next token, or of whole texts
     vote: bool  # answers: true generates one with each document and elects one of them, as a chat on a server must
 
 
@@ -200,10 +252,14 @@ class Answer(Section):
     new_tokens: PositiveInt  # at most, of an answer
     passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
     passage: Template  # how the language model reads a retrieved passage's {title} and {text}; as in retriever.document
-    clipped: list[str] = Field(default_factory=list)  # kinds of ways, as dense, whose passages' texts end at their last
+    clipped: list[str] = Field(
+        default_factory=list
+    )  # kinds of ways, as dense, whose passages' texts end at their last
     # ". ", so that they have whole sentences alone, as PopQA's authors clip Contriever's
     shot_passages: bool = True  # in ways with a passage, each demonstration has one of its own
-    passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
+    passage_tokens: (
+        PositiveInt  # genread: of the passage that the language model writes itself, at most
+    )
 
     def of(self, lm: LM) -> Answer:
         """These settings with the language model's own number of demonstrations, if it has one."""

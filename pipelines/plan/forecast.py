@@ -49,18 +49,25 @@ def forecast(values: dict[str, Any]) -> list[str]:
     params = params_file.parse(values)
     documents, sizes = count_documents(params, values), read_sizes(params)
     counts = {corpus: count for corpus, (count, _) in documents.items()}
-    told = [f"{corpus} {how}" if n is None else f"{corpus} {n:,} ({how})" for corpus, (n, how) in documents.items()]
+    told = [
+        f"{corpus} {how}" if n is None else f"{corpus} {n:,} ({how})"
+        for corpus, (n, how) in documents.items()
+    ]
     table = list(_rows(params, counts, sizes))
     known = [(read, read / rate) for _, read, rate, _ in table if read is not None and rate]
     read, seconds = sum(read for read, _ in known), sum(seconds for _, seconds in known)
-    note = "without reading dumps and searching" + " and what is unknown" * (len(known) < len(table))
+    note = "without reading dumps and searching" + " and what is unknown" * (
+        len(known) < len(table)
+    )
     table += [("together", read or None, read / seconds if read else None, note)] * bool(table)
     width = max((len(label) for label, *_ in table), default=0)
     return [
         f"profile {params.profile}, on this machine's {'GPU' if _device(params.compute) == 'cuda' else 'CPU'}",
         f"documents: {', '.join(told) or 'none'}",
         "",
-        f"{'':{width}} {'tokens':>9} {'tokens/s':>9} {'takes':>11}" if table else "no model reads anything",
+        f"{'':{width}} {'tokens':>9} {'tokens/s':>9} {'takes':>11}"
+        if table
+        else "no model reads anything",
         *(
             f"{label:{width}} {_number(read):>9} {_number(rate):>9} {_hours(read, rate):>11}  {note}".rstrip()
             for label, read, rate, note in table
@@ -88,7 +95,11 @@ def count_answers(params: Params, lm: LM) -> Reading:
     written = QUESTION + answer.passage_tokens
     kinds = {  # kind of way -> prompts of a question, their tokens, and those that a local model reads
         "closed_book": (1, closed_book, closed_book),
-        "genread": (2, shots + shown * answer.passage_tokens + 2 * (written + new), 2 * written + new),
+        "genread": (
+            2,
+            shots + shown * answer.passage_tokens + 2 * (written + new),
+            2 * written + new,
+        ),
         **dict.fromkeys(methods.ENSEMBLES, ensemble),
     }
     retrieving = 1, with_passages, with_passages
@@ -103,7 +114,9 @@ def count_scores(params: Params) -> Reading:
     retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1  # BM25's and random documents
     prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
     prompts += logprobs.datastore.max_queries * len(logprobs.datastore.shares) * logprobs.top_k
-    length = params.chunk.tokens + params.queries.context_tokens + params.queries.continuation_tokens
+    length = (
+        params.chunk.tokens + params.queries.context_tokens + params.queries.continuation_tokens
+    )
     tokens = prompts * length
     if logprobs.controls:
         one_prompt = length + (params.replug.top_k - 1) * params.chunk.tokens
@@ -120,7 +133,11 @@ def count_benchmarks(params: Params) -> Reading:
     k, document, in_one = params.replug.top_k, params.chunk.tokens, int(params.tasks.concatenated)
     each = 1 + in_one + k * (len(main) + len({*main} & {*params.parts.tuned}))
     for task in params.parts.benchmarks:
-        most, shots, length = (MMLU, tasks.mmlu_shots, OPTIONS) if task == "mmlu" else (None, tasks.qa_shots, QUESTION)
+        most, shots, length = (
+            (MMLU, tasks.mmlu_shots, OPTIONS)
+            if task == "mmlu"
+            else (None, tasks.qa_shots, QUESTION)
+        )
         questions = min(tasks.max_questions, most or tasks.max_questions)
         prompts += questions * each
         whole = (shots + 1) * (length + document) + tasks.new_tokens
@@ -138,15 +155,21 @@ def count_tuning(params: Params) -> tuple[Reading, int, int]:
     context, continuation = params.queries.context_tokens, params.queries.continuation_tokens
     n_lm = lsr.lm_queries if lsr.queries != "qa" and params.parts.scored else 0
     queries = n_lm + (lsr.qa_queries if lsr.queries != "lm" else 0)
-    rounds = [min(lsr.refresh_steps, lsr.steps - done) for done in range(0, lsr.steps, lsr.refresh_steps)]
+    rounds = [
+        min(lsr.refresh_steps, lsr.steps - done) for done in range(0, lsr.steps, lsr.refresh_steps)
+    ]
     drawn = lsr.top_k * sum(min(steps * lsr.batch_size, queries) for steps in rounds)
     alone = min(lsr.steps * lsr.batch_size, queries)
     validation = (len(rounds) + 1) * lsr.validation_queries * SHOWN
     lm_share = n_lm / max(1, queries)
     query = lm_share * (context + continuation) + (1 - lm_share) * QUESTION
-    read = round(drawn * (length + query) + alone * query) + validation * (length + context + continuation)
+    read = round(drawn * (length + query) + alone * query) + validation * (
+        length + context + continuation
+    )
     of_query = round(lsr.top_k * length + lm_share * context + (1 - lm_share) * QUESTION)
-    shots = round((1 - lm_share) * lsr.shots(params.answer, params.lm[lsr.lm]) * (length + QUESTION))
+    shots = round(
+        (1 - lm_share) * lsr.shots(params.answer, params.lm[lsr.lm]) * (length + QUESTION)
+    )
     read += (drawn + alone) * params.answer.new_tokens * (lsr.likelihood == "answer_right")
     billed, read = read + (drawn + alone) * shots, read + (drawn // lsr.top_k + alone) * shots
     reading = Reading("LSR", drawn + alone + validation, billed, read)
@@ -158,13 +181,18 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, tuple[i
     from pipelines.retrieval import documents
 
     found: dict[str, tuple[int | None, str]] = {}
-    at_hand = Path("params.yaml").is_file() and params_file.read_values() == values  # else data/ has other documents
+    at_hand = (
+        Path("params.yaml").is_file() and params_file.read_values() == values
+    )  # else data/ has other documents
     for corpus in params.parts.corpora:
         docs, most = Path("data/corpus") / corpus / "docs.parquet", params.corpus[corpus].documents
         if at_hand and docs.is_file():
             found[corpus] = documents.count_documents(docs), "counted"
         else:
-            found[corpus] = most, "at most, as the params say" if most else "unknown until `longtail run corpus`"
+            found[corpus] = (
+                most,
+                "at most, as the params say" if most else "unknown until `longtail run corpus`",
+            )
     return found
 
 
@@ -176,18 +204,35 @@ def _rows(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Ite
         reading, refreshes, trained = count_tuning(params)
         searched = {*parts.scored[:1], *([parts.datastore] if parts.answered else [])}
         texts = list(counts.values())
-        if name in parts.tuned:  # it is indexed twice, and what it searches is embedded anew at each refresh
+        if (
+            name in parts.tuned
+        ):  # it is indexed twice, and what it searches is embedded anew at each refresh
             texts += [*texts, *[counts[corpus] for corpus in searched] * refreshes]
-        embedded, dtype = None if None in texts else sum(texts) * length, params.retriever[name].dtype
+        embedded, dtype = (
+            None if None in texts else sum(texts) * length,
+            params.retriever[name].dtype,
+        )
         yield f"{name}: indexes", embedded, _speed(sizes[name], every, compute, dtype), ""
         if name in parts.tuned:
             yield _asked(params, sizes, lsr.lm, reading, compute.threads, f"{name}: {lsr.lm} reads")
-            trains = _speed(sizes[name], compute.threads, compute, lsr.dtype, passes=4 if lsr.micro_batch else 3)
+            trains = _speed(
+                sizes[name], compute.threads, compute, lsr.dtype, passes=4 if lsr.micro_batch else 3
+            )
             yield f"{name}: training", trained, trains, f"{lsr.steps:,} steps, forward and backward"
     for name in parts.rerankers:
-        pairs = len(parts.answered) * params.answer.max_questions * len(params.lms) * params.reranker.candidates
+        pairs = (
+            len(parts.answered)
+            * params.answer.max_questions
+            * len(params.lms)
+            * params.reranker.candidates
+        )
         rate = _speed(sizes[name], compute.threads, compute, "fp32")
-        yield f"{name}: answers", pairs * (QUESTION + length), rate, f"{_number(pairs)} pairs, at most"
+        yield (
+            f"{name}: answers",
+            pairs * (QUESTION + length),
+            rate,
+            f"{_number(pairs)} pairs, at most",
+        )
     for name in params.lms:
         answers = count_answers(params, params.lm[name])
         for reading in (answers, count_scores(params), count_benchmarks(params)):
@@ -195,7 +240,9 @@ def _rows(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Ite
                 yield _asked(params, sizes, name, reading, every, f"{name}: {reading.what}")
 
 
-def _asked(params: Params, sizes: Sizes, lm: str, reading: Reading, threads: int, label: str) -> Row:
+def _asked(
+    params: Params, sizes: Sizes, lm: str, reading: Reading, threads: int, label: str
+) -> Row:
     section, http = params.lm[lm], params.lm[lm].http
     note = f"{_number(reading.prompts)} prompts, at most"
     if section.source != "http":
@@ -213,12 +260,19 @@ def _space(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> It
         brings = "`hf download NAME config.json` brings one"
         yield f"unknown: the sizes of {', '.join(unknown)}, whose config.json is not at hand; {brings}"
     for name, size in ((name, size) for name, size in sizes.items() if size):
-        dtype, tuned = params.lm[name].dtype if name in params.lm else "fp32", name in params.parts.tuned
-        line = f"memory: {name} {BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}"
+        dtype, tuned = (
+            params.lm[name].dtype if name in params.lm else "fp32",
+            name in params.parts.tuned,
+        )
+        line = (
+            f"memory: {name} {BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}"
+        )
         if tuned:
             line += f"; to train it {TRAINED * size.parameters / GIB:.1f} GiB, and the texts of lsr.micro_batch"
         if name in params.retrievers and any(counts.values()):
-            plans = [choose_index(count, size.hidden, params.index) for count in counts.values() if count]
+            plans = [
+                choose_index(count, size.hidden, params.index) for count in counts.values() if count
+            ]
             largest = max(plans, key=lambda plan: plan.memory)
             line += f"; its largest index {largest.memory / GIB:.1f} GiB ({largest.reason})"
             disk += 2 * sum(count or 0 for count in counts.values()) * size.hidden * (1 + tuned)
@@ -254,10 +308,17 @@ def size_by_config(place: str | None, revision: str | None, is_lm: bool) -> Size
 
     kind = AutoModelForCausalLM if is_lm else AutoModel
     try:
-        config = AutoConfig.from_pretrained(place, revision=revision, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            place, revision=revision, local_files_only=True, trust_remote_code=False
+        )
         with torch.device("meta"):
             model = kind.from_config(config, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError):  # no such config at hand, or none that says what it is
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # no such config at hand, or none that says what it is
         return None
     parameters, text = model.num_parameters(), config.get_text_config()
     looked_up = 0 if is_lm else model.get_input_embeddings().weight.numel()
@@ -265,7 +326,9 @@ def size_by_config(place: str | None, revision: str | None, is_lm: bool) -> Size
     return Size(parameters, parameters - looked_up, text.hidden_size, download)
 
 
-def _speed(size: Size | None, threads: int, compute: Compute, dtype: str, passes: float = 1.0) -> float | None:
+def _speed(
+    size: Size | None, threads: int, compute: Compute, dtype: str, passes: float = 1.0
+) -> float | None:
     if size is None:
         return None
     where = _device(compute)
@@ -287,7 +350,10 @@ def matrix_products(threads: int, device: str, half: bool) -> float:
 
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if half else torch.float32
-    left, right = torch.randn(2048, 768, device=device, dtype=dtype), torch.randn(768, 3072, device=device, dtype=dtype)
+    left, right = (
+        torch.randn(2048, 768, device=device, dtype=dtype),
+        torch.randn(768, 3072, device=device, dtype=dtype),
+    )
 
     def product() -> None:
         left @ right
@@ -301,7 +367,9 @@ def _number(value: float | None) -> str:
     if value is None:
         return "unknown"
     units = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-    return next((f"{value / size:.3g} {unit}" for size, unit in units if value >= size), f"{value:.0f}")
+    return next(
+        (f"{value / size:.3g} {unit}" for size, unit in units if value >= size), f"{value:.0f}"
+    )
 
 
 def _hours(read: int | None, rate: float | None) -> str:

@@ -13,4 +13,10 @@ if __name__ == "__main__":
     name = stage.arguments(__doc__, name=catalogue.names("questions")).name
     out, metrics = OUT / name, Path(f"data/metrics/{name}.json")
     make = catalogue.function(name, "questions")
-    stage.run(f"questions@{name}", SECTIONS, lambda params: make(params, out), out=str(out), metrics=metrics)
+    stage.run(
+        f"questions@{name}",
+        SECTIONS,
+        lambda params: make(params, out),
+        out=str(out),
+        metrics=metrics,
+    )

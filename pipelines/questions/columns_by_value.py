@@ -13,12 +13,21 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import ENOUGH, Asked, may_be_numbers
-from pipelines.sources.cell_values import MARKS, as_text, clean_id, plain_text, text_key, written_list
+from pipelines.sources.cell_values import (
+    MARKS,
+    as_text,
+    clean_id,
+    plain_text,
+    text_key,
+    written_list,
+)
 from pipelines.sources.prediction_files import EXPECTED, FIRST, Predictions, read_predictions
 from pipelines.sources.prediction_layouts import FIELDS, KNOWN, flattened, layout_of
 from pipelines.sources.record_files import LINES, TEXTS, plain, read_any_records
 
-PROMPT = re.compile("prompt|input|instruct|message|request|quer|question|conversation")  # in a column's name
+PROMPT = re.compile(
+    "prompt|input|instruct|message|request|quer|question|conversation"
+)  # in a column's name
 ENDS = 2000  # characters at each end of a prompt in which its question is looked for
 SAMPLE = 1000  # rows by which columns are chosen; the others are not in memory
 
@@ -35,7 +44,9 @@ def read_known_by_value(
     if predictions.layout in (TEXTS, LINES) or _identified(predictions, asked):
         return predictions
     sample, said = _sample(path), predictions.names.get("prediction")
-    if said in sample and len(_leaves(sample[said][0])) < 2:  # no messages, of which some may be the question
+    if (
+        said in sample and len(_leaves(sample[said][0])) < 2
+    ):  # no messages, of which some may be the question
         del sample[said]
     name, find = _question_column(path, sample, asked)
     if not name:
@@ -43,9 +54,19 @@ def read_known_by_value(
     if name not in predictions.cells:
         predictions = read_predictions(path, {*more, name}, pattern, len(asked.questions))
     rows = list(map(_leaves, predictions.cells[name]))
-    texts = [text or "\n".join(row) for text, row in zip(find(rows, asked, name), rows, strict=True)]
-    described = [*predictions.described, f"`{name}` {'is' if find is _exact else 'has'} the question, by its values"]
-    return replace(predictions, questions=texts, names=predictions.names | {"question": name}, described=described)
+    texts = [
+        text or "\n".join(row) for text, row in zip(find(rows, asked, name), rows, strict=True)
+    ]
+    described = [
+        *predictions.described,
+        f"`{name}` {'is' if find is _exact else 'has'} the question, by its values",
+    ]
+    return replace(
+        predictions,
+        questions=texts,
+        names=predictions.names | {"question": name},
+        described=described,
+    )
 
 
 def _identified(predictions: Predictions, asked: Asked) -> bool:
@@ -54,7 +75,11 @@ def _identified(predictions: Predictions, asked: Asked) -> bool:
     if _enough(sum(text_key(text) in asked.places for text in texts), len(texts)):
         return True
     sets = [{*map(clean_id, ids)} for ids in asked.ids.values() if not may_be_numbers(ids)]
-    return any(2 * len(known.intersection(ids)) >= len(ids) for known in sets for ids in predictions.ids.values())
+    return any(
+        2 * len(known.intersection(ids)) >= len(ids)
+        for known in sets
+        for ids in predictions.ids.values()
+    )
 
 
 def _enough(hits: int, filled: int) -> bool:
@@ -71,10 +96,16 @@ def _sample(path: Path) -> dict[str, list[Any]]:
     rows = [row for _, row in islice(records, SAMPLE)]
     layout = layout_of(rows[:FIRST])
     rows = [flattened(row, layout) for row in rows]
-    return {plain(name): [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
+    return {
+        plain(name): [row[name] for row in rows]
+        for name in rows[0]
+        if all(name in row for row in rows)
+    }
 
 
-def _question_column(path: Path, sample: Mapping[str, list[Any]], asked: Asked) -> tuple[str, Callable]:
+def _question_column(
+    path: Path, sample: Mapping[str, list[Any]], asked: Asked
+) -> tuple[str, Callable]:
     """The column with the most of the set's questions, and the function that finds these in it; "" for none."""
     leaves = {name: list(map(_leaves, cells)) for name, cells in sample.items()}
     for find in (_exact, _within):
@@ -95,7 +126,10 @@ def _question_column(path: Path, sample: Mapping[str, list[Any]], asked: Asked) 
 
 def _exact(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
     """The question of the set that each row has as its last question; "" where another or none is the last."""
-    lasts = (next((t for t in reversed(row) if t.endswith("?") or text_key(t) in asked.places), "") for row in rows)
+    lasts = (
+        next((t for t in reversed(row) if t.endswith("?") or text_key(t) in asked.places), "")
+        for row in rows
+    )
     return [text if text_key(text) in asked.places else "" for text in lasts]
 
 
@@ -118,7 +152,10 @@ def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
     found = [""] * len(rows)
     for row, key in last.items():
         before, _, rest = texts[row].rpartition(key)
-        after, mark = rest.lstrip(MARKS), before.rpartition("\n")[2]  # what its line begins with, as "question:"
+        after, mark = (
+            rest.lstrip(MARKS),
+            before.rpartition("\n")[2],
+        )  # what its line begins with, as "question:"
         if not (re.match(r" ?\w", rest) or "?" in after or (mark and mark in after)):
             found[row] = asked.questions[asked.places[key][0]]
     return found

@@ -19,13 +19,21 @@ from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_whole, visible_files
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
 CLAIMS = Path("data/knowledge/wikidata/claims.parquet")
-LINKS = ("label", "alias", "ambiguous", "another_type", "without_article", "not_found")  # the first two are linked
+LINKS = (
+    "label",
+    "alias",
+    "ambiguous",
+    "another_type",
+    "without_article",
+    "not_found",
+)  # the first two are linked
 
 READ = pa.schema(
     {"number": pa.int64()}  # of the question, over all files
@@ -35,21 +43,27 @@ READ = pa.schema(
 
 
 def build_entityquestions(
-    params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES, claims: Path = CLAIMS
+    params: SimpleNamespace,
+    out: Path,
+    raw: Path = RAW,
+    entities: Path = ENTITIES,
+    claims: Path = CLAIMS,
 ) -> dict[str, float]:
     """Write the stage's folder `out` from the files in `raw`; return counts. Without files the table is empty."""
     rejects = Rejects(params.ingest.max_reject_share)
     questions = read_questions(raw, rejects)
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         database.view(db, "labelled", entities)
-        db.execute("CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM labelled")
+        db.execute(
+            "CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM labelled"
+        )
         database.view(db, "claims", claims)
         create_split_of(db, params.seed, params.popqa.train_share)
         db.register("questions", questions)
         linked = link_subjects(db)
         db.register("linked", linked)
         counts = _count_links(db)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir()
         parquet.write_parquet(linked.combine_chunks(), folder / "entityquestions.parquet")
         rejects.write(folder / "rejects.parquet")
@@ -65,14 +79,18 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
     here = [file for file in visible_files(raw) if file != raw / TEMPLATES]
     for file in here:
         if not re.fullmatch(r"P\d+\.test\.json", file.relative_to(raw).as_posix()):
-            raise LongtailError(f"{file}: expected P<number>.test.json or {TEMPLATES}; leave it out of fetch.files")
+            raise LongtailError(
+                f"{file}: expected P<number>.test.json or {TEMPLATES}; leave it out of fetch.files"
+            )
     files = sorted(here, key=lambda file: (len(file.name), file.name))
     templates = _read_json(raw / TEMPLATES, dict) if files else {}
     rows: list[dict] = []
     for file in files:
         relation = file.name.split(".")[0]
         if "[X]" not in templates.get(relation, ""):
-            raise LongtailError(f"{raw / TEMPLATES}: no template with [X] for {file.name}, expected one")
+            raise LongtailError(
+                f"{raw / TEMPLATES}: no template with [X] for {file.name}, expected one"
+            )
         before, after = templates[relation].split("[X]")
         for number, entry in enumerate(_read_json(file, list), start=1):
             rejects.read += 1
@@ -81,7 +99,12 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
                 rejects.add(file, number, reason, json.dumps(entry, ensure_ascii=False))
                 continue
             rows.append(
-                {"number": len(rows), "question_id": f"{relation}-{number}", "relation": relation, "subj": mention}
+                {
+                    "number": len(rows),
+                    "question_id": f"{relation}-{number}",
+                    "relation": relation,
+                    "subj": mention,
+                }
                 | {"question": entry["question"], "possible_answers": entry["answers"]}
             )
     rejects.check()
@@ -147,8 +170,14 @@ def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
 
 def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
     """The entry's mention of its subject, as ("", mention); or why it is rejected, as (reason, "")."""
-    question, answers = (entry.get("question"), entry.get("answers")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(question, str) or not isinstance(answers, list) or any(not isinstance(a, str) for a in answers):
+    question, answers = (
+        (entry.get("question"), entry.get("answers")) if isinstance(entry, dict) else (None, None)
+    )
+    if (
+        not isinstance(question, str)
+        or not isinstance(answers, list)
+        or any(not isinstance(a, str) for a in answers)
+    ):
         return "bad_entry", ""
     if not answers:
         return "no_answer", ""
@@ -161,5 +190,7 @@ def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
 def _read_json(file: Path, kind: type) -> Any:
     value = parse_whole(file)
     if not isinstance(value, kind):
-        raise LongtailError(f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again")
+        raise LongtailError(
+            f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again"
+        )
     return value

@@ -20,7 +20,9 @@ from pipelines.storage import database
 class Guesses:
     """What can be guessed of each question; arrays (n,)."""
 
-    usual: np.ndarray  # str: the answer that most other subjects of the relation accept, "" if there is none
+    usual: (
+        np.ndarray
+    )  # str: the answer that most other subjects of the relation accept, "" if there is none
     named: np.ndarray  # 1 or 0: an acceptable answer stands in the question, as whole words
     majority: np.ndarray  # 1 or 0: the usual answer is right by the published substring rule
     majority_word: np.ndarray  # 1 or 0: the usual answer is right by whole words
@@ -38,7 +40,10 @@ def read_guesses(questions: Path, ids: np.ndarray, language: Language = ENGLISH)
         FROM (SELECT * FROM questions UNION ALL BY NAME SELECT NULL::VARCHAR AS obj WHERE false) ORDER BY question_id"""
     known, texts, *facts = zip(*database.ask(query, questions=questions).fetchall(), strict=True)
     usual, answers = usual_answers(*facts), facts[-1]
-    asked = [(usual[place], texts[place], answers[place]) for place in np.searchsorted(known, ids.astype(str)).tolist()]
+    asked = [
+        (usual[place], texts[place], answers[place])
+        for place in np.searchsorted(known, ids.astype(str)).tolist()
+    ]
     return Guesses(
         np.array([answer for answer, _, _ in asked], object),
         np.array([matching.word(question, names, language) for _, question, names in asked], float),
@@ -48,7 +53,10 @@ def read_guesses(questions: Path, ids: np.ndarray, language: Language = ENGLISH)
 
 
 def usual_answers(
-    relations: Sequence[str], subjects: Sequence[str], labels: Sequence[str], answers: Sequence[Sequence[str]]
+    relations: Sequence[str],
+    subjects: Sequence[str],
+    labels: Sequence[str],
+    answers: Sequence[Sequence[str]],
 ) -> list[str]:
     """For each question the label that most other subjects of its relation accept as an answer, "" if none does.
 
@@ -62,7 +70,10 @@ def usual_answers(
     counts: dict[str, Counter] = defaultdict(Counter)
     for (relation, _), names in accepted.items():
         counts[relation].update(names & labelled[relation])
-    ranked = {relation: sorted(of, key=lambda label: (-of[label], label)) for relation, of in counts.items()}
+    ranked = {
+        relation: sorted(of, key=lambda label: (-of[label], label))
+        for relation, of in counts.items()
+    }
     found = []
     for relation, subject in zip(relations, subjects, strict=True):
         own, of, best = accepted[relation, subject], counts[relation], ranked[relation]

@@ -17,8 +17,12 @@ from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
 
 SHOWN = 5  # rows in a message
-ENOUGH = 20  # rows that no order fits by chance, and that no model answers with nothing but gold answers
-SPARSE = 10  # numbers for each id, in the range of the ids, from which on a number is no id by chance
+ENOUGH = (
+    20  # rows that no order fits by chance, and that no model answers with nothing but gold answers
+)
+SPARSE = (
+    10  # numbers for each id, in the range of the ids, from which on a number is no id by chance
+)
 POSITION = "position"
 FOREIGN = "answer no question of the set"
 OTHER_QUESTION = "have the id of one question and the text of another"
@@ -36,7 +40,9 @@ class Asked:
     questions: Sequence[str]
     answers: Sequence[Sequence[str]]
     ids: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # column -> ids
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns of TELLING that the set has
+    columns: Mapping[str, Sequence[Any]] = field(
+        default_factory=dict
+    )  # the columns of TELLING that the set has
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
@@ -78,7 +84,10 @@ class Match:
         """How the rows were joined and which were left out, in lines."""
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
         left_out = self.rejected | ({AGAIN: self.repeated} if self.repeated else {})
-        lines += [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in left_out.items()]
+        lines += [
+            f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}"
+            for why, rows in left_out.items()
+        ]
         return lines + [self.doubt] * bool(self.doubt)
 
 
@@ -108,7 +117,10 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
         no_ids = "its ids are not used, as the set has none" if predictions.ids else ""
         return _by_position(predictions, asked, by_position, by_id.doubt if by_id else no_ids)
     if other:
-        return replace(by_text, doubt=f"its ids are left aside: {len(other):,} are of questions with other texts")
+        return replace(
+            by_text,
+            doubt=f"its ids are left aside: {len(other):,} are of questions with other texts",
+        )
     return by_id if by_id and len(by_id.rows) >= len(by_text.rows) else by_text
 
 
@@ -144,13 +156,18 @@ def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> l
     """Whether each row of `match` is right: its prediction as `matching.substring` judges, else as the file says."""
     if predictions.texts is None:
         return [predictions.correct[row] for row in match.rows]
-    return [matching.substring(predictions.texts[row], asked.answers[place]) for row, place in match.pairs]
+    return [
+        matching.substring(predictions.texts[row], asked.answers[place])
+        for row, place in match.pairs
+    ]
 
 
 def may_be_numbers(ids: Sequence[Any]) -> bool:
     """Whether the numbers of rows, or any others, may be these ids by chance."""
     numbers = [int(id_) for id_ in map(clean_id, ids) if id_.isdecimal()]
-    return len(numbers) == len(ids) and SPARSE * len(numbers) > max(numbers, default=0) - min(numbers, default=0)
+    return len(numbers) == len(ids) and SPARSE * len(numbers) > max(numbers, default=0) - min(
+        numbers, default=0
+    )
 
 
 def _golds(predictions: Predictions) -> list[frozenset[str]]:
@@ -180,7 +197,9 @@ def _by_id(predictions: Predictions, asked: Asked) -> tuple[Match | None, list[t
                 columns[ours, theirs] = [known.get(id_, FOREIGN) for id_ in ids]
     if not columns:
         return None, []
-    ours, theirs = max(columns, key=lambda pair: (-columns[pair].count(FOREIGN), pair[0] == pair[1]))
+    ours, theirs = max(
+        columns, key=lambda pair: (-columns[pair].count(FOREIGN), pair[0] == pair[1])
+    )
     places, texts, other, doubt = columns[ours, theirs], predictions.questions, [], ""
     pairs = [(row, place) for row, place in enumerate(places) if place != FOREIGN]
     first = _numbers_from(predictions.ids[ours]), _numbers_from(asked.ids[theirs])
@@ -207,14 +226,18 @@ def _contradicts(text: str, place: int, asked: Asked) -> bool:
         return False
     if of_text := asked.places.get(text_key(text)):
         return place not in of_text
-    words, of_question = (set(re.findall(r"\w+", said.casefold())) for said in (text, asked.questions[place]))
+    words, of_question = (
+        set(re.findall(r"\w+", said.casefold())) for said in (text, asked.questions[place])
+    )
     return not of_question <= words
 
 
 def _numbers_from(ids: Sequence[Any]) -> int | None:
     """The 0 or 1 from which ids count up, in any order; None if they do not."""
     numbers = set(map(clean_id, ids))
-    return next((n for n in (0, 1) if numbers == {str(n + row) for row in range(len(numbers))}), None)
+    return next(
+        (n for n in (0, 1) if numbers == {str(n + row) for row in range(len(numbers))}), None
+    )
 
 
 def _by_text(predictions: Predictions, asked: Asked) -> Match:
@@ -235,11 +258,23 @@ def _by_text(predictions: Predictions, asked: Asked) -> Match:
         if golds[row]:
             equal = [place for place in fits if asked.answer_sets[place] == golds[row]]
             fits = equal or [place for place in fits if asked.answer_sets[place] & golds[row]]
-        places.append(fits[0] if len(fits) == 1 else AMBIGUOUS if fits else OTHER_ANSWERS if of_text else FOREIGN)
-    return _match(", ".join(["question", *telling, *["answers"] * any(golds)]), places, predictions, asked)
+        places.append(
+            fits[0]
+            if len(fits) == 1
+            else AMBIGUOUS
+            if fits
+            else OTHER_ANSWERS
+            if of_text
+            else FOREIGN
+        )
+    return _match(
+        ", ".join(["question", *telling, *["answers"] * any(golds)]), places, predictions, asked
+    )
 
 
-def told_by(predictions: Predictions, asked: Asked) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+def told_by(
+    predictions: Predictions, asked: Asked
+) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
     """The columns of TELLING that file and set have in the same words: (the set's texts, the file's texts)."""
     telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
     for name in TELLING:
@@ -251,13 +286,20 @@ def told_by(predictions: Predictions, asked: Asked) -> dict[str, tuple[Sequence[
     return telling
 
 
-def _by_position(predictions: Predictions, asked: Asked, by_position: bool = False, odd: str = "") -> Match:
+def _by_position(
+    predictions: Predictions, asked: Asked, by_position: bool = False, odd: str = ""
+) -> Match:
     """The join by position, which the questions confirm, if there are any, or gold answers, or else `by_position` says.
 
     Gold answers confirm it if half the rows have some, all of these fit their own question, and `ENOUGH` would not fit
     the next one: then even of two equally frequent answers, as yes and no, one order in 2 ** ENOUGH fits by chance.
     """
-    n, path, golds, rights = len(asked.questions), predictions.path, _golds(predictions), asked.answer_sets
+    n, path, golds, rights = (
+        len(asked.questions),
+        predictions.path,
+        _golds(predictions),
+        asked.answer_sets,
+    )
     add = "add a column id, question_id or question"
     if predictions.rows != n:
         raise LongtailError(
@@ -285,13 +327,19 @@ def _by_position(predictions: Predictions, asked: Asked, by_position: bool = Fal
     return _match(f"{POSITION}, as {said}", range(n), predictions, asked)
 
 
-def _match(by: str, places: Sequence[int | str], predictions: Predictions, asked: Asked, doubt: str = "") -> Match:
+def _match(
+    by: str, places: Sequence[int | str], predictions: Predictions, asked: Asked, doubt: str = ""
+) -> Match:
     """The match by `places`: each row's question, or which of WITHOUT it is."""
     rows_of: dict[int | str, list[int]] = {}
     for row, place in enumerate(places):
         rows_of.setdefault(place, []).append(row)
     rejected = {why: rows_of.pop(why, []) for why in WITHOUT}
-    said = next(of for of in (predictions.texts, predictions.correct, predictions.calls, predictions.doubt) if of)
+    said = next(
+        of
+        for of in (predictions.texts, predictions.correct, predictions.calls, predictions.doubt)
+        if of
+    )
     doubled = {place for place, rows in rows_of.items() if len({said[row] for row in rows}) > 1}
     rejected[DOUBLED] = sorted(row for place in doubled for row in rows_of[place])
     once = sorted(rows_of.keys() - doubled)

@@ -57,7 +57,9 @@ def namesake(title: str, subject: str, subject_title: str) -> bool:
 
     Wikipedia tells such pages apart by a qualifier: "Name (film)", "Name, Ohio".
     """
-    return title != subject_title and bool(_names(title) & (_names(subject_title) | {_fold(subject)}))
+    return title != subject_title and bool(
+        _names(title) & (_names(subject_title) | {_fold(subject)})
+    )
 
 
 def _names(title: str) -> set[str]:

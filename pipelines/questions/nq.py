@@ -2,6 +2,7 @@
 
 Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe. Here they are
 found with a dictionary: the labels and aliases of all entities with an English Wikipedia article. Each question is read
+from pipelines.storage.atomic import (atomic)
 from left to right for the longest names. A name means its most viewed entity, and the least viewed entity of a question
 counts; one of unknown popularity only if there is no other. Most words are also a name ("was" is a novel): the C4
 sample decides which names count, see `drop_common_words`.
@@ -18,7 +19,8 @@ from pipelines.sources import mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import atomic
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
@@ -26,20 +28,30 @@ MAX_WORDS = 10  # the most words of a name
 MIN_CAPITAL_SHARE = 0.9  # the share of a name's occurrences in running text that have its capitals
 
 # Names and questions are compared word by word, without case and accents; 's is a word ("lord 's prayer").
-WORDS = r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))), '''?[\p{L}\p{N}]+')"
+WORDS = (
+    r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))), '''?[\p{L}\p{N}]+')"
+)
 TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"  # quotes around a name are no part of it
 
 
-def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES) -> dict[str, float]:
+def build_nq(
+    params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES
+) -> dict[str, float]:
     """Write `out` by the questions in raw/nq and the texts in raw/c4, without which all names count; return counts."""
     rejects = Rejects(params.ingest.max_reject_share)
     questions = list(read_questions(raw / "nq", rejects))
     rejects.check()
     columns = [[question.id for question in questions], [question.text for question in questions]]
-    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+    with (
+        atomic(out) as folder,
+        database.connect(params.ingest.memory_gb, params.compute.threads) as db,
+    ):
         folder.mkdir()
         db.execute(f"CREATE TEMP MACRO words(text) AS {WORDS}")
-        db.register("questions", pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])))
+        db.register(
+            "questions",
+            pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])),
+        )
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
         files = visible_files(raw / "c4")
@@ -87,10 +99,13 @@ def drop_common_words(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> No
     "Come Out" go, and so do some real titles like "Friends". A name without capitals stays if it has two words or more:
     "rock music" stays; "in" (an alias of India) and "photosynthesis" go. Single characters go.
     """
-    db.execute("DELETE FROM names WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))")
+    db.execute(
+        "DELETE FROM names WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))"
+    )
     db.execute("CREATE TEMP MACRO plain(name) AS lower(strip_accents(name))")
     written = database.read_rows(
-        db, "SELECT DISTINCT unnest([name, plain(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name"
+        db,
+        "SELECT DISTINCT unnest([name, plain(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name",
     )
     frequencies = mentions.frequencies(written["name"].to_pylist(), texts)
     db.register("written", written.append_column("n", pa.array(frequencies)))

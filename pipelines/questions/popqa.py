@@ -24,11 +24,14 @@ from pipelines.questions import published
 from pipelines.questions.published import ENTITY, MONTH
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic
 from pipelines.subsets import read_subsets
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
-PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
+PUBLISHED = Path(
+    "data/raw/popqa"
+)  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
 COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
 QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a triple's draws depend on
 
@@ -45,24 +48,35 @@ def build_popqa(
     LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
     popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
-    relations = read_relations(language=language.read_language(params.language)) if relations is None else relations
+    relations = (
+        read_relations(language=language.read_language(params.language))
+        if relations is None
+        else relations
+    )
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
         files = source_files(published_file) if published_file.is_dir() else [published_file]
         if len(files) > 1:
             names = ", ".join(path.name for path in files)
-            raise LongtailError(f"{published_file}: {names}, expected one file; name one under fetch.files.popqa")
+            raise LongtailError(
+                f"{published_file}: {names}, expected one file; name one under fetch.files.popqa"
+            )
         rows = published.read_published(files[0], rejects)
         if popqa.subset:
             ids = pa.array(map(int, read_subsets()[popqa.subset].ids), pa.int64())
             rows = rows.filter(pc.is_in(rows["id"], ids))
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
-    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+    with (
+        atomic(out) as folder,
+        database.connect(params.ingest.memory_gb, params.compute.threads) as db,
+    ):
         folder.mkdir()
         _create_functions(db, params.seed)
         create_split_of(db, params.seed, popqa.train_share)
-        db.register("relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()]))
+        db.register(
+            "relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()])
+        )
         _load_published(db, rows)
         month = params.popularity.month
         if popqa.source != "published" or popqa.refresh:
@@ -79,7 +93,9 @@ def build_popqa(
         questions, values = "FROM published", {}
         if popqa.source != "published":
             counts |= sample_triples(db, popqa, relations)
-            doubled = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
+            doubled = (
+                f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
+            )
             (gone,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({doubled})").fetchone()
             counts["wikidata.also_published"] = gone
             questions += f" UNION ALL BY NAME {_questions_of_triples()}"
@@ -116,7 +132,10 @@ def split_of(seed: int, uris: Iterable[str], train_share: float) -> list[str]:
 
     A hash of (seed, URI) decides. EntityQuestions has the same split, so no test subject is seen in tuning.
     """
-    return ["train" if draw < train_share else "test" for draw in draws.uniforms(seed, "popqa.train", uris)]
+    return [
+        "train" if draw < train_share else "test"
+        for draw in draws.uniforms(seed, "popqa.train", uris)
+    ]
 
 
 def create_split_of(db: duckdb.DuckDBPyConnection, seed: int, train_share: float) -> None:
@@ -130,7 +149,11 @@ def create_split_of(db: duckdb.DuckDBPyConnection, seed: int, train_share: float
 
 def number_of(question_id: str) -> int:
     """The published column `id` for a question of ours: a hash of 53 bits, larger than any published id."""
-    return 2**52 + int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest(), "big") % 2**52
+    return (
+        2**52
+        + int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest(), "big")
+        % 2**52
+    )
 
 
 def quotas(popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS) -> dict[str, int]:
@@ -151,16 +174,22 @@ def quotas(popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS) -
 
 
 def sample_triples(
-    db: duckdb.DuckDBPyConnection, popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS
+    db: duckdb.DuckDBPyConnection,
+    popqa: params.PopQA,
+    relations: Mapping[str, Relation] = RELATIONS,
 ) -> dict[str, int]:
     """Create table sampled(s_qid, p_pid, o_qid) from triples; count triples seen, kept, and cut off by a bound.
 
     Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
     depends on the triple alone as long as no bound is reached: its relation's of `quotas`, or popqa.total.
     """
-    condition = f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
+    condition = (
+        f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
+    )
     most = quotas(popqa, relations)
-    db.register("quotas", pa.table({"p_pid": list(most), "most": pa.array(most.values(), pa.int64())}))
+    db.register(
+        "quotas", pa.table({"p_pid": list(most), "most": pa.array(most.values(), pa.int64())})
+    )
     db.execute(
         f"""CREATE TEMP TABLE kept AS SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
         FROM triples WHERE {condition}"""
@@ -172,11 +201,14 @@ def sample_triples(
         ) JOIN quotas USING (p_pid) WHERE number <= most {of_all}"""
     )
     seen, kept, sampled = (
-        database.row(db, f"SELECT count(*) FROM {name}")[0] for name in ("triples", "kept", "sampled")
+        database.row(db, f"SELECT count(*) FROM {name}")[0]
+        for name in ("triples", "kept", "sampled")
     )
     db.execute("DROP TABLE kept")
     counts = {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
-    return counts | ({"wikidata.short_of_mix": sum(most.values()) - sampled} if popqa.mix == "published" else {})
+    return counts | (
+        {"wikidata.short_of_mix": sum(most.values()) - sampled} if popqa.mix == "published" else {}
+    )
 
 
 def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
@@ -195,7 +227,9 @@ def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
 
 def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     """Create table published: the published rows with the columns that we add, and their `position`."""
-    db.register("published_rows", rows.append_column("position", pa.array(range(len(rows)), pa.int64())))
+    db.register(
+        "published_rows", rows.append_column("position", pa.array(range(len(rows)), pa.int64()))
+    )
     db.execute(
         f"""CREATE TEMP TABLE published AS SELECT published_rows.*, id::VARCHAR AS question_id, pid AS relation,
             split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
@@ -261,6 +295,8 @@ def _count_questions(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
         unknown_popularity, count(*) - count(DISTINCT question) AS repeated_questions FROM questions"""
     counts = database.read_rows(db, figures).to_pylist()[0]
     for column in ("origin", "split", "relation"):
-        for value, n in db.sql(f"SELECT {column}, count(*) FROM questions GROUP BY 1 ORDER BY 1").fetchall():
+        for value, n in db.sql(
+            f"SELECT {column}, count(*) FROM questions GROUP BY 1 ORDER BY 1"
+        ).fetchall():
             counts[f"{column}.{value}"] = n
     return counts

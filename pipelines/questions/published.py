@@ -19,12 +19,30 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_json
 
 NUMBERS = ("id", "subj_id", "prop_id", "obj_id", "s_pop", "o_pop")
-UNKNOWN = ("s_pop", "o_pop")  # empty where page views are not known; the published file has -2 for 18 objects instead
+UNKNOWN = (
+    "s_pop",
+    "o_pop",
+)  # empty where page views are not known; the published file has -2 for 18 objects instead
 LISTS = ("s_aliases", "o_aliases", "possible_answers")
-COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
+COLUMNS = [
+    "id",
+    "subj",
+    "prop",
+    "obj",
+    "subj_id",
+    "prop_id",
+    "obj_id",
+    "s_aliases",
+    "o_aliases",
+    "s_uri",
+    "o_uri",
+]
 COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
 SCHEMA = pa.schema(
-    [(c, pa.int64() if c in NUMBERS else pa.list_(pa.string()) if c in LISTS else pa.string()) for c in COLUMNS]
+    [
+        (c, pa.int64() if c in NUMBERS else pa.list_(pa.string()) if c in LISTS else pa.string())
+        for c in COLUMNS
+    ]
 )
 ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and objects begin with
 URI = re.compile(re.escape(ENTITY) + r"Q[1-9]\d*")
@@ -46,7 +64,9 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     reader = table_rows(path, "\t", len(COLUMNS))
     _, header, _ = next(reader)
     if header != COLUMNS:
-        raise LongtailError(f"{path}: its columns are {', '.join(header or ())}, expected {', '.join(COLUMNS)}")
+        raise LongtailError(
+            f"{path}: its columns are {', '.join(header or ())}, expected {', '.join(COLUMNS)}"
+        )
     rows: list[dict] = []
     seen: set[int] = set()
     number, reason = 1, ""
@@ -72,7 +92,9 @@ def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
     """Write rows with the columns of SCHEMA, and maybe others, in the published order and quoting."""
     with path.open("w", encoding="utf-8", newline="") as file:
         lines = SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n"))
-        writer = csv.writer(lines, delimiter="\t", lineterminator="\r\n")  # it quotes cells with one of both
+        writer = csv.writer(
+            lines, delimiter="\t", lineterminator="\r\n"
+        )  # it quotes cells with one of both
         writer.writerow(COLUMNS)
         for batch in batches:
             columns = {name: batch[name].to_pylist() for name in COLUMNS}
@@ -88,14 +110,19 @@ def _parse(cells: list[str]) -> tuple[dict, str]:
         return {}, "columns"
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
-        row |= {name: None if name in UNKNOWN and not row[name] else _int64(row[name]) for name in NUMBERS}
+        row |= {
+            name: None if name in UNKNOWN and not row[name] else _int64(row[name])
+            for name in NUMBERS
+        }
     except ValueError:
         return {}, "number"
     try:
         row |= {name: parse_json(row[name]) for name in LISTS}
     except ValueError:
         return {}, "list"
-    if any(not isinstance(row[n], list) or any(not isinstance(v, str) for v in row[n]) for n in LISTS):
+    if any(
+        not isinstance(row[n], list) or any(not isinstance(v, str) for v in row[n]) for n in LISTS
+    ):
         return {}, "list"
     if not row["possible_answers"]:
         return {}, "no_answer"

@@ -47,12 +47,16 @@ class Questions:
     layout: str  # in words
     asked: Asked  # what predictions are joined by and judged with
     ids: list[str]
-    groups: np.ndarray  # str: the relation's Wikidata id where it is one of PopQA's, else as in the table
+    groups: (
+        np.ndarray
+    )  # str: the relation's Wikidata id where it is one of PopQA's, else as in the table
     names: dict[str, str]  # group -> its name
     subjects: np.ndarray  # str: questions of one subject belong together
     signal: np.ndarray  # float64, NaN if not known
     columns: dict[str, str]  # role -> the column's name
-    month: str | None  # of the page views, or the first and the last one; None if the table does not say it
+    month: (
+        str | None
+    )  # of the page views, or the first and the last one; None if the table does not say it
     answers_note: str = ""  # how answer cells were read that may hold several answers in one text
 
     @property
@@ -72,7 +76,9 @@ class Questions:
         lines = [f"{self.name}: {self.layout}, {len(self.ids):,} questions; {roles}"]
         for role, meaning in LACKING.items():
             if role not in self.columns:
-                lines.append(f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}")
+                lines.append(
+                    f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}"
+                )
         lines += filter(None, [self.answers_note])
         without = sum(not any(map(str.strip, answers)) for answers in self.asked.answers)
         for role, n, meaning in (
@@ -80,7 +86,9 @@ class Questions:
             ("signal", self.unknown, "thresholds do not count them"),
         ):
             if n and role in self.columns:
-                lines.append(f"{n:,} of {len(self.ids):,} questions have nothing in `{self.columns[role]}`: {meaning}")
+                lines.append(
+                    f"{n:,} of {len(self.ids):,} questions have nothing in `{self.columns[role]}`: {meaning}"
+                )
         return lines
 
 
@@ -106,13 +114,18 @@ def read_question_table(
     columns = {role: name for role, name in roles.items() if name}
     cells = columns_of(path, rows, known)
     texts = {
-        role: list(map(as_text, cells[columns[role]])) for role in ("question", *LACKING, "month") if role in columns
+        role: list(map(as_text, cells[columns[role]]))
+        for role in ("question", *LACKING, "month")
+        if role in columns
     }
     n, signal, gold = len(next(iter(cells.values()))), [], columns.get("answers", "answers")
     if "signal" in columns:
         another = "; --columns signal=NAME names another column"
         signal = read_numbers(cells[columns["signal"]], f"{path}: {columns['signal']}", another)
-    golds, firsts = cells.pop(columns.get("answers", ""), [None] * n), list(map(as_text, cells.get("obj", ())))
+    golds, firsts = (
+        cells.pop(columns.get("answers", ""), [None] * n),
+        list(map(as_text, cells.get("obj", ()))),
+    )
     golds = golds if "question" in needed else [None] * n
     answers, answers_note = gold_answers(golds, f"{path}: {gold}", separator, firsts)
     if "signal" in needed and not any(map(math.isfinite, signal)):
@@ -126,9 +139,15 @@ def read_question_table(
             f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, or name another "
             "column with --columns id=NAME"
         )
-    groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))}
+    groups = {
+        text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))
+    }
     subjects = [subject or id_ for subject, id_ in zip(texts.get("subject", ids), ids, strict=True)]
-    joined_by = {name: cells[name] for name in dict.fromkeys(("question_id", "id", columns.get("id"))) if name in cells}
+    joined_by = {
+        name: cells[name]
+        for name in dict.fromkeys(("question_id", "id", columns.get("id")))
+        if name in cells
+    }
     by_authors = columns.get("signal") == "s_pop" and {"s_uri", "o_uri", "id"} <= cells.keys()
     by_authors = by_authors and all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in ids)
     months = sorted({*texts.get("month", [PUBLISHED_MONTH * by_authors])} - {""})
@@ -138,8 +157,13 @@ def read_question_table(
         layout=layout,
         asked=Asked(texts.get("question", []), answers, joined_by, telling),
         ids=ids,
-        groups=np.array([groups[text] for text in texts.get("group", [EVERYTHING] * n)], dtype=object),
-        names={key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(groups.values()))},
+        groups=np.array(
+            [groups[text] for text in texts.get("group", [EVERYTHING] * n)], dtype=object
+        ),
+        names={
+            key: RELATIONS[key].name if key in RELATIONS else key
+            for key in sorted(set(groups.values()))
+        },
         subjects=np.array(subjects, dtype=object),
         signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
@@ -148,12 +172,16 @@ def read_question_table(
     )
 
 
-def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: Mapping[str, str]) -> str | None:
+def _column(
+    path: Path, role: str, names: Sequence[str], needed: bool, chosen: Mapping[str, str]
+) -> str | None:
     """The column of the table's that has this role; None if the table has none and can do without."""
     there = set(map(plain, names))
     if role in chosen:
         if plain(chosen[role]) not in there:
-            raise LongtailError(f"{path}: no column {chosen[role]!r} for {role}, expected one of {listed(names)}")
+            raise LongtailError(
+                f"{path}: no column {chosen[role]!r} for {role}, expected one of {listed(names)}"
+            )
         return plain(chosen[role])
     column = next((name for name in ROLES[role] if name in there), None)
     if column is None and needed:

@@ -27,11 +27,21 @@ from pipelines.questions import matching, published
 from pipelines.release import contents
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
-from pipelines.storage import database, shards
+from pipelines.storage import database
+from pipelines.storage.atomic import write_json
 
 TITLE = "PopQA by Longtail"
-PROJECT = Path("CITATION.cff")  # names who maintains this checkout: they are the authors of its releases
-KEYWORDS = ["question answering", "PopQA", "long-tail knowledge", "popularity", "adaptive retrieval", "Wikidata"]
+PROJECT = Path(
+    "CITATION.cff"
+)  # names who maintains this checkout: they are the authors of its releases
+KEYWORDS = [
+    "question answering",
+    "PopQA",
+    "long-tail knowledge",
+    "popularity",
+    "adaptive retrieval",
+    "Wikidata",
+]
 PAPER = """@inproceedings{mallen2023trust,
   title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and Non-Parametric Memories},
   author = {Mallen, Alex and Asai, Akari and Zhong, Victor and Das, Rajarshi and Khashabi, Daniel and
@@ -46,16 +56,39 @@ TYPES = {  # DuckDB's -> the card's, Croissant's, which marks lists as repeated
     "VARCHAR": ("string", "sc:Text"),
     "VARCHAR[]": ("list of string", "sc:Text"),
 }
-FORMATS = {".json": "application/json", ".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
+FORMATS = {
+    ".json": "application/json",
+    ".parquet": "application/x-parquet",
+    ".tsv": "text/tab-separated-values",
+}
 TEMPLATES = Path(__file__).with_name("templates")
-CONTEXT = TEMPLATES / "croissant_context.json"  # the standard one; Croissant's readers warn without it
-SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
+CONTEXT = (
+    TEMPLATES / "croissant_context.json"
+)  # the standard one; Croissant's readers warn without it
+SIZES = {
+    10**3: "n<1K",
+    10**4: "1K<n<10K",
+    10**5: "10K<n<100K",
+    10**6: "100K<n<1M",
+    10**7: "1M<n<10M",
+}
 SIZES[math.inf] = "10M<n<100M"
 # Hugging Face's id, name, address
-CC0 = {"id": "cc0-1.0", "name": "CC0 1.0", "url": "https://creativecommons.org/publicdomain/zero/1.0/"}
+CC0 = {
+    "id": "cc0-1.0",
+    "name": "CC0 1.0",
+    "url": "https://creativecommons.org/publicdomain/zero/1.0/",
+}
 MIT = {"id": "mit", "name": "MIT", "url": "https://opensource.org/license/mit"}
 HARNESS, TASK = "lm-eval", "popqa_longtail"
-COPIED = [draws.uniform, language_model.up_to, matching.substring, words._joined, words.standing, matching._fold]
+COPIED = [
+    draws.uniform,
+    language_model.up_to,
+    matching.substring,
+    words._joined,
+    words.standing,
+    matching._fold,
+]
 COPIED.append(matching.word)
 AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
 
@@ -88,7 +121,9 @@ def write_texts(
     code, dates = settings.get("language", "en"), snapshots.dates(manifest, popqa["months"])
     spoken = language.read_language(code)
     ours = CC0 | {"covers": "all other rows and tables" if popqa["published"] else "all tables"}
-    taken_over = [MIT | {"covers": "rows of PopQA with `origin` published"}] * bool(popqa["published"])
+    taken_over = [MIT | {"covers": "rows of PopQA with `origin` published"}] * bool(
+        popqa["published"]
+    )
     rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
     links = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
     facts = {
@@ -111,7 +146,9 @@ def write_texts(
         "mix": settings["popqa"],
         "published": popqa["published"] > 0,
         "relations": _relations(db),
-        "links": database.read_rows(db, links).to_pylist()[0] if contents.LINKS.name in names else None,
+        "links": database.read_rows(db, links).to_pylist()[0]
+        if contents.LINKS.name in names
+        else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "rules": contents.rules(folder),
@@ -129,19 +166,30 @@ def write_texts(
         f"string are copies of them:\n{contents.CANARY}\n",
         encoding="utf-8",
     )
-    files = [name for table in tables for name in (table.parquet, table.tsv)] + list(facts["rules"].values())
+    files = [name for table in tables for name in (table.parquet, table.tsv)] + list(
+        facts["rules"].values()
+    )
     facts |= {"keywords": KEYWORDS, "formats": FORMATS}
-    facts["files"] = [(name, (folder / name).stat().st_size, contents.sha256(folder / name)) for name in files]
+    facts["files"] = [
+        (name, (folder / name).stat().st_size, contents.sha256(folder / name)) for name in files
+    ]
     facts["context"] = json.loads(CONTEXT.read_text(encoding="utf-8"))
-    shards.write_json(folder / "croissant.json", json.loads(render("croissant.json.j2", facts)))
+    write_json(folder / "croissant.json", json.loads(render("croissant.json.j2", facts)))
     citation = yaml.safe_load(render("citation.yaml.j2", facts)) | made_by["citation"]
     citation = {name: value for name, value in citation.items() if value}
-    (folder / PROJECT.name).write_text(yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / PROJECT.name).write_text(
+        yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
 
 
 def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write both files of the task; `settings` are the params of the run that the release is made of."""
-    facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
+    facts = {
+        "task": TASK,
+        "version": folder.name,
+        "answer": settings["answer"],
+        "seed": settings["seed"],
+    }
     spoken = language.read_language(settings.get("language", "en"))
     facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
     facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
@@ -150,7 +198,10 @@ def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
         functions = functions.replace(written, copied)
     facts["functions"] = functions
     (folder / HARNESS).mkdir()
-    for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
+    for template, name in (
+        ("lm_eval_task.yaml.j2", "popqa.yaml"),
+        ("lm_eval_functions.py.j2", "functions.py"),
+    ):
         (folder / HARNESS / name).write_text(render(template, facts), encoding="utf-8")
 
 
@@ -173,7 +224,12 @@ def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]
     for file in manifest:
         sizes[file["dataset"], file["licence"]].append(file["bytes"])
     return [
-        {"title": DATASETS[name].title.format(language=spoken), "licence": licence, "files": len(of), "bytes": sum(of)}
+        {
+            "title": DATASETS[name].title.format(language=spoken),
+            "licence": licence,
+            "files": len(of),
+            "bytes": sum(of),
+        }
         for (name, licence), of in sorted(sizes.items())
     ]
 
@@ -195,8 +251,13 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """Each relation's number of questions, here and published, and median popularity, in relations.yaml's order."""
-    rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation").fetchall()
-    measured = {pid: {"questions": questions, "popularity": popularity} for pid, questions, popularity in rows}
+    rows = db.sql(
+        "SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation"
+    ).fetchall()
+    measured = {
+        pid: {"questions": questions, "popularity": popularity}
+        for pid, questions, popularity in rows
+    }
     return [
         vars(relation) | measured[pid] | {"published": published.MIX.get(relation.name, 0)}
         for pid, relation in RELATIONS.items()

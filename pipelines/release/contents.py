@@ -24,7 +24,8 @@ from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.language.relations import read_relations
 from pipelines.questions import published
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import write_json
 
 BATCH = 100_000  # rows
 SUMS = "SHA256SUMS"
@@ -46,7 +47,9 @@ PATHS = {  # in tables such a text may be an answer, so there they are not looke
     "a path of a machine": r"(?<![\w/.:<])/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]",
 }
 ESCAPE = re.compile(r"\\(.)")  # JSON's
-SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE)
+SECRET = re.compile(
+    r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE
+)
 SHORTEST = 8  # characters of a secret: a shorter value of a variable called TOKEN is a setting
 
 
@@ -94,9 +97,14 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
         if table is POPQA:
             published.write_tsv(parquet.batches(folder / table.parquet, BATCH), folder / table.tsv)
         else:
-            db.execute(f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)", [str(folder / table.tsv)])
+            db.execute(
+                f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)",
+                [str(folder / table.tsv)],
+            )
     if not (folder / POPQA.parquet).is_file():
-        raise LongtailError(f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it")
+        raise LongtailError(
+            f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it"
+        )
 
 
 def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, spoken: Language = ENGLISH) -> None:
@@ -105,7 +113,10 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, spoken: Language =
     Questions are in the language `spoken`. Raises LongtailError that names the first bad rows, each with its place in
     the file and its key, and counts all.
     """
-    relations = [(pid, relation.name, relation.template) for pid, relation in read_relations(language=spoken).items()]
+    relations = [
+        (pid, relation.name, relation.template)
+        for pid, relation in read_relations(language=spoken).items()
+    ]
     columns = pa.schema([(name, pa.string()) for name in ("pid", "name", "template")])
     db.register("relations", pa.table(list(zip(*relations, strict=True)), schema=columns))
     db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
@@ -124,15 +135,24 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, spoken: Language =
 
 def _check_rows(db: duckdb.DuckDBPyConnection, table: Table) -> None:
     name = table.name
-    key = "question_id" if "question_id" in table.columns else f"concat_ws(' ', {', '.join(table.key)})"
+    key = (
+        "question_id"
+        if "question_id" in table.columns
+        else f"concat_ws(' ', {', '.join(table.key)})"
+    )
 
     def insert(why: str, rows: str) -> None:
-        db.execute(f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows}", {"file": table.parquet})
+        db.execute(
+            f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows}",
+            {"file": table.parquet},
+        )
 
     for column in table.columns.keys() - table.nullable:
         insert(f"'it has no {column}'", f"{name} WHERE {column} IS NULL")
     for column, conditions in table.bad.items():
-        value = f"array_to_string({column}, '|')" if table.columns[column][0] == "VARCHAR[]" else column
+        value = (
+            f"array_to_string({column}, '|')" if table.columns[column][0] == "VARCHAR[]" else column
+        )
         for condition, expected in conditions.items():
             bad, quoted = condition.replace("{column}", column), expected.replace("'", "''")
             rows = f"{name} LEFT JOIN relations ON pid = relation WHERE ({bad}) AND {column} IS NOT NULL"
@@ -144,7 +164,10 @@ def _check_rows(db: duckdb.DuckDBPyConnection, table: Table) -> None:
         compared = f"""(SELECT *, {same} AS value, first_value({same}) OVER other AS expected,
                 min(row) OVER other AS first
             FROM {name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))"""
-        insert(f"'its {what} is not that of row ' || first", f"{compared} WHERE value IS DISTINCT FROM expected")
+        insert(
+            f"'its {what} is not that of row ' || first",
+            f"{compared} WHERE value IS DISTINCT FROM expected",
+        )
 
 
 def write_rules(data: Path, folder: Path) -> None:
@@ -153,7 +176,7 @@ def write_rules(data: Path, folder: Path) -> None:
         return
     source = data / THRESHOLDS.source.replace(".parquet", ".json")
     for name, entry in rule.named(json.loads(source.read_text(encoding="utf-8"))).items():
-        shards.write_json(folder / RULES / f"{name}.json", entry)
+        write_json(folder / RULES / f"{name}.json", entry)
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
 
@@ -170,7 +193,11 @@ def check_sums(folder: Path) -> int:
     listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     there = set(files(folder))
     faults = [f"{name} is missing" for name in listed if name not in there]
-    faults += [f"{name} is changed" for name in listed if name in there and sha256(folder / name) != listed[name]]
+    faults += [
+        f"{name} is changed"
+        for name in listed
+        if name in there and sha256(folder / name) != listed[name]
+    ]
     faults += [f"{name} is not listed" for name in sorted(there - listed.keys())]
     if faults:
         raise LongtailError(f"{folder}: not as it was released: {', '.join(faults)}; get it again")
@@ -185,14 +212,24 @@ def files(folder: Path) -> list[str]:
 
 def rules(folder: Path) -> dict[str, str]:
     """The files of a release's rules, by name: popqa/opt-13b/bm25 is in rules/popqa/opt-13b/bm25.json."""
-    return {name[len(RULES) + 1 : -len(".json")]: name for name in files(folder) if name.startswith(f"{RULES}/")}
+    return {
+        name[len(RULES) + 1 : -len(".json")]: name
+        for name in files(folder)
+        if name.startswith(f"{RULES}/")
+    }
 
 
 def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
     """Patterns of what only this machine has, by name: values of secret environment variables, and folders."""
-    known = {name: value for name, value in environment.items() if SECRET.search(name) and len(value) >= SHORTEST}
+    known = {
+        name: value
+        for name, value in environment.items()
+        if SECRET.search(name) and len(value) >= SHORTEST
+    }
     secrets = {f"${name}": re.escape(value) for name, value in known.items()}
-    paths = {path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")}
+    paths = {
+        path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")
+    }
     return secrets | {f"the folder {path.name}": pattern for path, pattern in paths.items()}
 
 
@@ -215,8 +252,13 @@ def check_no_secrets(folder: Path, machine: Mapping[str, str]) -> None:
     for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
         name = file.relative_to(folder).as_posix()
         shapes = SHAPES | (PATHS if file.suffix not in {".tsv", ".html"} else {}) | dict(machine)
-        text = ESCAPE.sub(lambda escape: " " if escape[1] in "nrt" else escape[1], file.read_text(encoding="utf-8"))
+        text = ESCAPE.sub(
+            lambda escape: " " if escape[1] in "nrt" else escape[1],
+            file.read_text(encoding="utf-8"),
+        )
         for what, shape in shapes.items():
             if hit := re.search(shape, text):
                 line = text.count("\n", 0, hit.start()) + 1
-                raise LongtailError(f"{name}: {what} in line {line}, expected nothing of the machine; take it out")
+                raise LongtailError(
+                    f"{name}: {what} in line {line}, expected nothing of the machine; take it out"
+                )

@@ -18,7 +18,7 @@ from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.release import contents, versions
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
 
 HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -36,7 +36,9 @@ def opened(to: str) -> Iterator[Hub]:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        for pattern in contents.of_machine(os.environ | {"HF_TOKEN": get_token() or ""}, ()).values():
+        for pattern in contents.of_machine(
+            os.environ | {"HF_TOKEN": get_token() or ""}, ()
+        ).values():
             said = re.sub(pattern, "(secret)", said)  # the token may come from a file
         raise LongtailError(
             safe_text.message(f"--to {to}: {said}; what was sent is used when you send again")
@@ -72,12 +74,16 @@ class Hub:
         folder = out / last
         if (folder / contents.SUMS).is_file():
             if (folder / contents.SUMS).read_text(encoding="utf-8") != self._sums(last):
-                raise LongtailError(f"{folder}: {self.where} has another {last}; use another folder with --out")
+                raise LongtailError(
+                    f"{folder}: {self.where} has another {last}; use another folder with --out"
+                )
             return
-        with shards.atomic(folder) as whole:
+        with atomic(folder) as whole:
             whole.mkdir()
             self.api.snapshot_download(**self.of, revision=last, local_dir=whole)
-            shutil.rmtree(whole / ".cache", ignore_errors=True)  # the library's own, and the Hub's file of settings
+            shutil.rmtree(
+                whole / ".cache", ignore_errors=True
+            )  # the library's own, and the Hub's file of settings
             (whole / ".gitattributes").unlink(missing_ok=True)
             contents.check_sums(whole)
 
@@ -92,14 +98,21 @@ class Hub:
                 stays = "expected the same bytes; a version stays as it is, name a higher one with --version"
                 raise LongtailError(f"{folder}: {self.where} has another {folder.name}, {stays}")
             return None
-        sizes = {name: (folder / name).stat().st_size for name in [*contents.files(folder), contents.SUMS]}
-        lines = [f"{folder.name} for {self.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"]
+        sizes = {
+            name: (folder / name).stat().st_size
+            for name in [*contents.files(folder), contents.SUMS]
+        }
+        lines = [
+            f"{folder.name} for {self.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"
+        ]
         return lines + [f"  {size:>13,}  {name}" for name, size in sizes.items()]
 
     def send(self, folder: Path) -> None:
         """One commit with all of a release and nothing else, then the tag."""
         if get_token() is None:
-            raise LongtailError(f"--to {HUB}{self.of['repo_id']}: no token; `hf auth login` keeps one, or set HF_TOKEN")
+            raise LongtailError(
+                f"--to {HUB}{self.of['repo_id']}: no token; `hf auth login` keeps one, or set HF_TOKEN"
+            )
         self.api.create_repo(**self.of, exist_ok=True)
         words = {"delete_patterns": "*", "commit_message": folder.name}
         commit = self.api.upload_folder(**self.of, folder_path=folder, **words)

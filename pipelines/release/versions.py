@@ -29,13 +29,18 @@ from pipelines.questions import published
 from pipelines.release import card, contents
 from pipelines.report.page import Table, named, to_lines
 from pipelines.sources.rejects import Rejects
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
 
 FIRST = "1.0.0"
 CHANGELOG, HEAD = "CHANGELOG.md", "# Changelog\n"
 LEVELS = ("major", "minor", "patch")
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
-FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
+FILES = (
+    "popqa.parquet",
+    "popqa.tsv",
+    "popQA.tsv",
+)  # the first of them that a release's folder has is read
 KEY = "relation, s_uri, o_uri"
 READ = ["relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers"]
 COMPARED = """WITH compared AS (
@@ -55,7 +60,17 @@ SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS othe
     change = 'kept' AND old_question != new_question AS reworded,
     change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
 FROM compared"""
-HEADS = ("relation", "old", "new", "added", "gone", "other answers", "reworded", "popularity moved", "median ratio")
+HEADS = (
+    "relation",
+    "old",
+    "new",
+    "added",
+    "gone",
+    "other answers",
+    "reworded",
+    "popularity moved",
+    "median ratio",
+)
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 MANIFEST = Path("raw/manifest.json")
 
@@ -73,11 +88,15 @@ def write_release(
     if version:
         numbers(version)
     if not (data / MANIFEST).is_file():
-        raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
-    manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
+        raise LongtailError(
+            f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it"
+        )
+    manifest = json.loads(
+        (data / MANIFEST).read_text(encoding="utf-8")
+    )  # the raw files that the data were made from
     spoken = language.read_language(made_by["params"].get("language", "en"))
-    shards.sweep()
-    with shards.scratch_folder() as holder:
+    sweep()
+    with scratch_folder() as holder:
         folder, previous = Path(holder) / "release", latest(out)
         folder.mkdir()
         if previous:
@@ -90,7 +109,7 @@ def write_release(
             if previous and not changes["level"]:
                 return None
             folder = folder.rename(folder.with_name(next_version(changes, version)))
-            shards.write_json(folder / "changes.json", changes)
+            write_json(folder / "changes.json", changes)
             moved = []
             if previous:
                 limits = {"ingest": ingest, "threads": threads}
@@ -99,15 +118,17 @@ def write_release(
             made = {name: value for name, value in made_by.items() if name != "citation"}
             made |= {"params": contents.shown(made_by["params"]), "sources": manifest}
             made |= {"version": folder.name, "previous": changes["previous"]}
-            shards.write_json(folder / "provenance.json", made)
+            write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
             card.write_harness_task(folder, made_by["params"])
         contents.check_no_secrets(folder, machine)
         sums = (f"{contents.sha256(folder / name)}  {name}\n" for name in contents.files(folder))
         (folder / contents.SUMS).write_text("".join(sums), encoding="utf-8")
         if (target := out / folder.name).exists():
-            raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
-        with shards.atomic(target) as whole:
+            raise LongtailError(
+                f"{target}: is there already, expected no such folder; releases are never written over"
+            )
+        with atomic(target) as whole:
             shutil.copytree(folder, whole)
         return target
 
@@ -121,7 +142,11 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def latest(out: Path) -> Path | None:
     """The folder of the highest version below `out`, if there is any."""
-    releases = [path for path in out.glob("*") if VERSION.fullmatch(path.name) and (path / contents.SUMS).is_file()]
+    releases = [
+        path
+        for path in out.glob("*")
+        if VERSION.fullmatch(path.name) and (path / contents.SUMS).is_file()
+    ]
     return max(releases, key=lambda path: numbers(path.name), default=None)
 
 
@@ -150,7 +175,9 @@ def next_version(changes: dict[str, Any], wanted: str | None) -> str:
     if not changes["previous"]:
         return wanted or FIRST
     parts, place = list(numbers(changes["previous"])), LEVELS.index(changes["level"])
-    derived = ".".join(map(str, [*parts[:place], parts[place] + 1, *(0 for _ in parts[place + 1 :])]))
+    derived = ".".join(
+        map(str, [*parts[:place], parts[place] + 1, *(0 for _ in parts[place + 1 :])])
+    )
     if wanted and numbers(wanted) < numbers(derived):
         too_low = f"too low a version for the {changes['level']} change since {changes['previous']}"
         raise LongtailError(f"{wanted}: {too_low}, expected {derived} or above")
@@ -175,7 +202,9 @@ def _table_changes(
     """The entry of one table in `changes`; None where neither release has the table."""
     files = [folder and folder / table.parquet for folder in (old, new)]
     files = [file if file and file.is_file() else None for file in files]
-    described = (database.ask("DESCRIBE FROM rows", rows=file).fetchall() if file else [] for file in files)
+    described = (
+        database.ask("DESCRIBE FROM rows", rows=file).fetchall() if file else [] for file in files
+    )
     before, after = ({name: kind for name, kind, *_ in columns} for columns in described)
     if not before and not after:
         return None
@@ -190,7 +219,9 @@ def _table_changes(
         "values_changed": {},
     }
     if before and after and set(table.key) <= before.keys() & after.keys():
-        compared = [name for name in after if before.get(name) == after[name] and name not in table.key]
+        compared = [
+            name for name in after if before.get(name) == after[name] and name not in table.key
+        ]
         differs = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared] or ["false"]
         for name, file in zip(("old_rows", "new_rows"), files, strict=True):
             database.view(db, name, file, numbered=True)
@@ -206,7 +237,9 @@ def _table_changes(
     return entry
 
 
-def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
+def write_difference(
+    old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int
+) -> list[str]:
     """Write difference.parquet into the folder `out`; returns a summary's lines.
 
     `old` and `new` are popqa.parquet or files in the published format, or folders with such a file. Raises
@@ -215,8 +248,10 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
     with database.connect(ingest.memory_gb, threads) as db:
         heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
-        with shards.atomic(out / "difference.parquet") as table:
-            database.write_query(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
+        with atomic(out / "difference.parquet") as table:
+            database.write_query(
+                db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table
+            )
         return [f"old: {heads[0]}", f"new: {heads[1]}", *_summary(db)]
 
 
@@ -235,14 +270,18 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
     else:
         rows = published.read_published(file, rejects)
         relations = pa.array([BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
-        rows = rows.append_column("relation", relations).append_column("month", pa.nulls(len(rows), pa.string()))
+        rows = rows.append_column("relation", relations).append_column(
+            "month", pa.nulls(len(rows), pa.string())
+        )
         db.register(f"{name}_rows", rows)
     query = f"SELECT {', '.join(READ)}, month FROM {name}_rows"
     db.execute(f"CREATE TEMP TABLE {name} AS {query}")
     counted = f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
     questions, triples, first, last = database.row(db, counted)
     if triples < questions:
-        raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
+        raise LongtailError(
+            f"{file}: {questions} questions on {triples} triples, expected one on each"
+        )
     month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
     rejected = f"; {rejects.bad.total()} rows could not be read" * bool(rejects.bad)
     return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
@@ -267,7 +306,9 @@ def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:
     ]
     said += ["popularity known to one release only: {unknown:,}"] * bool(everything["unknown"])
     if everything["median"] is not None:
-        said.append("popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}")
+        said.append(
+            "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}"
+        )
     lines = [line.format(**everything) for line in said]
     names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
     rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]

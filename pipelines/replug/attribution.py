@@ -23,7 +23,8 @@ from pipelines.intervals import NOTHING
 from pipelines.replug import responsibility
 from pipelines.replug.responsibility import Attribution
 from pipelines.scoring.logprobs import ScoredTexts, read_scored_texts
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 CORPORA = Path("data/corpus")
@@ -36,8 +37,15 @@ UNKNOWN = -1  # a study's number of a token of which it knows none
 STUDIES = sorted(all_studies.studies_offering("of_tokens"), key=lambda study: study.COLUMN.name)
 # Where each row of figures begins, but the first; "all" has one row.
 EDGES = {"all": ()} | {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}
-NAMES = "tokens", "none", "gain", "memory"  # what is summed: tokens, bits without documents, bits saved, memory's share
-OfTokens = Callable[[slice, slice, np.ndarray], np.ndarray]  # queries, their tokens, ids of documents -> (tokens,)
+NAMES = (
+    "tokens",
+    "none",
+    "gain",
+    "memory",
+)  # what is summed: tokens, bits without documents, bits saved, memory's share
+OfTokens = Callable[
+    [slice, slice, np.ndarray], np.ndarray
+]  # queries, their tokens, ids of documents -> (tokens,)
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
 _SHARES = pa.list_(pa.float32())
 TOKENS = pa.schema(
@@ -49,7 +57,12 @@ TOKENS = pa.schema(
 )
 TEXTS = pa.schema(
     _KEY
-    | {"tokens": pa.int32(), "nats_none": pa.float64(), "nats": pa.float64(), "memory": pa.float32()}
+    | {
+        "tokens": pa.int32(),
+        "nats_none": pa.float64(),
+        "nats": pa.float64(),
+        "memory": pa.float32(),
+    }
     | {"documents": _SHARES, "weights": _SHARES, "doc_ids": pa.list_(pa.string())}
 )
 
@@ -72,7 +85,7 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     docs, figures, of_study, facts = CORPORA / corpus / "docs.parquet", {}, {}, {}
-    with shards.atomic(OUT / corpus) as folder:
+    with atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
             for name in ("logprobs", "retrieved"):
@@ -87,12 +100,18 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 WHERE doc_id = '' ORDER BY query_id"""
             ).to_arrow_reader(BLOCK)
             queries = database.mapped(folder.parent / "queries", rows.schema, rows)
-            bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
+            bounds = np.append(
+                0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64)
+            )
             for study in STUDIES:
-                at_hand = Attributing(params, corpus, docs, tables, db, queries, BLOCK, folder.parent)
+                at_hand = Attributing(
+                    params, corpus, docs, tables, db, queries, BLOCK, folder.parent
+                )
                 of_study[study.COLUMN.name], of_all = study.of_tokens(at_hand)
                 facts |= of_all
-        clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
+        clusters = np.unique(
+            queries["source_document"].to_numpy().astype(object), return_inverse=True
+        )[1]
         with (
             parquet.writer(folder / "tokens.parquet", TOKENS) as token_rows,
             database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
@@ -103,21 +122,38 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for by_retriever in read_scored_texts(tables, BLOCK, name, replug.top_k):
                     block = by_retriever[name]
                     stop = start + len(block.ids)
-                    assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
-                    shares = responsibility.attribute_tokens(block, replug.temperature, replug.mixture)
+                    assert queries["query_id"][start:stop].to_pylist() == list(block.ids), (
+                        "data/logprobs is of others"
+                    )
+                    shares = responsibility.attribute_tokens(
+                        block, replug.temperature, replug.mixture
+                    )
                     continuations = queries["continuation"][start:stop].to_numpy()
                     asked = slice(start, stop), slice(bounds[start], bounds[stop]), block.doc_ids
-                    numbers = {column: of_block and of_block(*asked) for column, of_block in of_study.items()}
+                    numbers = {
+                        column: of_block and of_block(*asked)
+                        for column, of_block in of_study.items()
+                    }
                     token_rows.write_table(_tokens(lm, name, block, shares, continuations, numbers))
                     add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
-                    none, nats, memory = -block.closed[real], -shares.mixed[real], shares.memory[real]
-                    places = {f"by_{column}": known for column, known in numbers.items() if known is not None}
-                    sums.add(none, nats, memory, places, np.repeat(clusters[start:stop], block.lengths))
+                    none, nats, memory = (
+                        -block.closed[real],
+                        -shares.mixed[real],
+                        shares.memory[real],
+                    )
+                    places = {
+                        f"by_{column}": known
+                        for column, known in numbers.items()
+                        if known is not None
+                    }
+                    sums.add(
+                        none, nats, memory, places, np.repeat(clusters[start:stop], block.lengths)
+                    )
                     start = stop
                     bar.update(len(block.ids))
                 figures[name] = sums.figures(params) | facts
-    shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
+    write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
 
@@ -132,7 +168,11 @@ def _tokens(
     """The rows of tokens.parquet for a block; `numbers` are those of studies, (tokens,), None where not known."""
     real = texts.real
     rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
-    tokens = [token for text, n_bytes, n in rows for token in responsibility.token_texts(text, n_bytes[:n])]
+    tokens = [
+        token
+        for text, n_bytes, n in rows
+        for token in responsibility.token_texts(text, n_bytes[:n])
+    ]
     columns = [
         *([name] * len(tokens) for name in (lm, retriever)),
         np.repeat(texts.ids, texts.lengths),
@@ -143,7 +183,10 @@ def _tokens(
             for of, kind in ((numbers[study.COLUMN.name], study.COLUMN.type) for study in STUDIES)
         ),
         *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
-        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
+        *(
+            _lists(np.moveaxis(array, 1, 2)[real])
+            for array in (shares.documents, shares.responsibilities)
+        ),
     ]
     return pa.table(columns, schema=TOKENS)
 
@@ -160,7 +203,9 @@ def _texts(lm: str, retriever: str, texts: ScoredTexts, shares: Attribution) -> 
         responsibility.of_texts(shares.memory, texts).astype(np.float32),
         _lists(responsibility.of_texts(shares.documents, texts)),
         _lists(shares.weights),
-        pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
+        pa.ListArray.from_arrays(
+            np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())
+        ),
     ]
     return pa.table(columns, schema=TEXTS)
 
@@ -168,46 +213,76 @@ def _texts(lm: str, retriever: str, texts: ScoredTexts, shares: Attribution) -> 
 def _lists(shares: np.ndarray) -> pa.ListArray:
     """Shares (rows, k) as a column of lists."""
     n, k = shares.shape
-    return pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, dtype=np.int32), shares.ravel().astype(np.float32))
+    return pa.ListArray.from_arrays(
+        np.arange(0, n * k + 1, k, dtype=np.int32), shares.ravel().astype(np.float32)
+    )
 
 
 class _Sums:
     """Sums over tokens for the figures of one retriever, by source document: of all tokens, and by each of EDGES."""
 
     def __init__(self, clusters: int) -> None:
-        self._of = {by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in EDGES.items()}
+        self._of = {
+            by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in EDGES.items()
+        }
 
     def add(
-        self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, by: dict[str, np.ndarray], clusters: np.ndarray
+        self,
+        none: np.ndarray,
+        nats: np.ndarray,
+        memory: np.ndarray,
+        by: dict[str, np.ndarray],
+        clusters: np.ndarray,
     ) -> None:
         """Add tokens (tokens,): nats without documents and with them, memory, what rows go by, source document."""
-        values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
+        values = {
+            "tokens": np.ones(len(none)),
+            "none": none / np.log(2),
+            "gain": (none - nats) / np.log(2),
+        }
         values |= {"memory": memory}
         for name, of_tokens in ({"all": 0 * clusters} | by).items():
             known, sums = of_tokens != UNKNOWN, self._of[name]
             rows = np.searchsorted(EDGES[name], of_tokens[known], side="right")
             places = rows * sums.shape[2] + clusters[known]
             for number, value in enumerate(NAMES):
-                np.add.at(sums[number].ravel(), places, values[value][known])  # token after token, in any blocks
+                np.add.at(
+                    sums[number].ravel(), places, values[value][known]
+                )  # token after token, in any blocks
 
     def figures(self, params: SimpleNamespace) -> dict:
         """The retriever's part of the metrics."""
 
         def ratio(sums: np.ndarray, to: np.ndarray, drawn: np.ndarray) -> dict:
-            generator = draws.generator(params.seed, "attribution")  # all means have the same resamples: comparable
+            generator = draws.generator(
+                params.seed, "attribution"
+            )  # all means have the same resamples: comparable
             columns = np.stack([sums, to], axis=1)[drawn]
-            return intervals.bootstrap(columns, intervals.ratio, generator, params.report.bootstrap).as_json()
+            return intervals.bootstrap(
+                columns, intervals.ratio, generator, params.report.bootstrap
+            ).as_json()
 
         n_tokens, _, saved, memory = self._of.pop("all")[:, 0]
-        clearly = (ratio(saved, n_tokens, n_tokens > 0)["low"] or 0) > 0  # a share of nothing, or of a loss, is nothing
+        clearly = (
+            ratio(saved, n_tokens, n_tokens > 0)["low"] or 0
+        ) > 0  # a share of nothing, or of a loss, is nothing
         found = {"memory": ratio(memory, n_tokens, n_tokens > 0)}
         for by, sums in self._of.items():
             bounds, found[by] = [0, *(int(edge) for edge in EDGES[by]), None], []
-            for (least, end), (tokens, *others) in zip(pairwise(bounds), sums.swapaxes(0, 1), strict=True):
+            for (least, end), (tokens, *others) in zip(
+                pairwise(bounds), sums.swapaxes(0, 1), strict=True
+            ):
                 if not tokens.any():
                     continue
-                row = {"least": least, "most": end if end is None else end - 1, "tokens": int(tokens.sum())}
-                row |= {name: ratio(values, tokens, tokens > 0) for name, values in zip(NAMES[1:], others, strict=True)}
+                row = {
+                    "least": least,
+                    "most": end if end is None else end - 1,
+                    "tokens": int(tokens.sum()),
+                }
+                row |= {
+                    name: ratio(values, tokens, tokens > 0)
+                    for name, values in zip(NAMES[1:], others, strict=True)
+                }
                 share = ratio(others[1], saved, n_tokens > 0) if clearly else NOTHING.as_json()
                 found[by].append(row | {"share_of_gain": share})
         return found
@@ -215,4 +290,9 @@ class _Sums:
 
 if __name__ == "__main__":
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute_corpus(params, corpus), out=str(OUT / corpus))
+    stage.run(
+        f"attribute@{corpus}",
+        SECTIONS,
+        lambda params: attribute_corpus(params, corpus),
+        out=str(OUT / corpus),
+    )

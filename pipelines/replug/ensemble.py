@@ -100,10 +100,15 @@ def generate(
     weights = log_weights(similarities, replug.temperature)
     if replug.vote:
         return vote(lm.generate(prompts, new_tokens), weights, language)
-    made = lm.generate_mixture(prompts, weights, new_tokens, sequence_mixture=replug.mixture == "sequence_mixture")
+    made = lm.generate_mixture(
+        prompts, weights, new_tokens, sequence_mixture=replug.mixture == "sequence_mixture"
+    )
     undecided = [i for i, generation in enumerate(made) if not generation.decided]
     if undecided:
-        print(f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided", flush=True)
+        print(
+            f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided",
+            flush=True,
+        )
         k = weights.shape[1]
         voting = [prompt for i in undecided for prompt in prompts[i * k : (i + 1) * k]]
         elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)
@@ -113,7 +118,9 @@ def generate(
     return made
 
 
-def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH) -> list[Generation]:
+def vote(
+    generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH
+) -> list[Generation]:
     """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
 
     Answers that are equal after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob);
@@ -122,9 +129,13 @@ def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: L
     LongtailError if a mean log-prob is not known.
     """
     k = log_weights.shape[1]
-    confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(log_weights.shape)
+    confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(
+        log_weights.shape
+    )
     if np.isnan(confidence).any():
-        raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
+        raise LongtailError(
+            "the server shows no log-probabilities of its answers, which the vote needs; take another"
+        )
     elected = []
     for i, weights in enumerate(np.exp(log_weights + confidence).tolist()):
         made = generations[i * k : (i + 1) * k]
@@ -133,7 +144,11 @@ def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: L
         for rank, text in enumerate(texts):
             ranks.setdefault(normalise(text, language), []).append(rank)
         # fsum rounds once, in whatever order: equal votes have equal sums
-        weight, minus_rank = max((math.fsum(weights[rank] for rank in led), -led[0]) for led in ranks.values())
+        weight, minus_rank = max(
+            (math.fsum(weights[rank] for rank in led), -led[0]) for led in ranks.values()
+        )
         tokens = sum(one.prompt_tokens for one in made), sum(one.new_tokens for one in made)
-        elected.append(Generation(texts[-minus_rank], math.log(weight) if weight else -math.inf, *tokens))
+        elected.append(
+            Generation(texts[-minus_rank], math.log(weight) if weight else -math.inf, *tokens)
+        )
     return elected

@@ -18,9 +18,15 @@ class Attribution:
 
     weights: np.ndarray  # (n, k) lambda, before any token
     mixed: np.ndarray  # (n, tokens) log p
-    responsibilities: np.ndarray  # (n, k, tokens) lambda_d p_d / p, the posterior of each document; adds up to 1
-    documents: np.ndarray  # (n, k, tokens) part of the responsibility beyond what the model gives without documents
-    memory: np.ndarray  # (n, tokens) what the model gives without documents; adds up to 1 with `documents`
+    responsibilities: (
+        np.ndarray
+    )  # (n, k, tokens) lambda_d p_d / p, the posterior of each document; adds up to 1
+    documents: (
+        np.ndarray
+    )  # (n, k, tokens) part of the responsibility beyond what the model gives without documents
+    memory: (
+        np.ndarray
+    )  # (n, tokens) what the model gives without documents; adds up to 1 with `documents`
 
 
 def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> Attribution:
@@ -44,7 +50,9 @@ def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> At
 def of_texts(shares: np.ndarray, texts: ScoredTexts) -> np.ndarray:
     """The mean of shares (n, ..., tokens) over each text's tokens, (n, ...)."""
     inside = texts.real.reshape(len(shares), *[1] * (shares.ndim - 2), -1)
-    return np.where(inside, shares, 0.0).sum(-1) / np.maximum(texts.lengths, 1).reshape(-1, *[1] * (shares.ndim - 2))
+    return np.where(inside, shares, 0.0).sum(-1) / np.maximum(texts.lengths, 1).reshape(
+        -1, *[1] * (shares.ndim - 2)
+    )
 
 
 def token_texts(continuation: str, n_bytes: np.ndarray) -> list[str]:

@@ -37,8 +37,18 @@ RULE = (
 FINISHED = "a finished run; `longtail run` brings every stage up to date"
 PART = "this part of the pipeline (`parts` in params.yaml)"
 SECONDS = "seconds with and without passages, of one machine that runs the model (data/latency)"
-ANSWERING = ("answer.", "retriever.", "parts.datastore", "files.wikipedia", "metrics.corpus_wikipedia.")
-MEASURED = ("questions.", "files.", "metrics.")  # beginnings of settings that only a run's outputs tell
+ANSWERING = (
+    "answer.",
+    "retriever.",
+    "parts.datastore",
+    "files.wikipedia",
+    "metrics.corpus_wikipedia.",
+)
+MEASURED = (
+    "questions.",
+    "files.",
+    "metrics.",
+)  # beginnings of settings that only a run's outputs tell
 WORDS = ("table", "value", "times", "way")  # of `find`, beside the columns that pick rows
 
 
@@ -52,9 +62,15 @@ class Number:
     unit: str
     tolerance: float  # half a unit of the last printed digit (half of `rounding`), or what a "roughly" allows
     bound: str = ""  # "at most": the paper states a bound
-    also: float | None = None  # what an exact repetition would get instead, as far as other printed numbers tell
-    lm: list[str] = field(default_factory=list)  # names of the language model, of which one is enough; empty: any
-    setups: list[str] = field(default_factory=list)  # names in `Papers.setups` of what a run must have
+    also: float | None = (
+        None  # what an exact repetition would get instead, as far as other printed numbers tell
+    )
+    lm: list[str] = field(
+        default_factory=list
+    )  # names of the language model, of which one is enough; empty: any
+    setups: list[str] = field(
+        default_factory=list
+    )  # names in `Papers.setups` of what a run must have
     find: dict[str, Any] = field(default_factory=dict)  # where ours is, as Run.measure takes it
     missing: str = ""  # what Longtail does not measure, where that is why there is no `find`
 
@@ -80,19 +96,27 @@ class Group:
 class Papers:
     """All published numbers."""
 
-    models: dict[str, list[str]]  # "open", or why they can't be had -> language models that numbers name
+    models: dict[
+        str, list[str]
+    ]  # "open", or why they can't be had -> language models that numbers name
     setups: dict[str, dict[str, Any]]  # name -> key of Run.setting -> what it must be
     groups: list[Group]
-    drawn: list[dict[str, str]]  # a figure whose numbers no text states -> the `table` of data/analyses that has ours
+    drawn: list[
+        dict[str, str]
+    ]  # a figure whose numbers no text states -> the `table` of data/analyses that has ours
 
 
 def read_papers(path: Path = FILE) -> Papers:
     content, groups = yaml.safe_load(path.read_text(encoding="utf-8")), []
     for entry in content["groups"]:
         columns, rows = entry.pop("columns"), entry.pop("rows")
-        described = {key: entry.pop(key, []) for key in ("paper", "place", "what", "profile", "notes")}
+        described = {
+            key: entry.pop(key, []) for key in ("paper", "place", "what", "profile", "notes")
+        }
         numbers = [
-            _number({"column": column["name"], "row": row["name"], "value": value}, entry, column, row)
+            _number(
+                {"column": column["name"], "row": row["name"], "value": value}, entry, column, row
+            )
             for row in rows
             for column, value in zip(columns, row["values"], strict=True)
             if value is not None
@@ -106,7 +130,10 @@ def _number(number: dict, *levels: dict) -> Number:
     if isinstance(number["value"], list):
         number["value"], number["also"] = number["value"]
     for level in levels:
-        number |= {key: level[key] for key in level.keys() - {"name", "values", "rounding", "needs", "find"}}
+        number |= {
+            key: level[key]
+            for key in level.keys() - {"name", "values", "rounding", "needs", "find"}
+        }
         number["setups"] = [*number.get("setups", []), *level.get("needs", [])]
         number["find"] = number.get("find", {}) | level.get("find", {})
         if "rounding" in level:
@@ -146,7 +173,13 @@ def alike(name: str | None, other: str) -> bool:
 class Run:
     """The outputs in a folder `data` and the params that made them; `finished` if all outputs are of these."""
 
-    def __init__(self, data: Path, chosen: params.Params | SimpleNamespace, setups: dict, finished: bool = True):
+    def __init__(
+        self,
+        data: Path,
+        chosen: params.Params | SimpleNamespace,
+        setups: dict,
+        finished: bool = True,
+    ):
         self.data, self.params, self.setups = data, chosen, setups
         self.lacks = "" if finished and (data / "analyses/models.parquet").is_file() else FINISHED
         self.lacks = "real data" if chosen.fetch.source == "world" else self.lacks
@@ -157,14 +190,20 @@ class Run:
     def names(self) -> dict[str, str | None]:
         """Language model of the run -> its path, or the name that imported answers have; None if trained here."""
         imported = {row["lm"]: row["imported"] for row in self._table("models")}
-        return {lm: lm if elsewhere else self.params.lm[lm].path for lm, elsewhere in imported.items()}
+        return {
+            lm: lm if elsewhere else self.params.lm[lm].path for lm, elsewhere in imported.items()
+        }
 
     def compare(self, number: Number) -> Compared:
         """The verdict on a number."""
         if lacks := number.missing or self.lacks:
             return Compared(number, needs=(lacks,))
-        right = [lm for lm, path in self.names.items() if any(alike(path, name) for name in number.lm)]
-        asked = (right if number.bound else right[:1]) or [*self.names, ""][:1]  # of a bound, the largest figure counts
+        right = [
+            lm for lm, path in self.names.items() if any(alike(path, name) for name in number.lm)
+        ]
+        asked = (right if number.bound else right[:1]) or [*self.names, ""][
+            :1
+        ]  # of a bound, the largest figure counts
         of = {lm: self.measure(number.find, lm) for lm in asked}
         lm = max(of, key=lambda lm: (math.isfinite(of[lm].value), of[lm].value))
         of_model = {"lm": lm, "way": self.way(number.find, lm)}
@@ -176,8 +215,12 @@ class Run:
 
     def needs(self, number: Number, right: list[str], lm: str, outputs: bool = True) -> list[str]:
         """What a number needs and the run lacks, whose right models are `right`; without `outputs`, by params alone."""
-        wanted = {key: value for setup in number.setups for key, value in self.setups[setup].items()}
-        wanted = {key: value for key, value in wanted.items() if outputs or not key.startswith(MEASURED)}
+        wanted = {
+            key: value for setup in number.setups for key, value in self.setups[setup].items()
+        }
+        wanted = {
+            key: value for key, value in wanted.items() if outputs or not key.startswith(MEASURED)
+        }
         lacks = [f"the language model {number.lm[0]}"] if number.lm and not right else []
         return lacks + self.differences(wanted, lm)
 
@@ -201,12 +244,20 @@ class Run:
         if key == "lsr.lm":
             return self.params.lm[self.params.lsr.lm].path if self.params.lsr.lm else None
         if kind == "questions":
-            rows = [row for row in self._table("accuracy") if (row["dataset"], row["lm"]) == (name, lm)]
-            rows += [r for r in self._table("tasks") if (r["task"], r["lm"], r["category"]) == (name, lm, "all")]
+            rows = [
+                row for row in self._table("accuracy") if (row["dataset"], row["lm"]) == (name, lm)
+            ]
+            rows += [
+                r
+                for r in self._table("tasks")
+                if (r["task"], r["lm"], r["category"]) == (name, lm, "all")
+            ]
             return rows[0]["questions"] if rows else None
         if kind == "files":
             manifest = json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
-            return [row["path"].rpartition("/")[2] for row in manifest if row["dataset"] == name] or None
+            return [
+                row["path"].rpartition("/")[2] for row in manifest if row["dataset"] == name
+            ] or None
         if kind == "metrics":
             file, _, figure = name.partition(".")
             return self.metrics.get(file, {}).get(figure)
@@ -227,9 +278,13 @@ class Run:
         if "metrics" in find:
             figure = self.metrics.get(find["metrics"], {})
             search = self.params.thresholds.search
-            for part in (part.format(lm=lm, search=search) for part in find["key"].split(".")):  # names may have dots
+            for part in (
+                part.format(lm=lm, search=search) for part in find["key"].split(".")
+            ):  # names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
-            measured = interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
+            measured = (
+                interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
+            )
         elif "least_popular" in find:
             measured = self._least_popular(find, lm)
         elif "seconds" in find:
@@ -248,7 +303,9 @@ class Run:
         """The rows that `find` picks; none if one of them is missing."""
         wanted = {key: entry for key, entry in find.items() if key not in WORDS}
         wanted |= {"lm": lm} if "lm" in tables.TABLES[find["table"]] else {}
-        wanted = {key: entry if isinstance(entry, list) else [entry] for key, entry in wanted.items()}
+        wanted = {
+            key: entry if isinstance(entry, list) else [entry] for key, entry in wanted.items()
+        }
         rows = self._table(find["table"])
         rows = [row for row in rows if all(row[key] in entries for key, entries in wanted.items())]
         return rows if len(rows) == math.prod(map(len, wanted.values())) else []
@@ -257,7 +314,9 @@ class Run:
         """The mean of a column over the rows that `find` picks; their errors are independent of each other."""
         cells = [row[find["value"]] for row in self.rows(find, lm)]
         cells = [
-            cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3) for cell in cells if cell is not None
+            cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3)
+            for cell in cells
+            if cell is not None
         ]
         if not cells:
             return NOTHING
@@ -276,7 +335,9 @@ class Run:
         """The share of perplexity saved, in %: ln of the perplexity falls by the share of bits saved."""
         saved = self.mean(find | {"value": "saved"}, lm)
         without = self.mean(find | {"value": "perplexity", "retriever": "none", "k": 0}, lm).value
-        return Interval(*(100 * (1 - without ** (-end / 100)) for end in (saved.value, saved.low, saved.high)))
+        return Interval(
+            *(100 * (1 - without ** (-end / 100)) for end in (saved.value, saved.low, saved.high))
+        )
 
     def price(self, find: dict[str, Any], lm: str) -> Interval:
         """What answers cost; NOTHING for a model that runs here, which has no price."""
@@ -285,22 +346,52 @@ class Run:
 
     def _seconds(self, find: dict[str, Any], lm: str) -> Interval:
         """NOTHING unless one machine, which runs the model, took the seconds with passages and those without."""
-        files = [file for method, file in self._answers(find, lm).items() if method in ("closed_book", find["method"])]
-        files = [self.data / latency.FOLDER / find["dataset"] / lm / f"{file.stem}.json" for file in files]
+        files = [
+            file
+            for method, file in self._answers(find, lm).items()
+            if method in ("closed_book", find["method"])
+        ]
+        files = [
+            self.data / latency.FOLDER / find["dataset"] / lm / f"{file.stem}.json"
+            for file in files
+        ]
         both = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
-        if len(both) < 2 or both[0]["machine"] != both[1]["machine"] or any(one["server"] for one in both):
+        if (
+            len(both) < 2
+            or both[0]["machine"] != both[1]["machine"]
+            or any(one["server"] for one in both)
+        ):
             return NOTHING
-        without, augmented = (interval(one["median"]) for one in both)  # methods stand in the order of METHODS
-        times = augmented.value / without.value, augmented.low / without.high, augmented.high / without.low
+        without, augmented = (
+            interval(one["median"]) for one in both
+        )  # methods stand in the order of METHODS
+        times = (
+            augmented.value / without.value,
+            augmented.low / without.high,
+            augmented.high / without.low,
+        )
         if find["seconds"] == "taken":
             return Interval(*times)
-        rows = {"table": "savings", "value": "retrieved", "dataset": find["dataset"], "method": find["method"]}
+        rows = {
+            "table": "savings",
+            "value": "retrieved",
+            "dataset": find["dataset"],
+            "method": find["method"],
+        }
         retrieved = self.mean(rows, lm)
-        saved = [(1 - share) * (1 - 1 / many) for share in (retrieved.low, retrieved.high) for many in times[1:]]
-        return Interval((1 - retrieved.value) * (1 - 1 / times[0]), min(saved), max(saved)).times(100)
+        saved = [
+            (1 - share) * (1 - 1 / many)
+            for share in (retrieved.low, retrieved.high)
+            for many in times[1:]
+        ]
+        return Interval((1 - retrieved.value) * (1 - 1 / times[0]), min(saved), max(saved)).times(
+            100
+        )
 
     def _answers(self, find: dict[str, Any], lm: str) -> dict[str, Path]:
-        return answer_files.sets(find["dataset"], self.params.lms, self.params.retrievers, self.data).get(lm, {})
+        return answer_files.sets(
+            find["dataset"], self.params.lms, self.params.retrievers, self.data
+        ).get(lm, {})
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
         dataset, method, files = find["dataset"], find["method"], self._answers(find, lm)
@@ -311,7 +402,9 @@ class Run:
         order = accuracy.least_popular(answers, find["least_popular"])
         if len(order) < find["least_popular"]:
             return NOTHING
-        return answers.share(answers.by_method[method].correct, np.isin(np.arange(len(answers.ids)), order))
+        return answers.share(
+            answers.by_method[method].correct, np.isin(np.arange(len(answers.ids)), order)
+        )
 
 
 DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
@@ -326,13 +419,21 @@ def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str,
 
     all others are "reached" by their profile, as far as its params tell, or "unreached".
     """
-    kinds: dict[str, list[Number]] = {kind: [] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
+    kinds: dict[str, list[Number]] = {
+        kind: [] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")
+    }
     had = {*published.models["open"]}
     for group in published.groups:
         run = Run(Path(), chosen := profiles[group.profile], published.setups)
         for number in group.numbers:
-            right = [lm for lm in chosen.lms if any(alike(chosen.lm[lm].path, name) for name in number.lm)]
-            teachers = {name for setup in number.setups for name in run.setups[setup].get("lsr.lm", ())}
+            right = [
+                lm
+                for lm in chosen.lms
+                if any(alike(chosen.lm[lm].path, name) for name in number.lm)
+            ]
+            teachers = {
+                name for setup in number.setups for name in run.setups[setup].get("lsr.lm", ())
+            }
             if number.lm and not had & {*number.lm}:
                 kind = "gone"
             elif teachers and not had & teachers:

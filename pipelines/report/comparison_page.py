@@ -56,14 +56,19 @@ def page(
 
     `real` is what real models say of the papers' claims, `findings` what this run says, as rows of findings.json.
     """
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
     environment.filters["cells"] = _cells
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
         counts=count_agreeing(groups),
         profile=profile,
         reach=reach,
-        papers={group.paper: [one for one in groups if one[0].paper == group.paper] for group, _ in groups},
+        papers={
+            group.paper: [one for one in groups if one[0].paper == group.paper]
+            for group, _ in groups
+        },
         published=published,
         real=real,
         here={(row["claim"], row["on"], row["method"]): row for row in findings},
@@ -75,7 +80,13 @@ def _cells(compared: Compared) -> list[str]:
     """A number's name, as published, ours, what stands beside it, its set-up and the verdict."""
     setup = ", ".join([*compared.number.lm[:1], *compared.number.setups])
     verdict = _verdict(compared) + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
-    cells = [_label(compared.number), _published(compared.number), *_figures(compared), setup, verdict]
+    cells = [
+        _label(compared.number),
+        _published(compared.number),
+        *_figures(compared),
+        setup,
+        verdict,
+    ]
     return [(cell or NONE).replace("|", "/") for cell in cells]
 
 
@@ -85,7 +96,9 @@ def _verdict(compared: Compared) -> str:
 
 def _figures(compared: Compared) -> tuple[str, str]:
     """Ours and what stands beside it, as text; "" for none."""
-    ours, beside = (_figure(figure, compared.number.digits + 1) for figure in (compared.ours, compared.beside))
+    ours, beside = (
+        _figure(figure, compared.number.digits + 1) for figure in (compared.ours, compared.beside)
+    )
     return ours, beside and f"{beside} ({compared.lm})" if compared.number.lm else beside
 
 
@@ -103,4 +116,6 @@ def _label(number: Number) -> str:
 
 def _published(number: Number) -> str:
     also = "" if number.also is None else f"(an exact repetition: {number.also:,.{number.digits}f})"
-    return " ".join(filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit, also)))
+    return " ".join(
+        filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit, also))
+    )

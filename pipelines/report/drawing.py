@@ -18,7 +18,12 @@ from pipelines import safe_text
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
 HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
-INK, SOFT, FAINT, GRID = "var(--ink,#1d2430)", "var(--soft,#566070)", "var(--faint,#8a929e)", "var(--line,#dcdfe4)"
+INK, SOFT, FAINT, GRID = (
+    "var(--ink,#1d2430)",
+    "var(--soft,#566070)",
+    "var(--faint,#8a929e)",
+    "var(--line,#dcdfe4)",
+)
 GROUND = "var(--paper,#fcfcfa)"
 PALETTE = (  # distinct for the colour-blind, at least 3:1 against a light ground; the page has others for dark
     "var(--c0,#7d2c63)", "var(--c1,#c77a06)", "var(--c2,#1b4aa6)", "var(--c3,#04806f)", "var(--c4,#4a4a05)",
@@ -48,12 +53,27 @@ STYLES = [*map(Style, PALETTE, DASHES, MARKERS)]
 GREYS = [style._replace(colour=(INK, SOFT, FAINT)[i % 3]) for i, style in enumerate(STYLES)]
 STYLED = dict(  # a method's colour, the same on every page; a policy has none of a method
     zip(
-        ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr", "random"),
+        (
+            "closed_book",
+            "bm25",
+            "dense",
+            "lsr",
+            "hybrid",
+            "reranked",
+            "genread",
+            "replug",
+            "replug_lsr",
+            "random",
+        ),
         STYLES,
         strict=True,
     )
 )
-STYLED |= {"none": STYLED["closed_book"], "never": Style(SOFT, "", HOLLOW), "always": Style(SOFT, "", MARKERS[0])}
+STYLED |= {
+    "none": STYLED["closed_book"],
+    "never": Style(SOFT, "", HOLLOW),
+    "always": Style(SOFT, "", MARKERS[0]),
+}
 STYLED |= {"adaptive": Style(INK, "", MARKERS[3]), "oracle": Style(SOFT, "", TICK)}
 
 
@@ -75,7 +95,9 @@ class Scale:
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
 
-def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False, tight: bool = False) -> Scale:
+def linear(
+    values: Sequence[float], start: float, end: float, *, zero: bool = False, tight: bool = False
+) -> Scale:
     """A scale over all finite values, with 0 if they are near it or if `zero`; from a round bound unless `tight`."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
@@ -107,7 +129,9 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
     ticks = [10.0**power * factor for power in decades for factor in factors]
     ticks = [tick for tick in ticks if low <= tick <= high]
     every = max(1, math.ceil(len(ticks) / max(2, room)))
-    return Scale(low, high, start, end, [(tick, number(tick, tick)) for tick in ticks[::every]], log=True)
+    return Scale(
+        low, high, start, end, [(tick, number(tick, tick)) for tick in ticks[::every]], log=True
+    )
 
 
 def number(value: float, step: float) -> str:
@@ -121,7 +145,11 @@ def number(value: float, step: float) -> str:
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Places near those wanted, in their order, at least `gap` apart, from `low` to `high`."""
-    order, found, least = sorted(range(len(wanted)), key=lambda i: wanted[i]), [0.0] * len(wanted), low
+    order, found, least = (
+        sorted(range(len(wanted)), key=lambda i: wanted[i]),
+        [0.0] * len(wanted),
+        low,
+    )
     for after, i in zip(reversed(range(len(order))), order, strict=True):
         found[i] = max(least, min(wanted[i], high - after * gap))
         least = found[i] + gap
@@ -137,48 +165,66 @@ class Canvas:
 
     def length(self, text: str) -> float:
         """About how many pixels wide a text is; fonts differ, so this is an upper estimate."""
-        return self.size * sum(0.38 if c in NARROWEST else 0.98 if c in WIDEST else 0.66 for c in text)
+        return self.size * sum(
+            0.38 if c in NARROWEST else 0.98 if c in WIDEST else 0.66 for c in text
+        )
 
     def fitted(self, text: str, room: float) -> str:
         """The text in one line, cut where it would take much more than `room` pixels."""
         shown, most = safe_text.line(text), max(12, int(room / (0.56 * self.size)))
-        return shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
+        return (
+            shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
+        )
 
     def lines(self, text: str, width: float) -> list[str]:
         return textwrap.wrap(text, max(12, int(width / (0.54 * self.size)))) or [""]
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", fill: str = INK) -> None:
-        shown = escape(self.fitted(text, {"start": self.width - x, "end": x}.get(anchor, self.width)))
-        self.parts.append(f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}">{shown}</text>')
+        shown = escape(
+            self.fitted(text, {"start": self.width - x, "end": x}.get(anchor, self.width))
+        )
+        self.parts.append(
+            f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}">{shown}</text>'
+        )
 
     def tick(self, x: float, y: float, text: str) -> None:
         """The text of a tick below a plot, moved inwards if it would leave the drawing."""
         half = self.length(text) / 2
         self.text(min(max(x, half), self.width - half), y, text, "middle", SOFT)
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, stroke: str = GRID, width: float = 1) -> None:
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, stroke: str = GRID, width: float = 1
+    ) -> None:
         self.parts.append(
             f'<path d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}" stroke="{stroke}" stroke-width="{width:g}" fill="none"/>'
         )
 
     def path(self, points: Sequence[tuple[float, float]], colour: str, dash: str = "") -> None:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
+        self.parts.append(
+            f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
+        )
 
     def band(self, points: Sequence[tuple[float, float]], colour: str, shown: bool) -> None:
         """The intervals along a line; where they are not shown, the page shows them when their line is pointed at."""
         hidden = "" if shown else ' visibility="hidden"'
-        self.parts.append(f'<path class="band" d="{_d(points)}z" fill="{colour}" fill-opacity="0.13"{hidden}/>')
+        self.parts.append(
+            f'<path class="band" d="{_d(points)}z" fill="{colour}" fill-opacity="0.13"{hidden}/>'
+        )
 
     def marker(self, x: float, y: float, style: Style, tip: Sequence[str] = ()) -> None:
         """A style's mark; `tip` are lines that the page shows on hover: series, place and value."""
         self._mark(f"M{_n(x)} {_n(y)}{style.marker}", style.colour, tip)
 
-    def box(self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()) -> None:
+    def box(
+        self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()
+    ) -> None:
         if width < 0:
             x, width = x + width, -width
         pale = f' fill-opacity=".3" stroke="{style.colour}"' if style.pale else ""
-        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", style.colour, tip, pale)
+        self._mark(
+            f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", style.colour, tip, pale
+        )
 
     @contextmanager
     def group(self, kind: str) -> Iterator[None]:
@@ -217,7 +263,9 @@ class Canvas:
         labels = f'aria-label="{escape(safe_text.text(alt))}" data-x="{escape(x)}"'
         return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
-    def y_axis(self, top: float, values: Sequence[float], y: str) -> tuple[float, float, float, Scale]:
+    def y_axis(
+        self, top: float, values: Sequence[float], y: str
+    ) -> tuple[float, float, float, Scale]:
         """The y axis with its name above: left, top and bottom of the plot, and the scale."""
         for words in self.lines(y, self.width):
             top += 1.35 * self.size

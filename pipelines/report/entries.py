@@ -17,14 +17,31 @@ from pipelines.evaluation.tables import column
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.report.drawing import STYLES
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import AGREE, RULES, Block, Figure, Percent, Section, Share, Table, by_rule, label, named
+from pipelines.report.page import (
+    AGREE,
+    RULES,
+    Block,
+    Figure,
+    Percent,
+    Section,
+    Share,
+    Table,
+    by_rule,
+    label,
+    named,
+)
 
 Row = Mapping[str, Any]
 Rows = Callable[[Inputs], Sequence[Row]]
 Words = str | Callable[[Inputs, Sequence[Row]], str]
-RULED = {"substring": ("substring", "word"), "gain": ("gain", "gain_word")}  # a column by each of RULES
+RULED = {
+    "substring": ("substring", "word"),
+    "gain": ("gain", "gain_word"),
+}  # a column by each of RULES
 NOTHING_MORE = MappingProxyType({})
-JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined)  # of words and conditions in the YAML files
+JINJA = jinja2.Environment(
+    undefined=jinja2.StrictUndefined
+)  # of words and conditions in the YAML files
 
 
 @dataclass(frozen=True)
@@ -65,21 +82,34 @@ class Drawn:
     def blocks(self, inputs: Inputs | None = None) -> list[Block]:
         rows = self.rows(inputs) if callable(self.rows) else self.rows
         values = dict.fromkeys(row[self.each] if self.each else "" for row in rows)
-        groups = {of: [row for row in rows if not self.each or row[self.each] == of] for of in values}
+        groups = {
+            of: [row for row in rows if not self.each or row[self.each] == of] for of in values
+        }
         return [figure for of, group in groups.items() if (figure := self._of(of, group, inputs))]
 
     def _of(self, of: str, rows: list[Row], inputs: Inputs | None) -> Figure | None:
-        series = [*dict.fromkeys(row[self.series] for row in rows if not math.isnan(_value(row[self.y]).value))]
-        if not series or max(sum(row[self.series] == one for row in rows) for one in series) < self.least:
+        series = [
+            *dict.fromkeys(
+                row[self.series] for row in rows if not math.isnan(_value(row[self.y]).value)
+            )
+        ]
+        if (
+            not series
+            or max(sum(row[self.series] == one for row in rows) for one in series) < self.least
+        ):
             return None
-        name = "-".join(filter(None, (self.name, re.sub(r"[^\w.-]+", "-", of))))  # an anchor and the name of a file
+        name = "-".join(
+            filter(None, (self.name, re.sub(r"[^\w.-]+", "-", of)))
+        )  # an anchor and the name of a file
         caption = self.caption if isinstance(self.caption, str) else self.caption(inputs, rows)
         caption = f"{label(of)}: {caption}" if of else caption
         places = [self.x(row) if callable(self.x) else row[self.x] for row in rows]
         places = [label(place) if isinstance(place, str) else place for place in places]
 
         def draw(of: str) -> Figure:
-            points: dict[str, list] = {one: [] for one in series[: len(STYLES)]}  # the table has all
+            points: dict[str, list] = {
+                one: [] for one in series[: len(STYLES)]
+            }  # the table has all
             factor = 100 if column(of).unit in ("share", "points") else 1
             for row, place in zip(rows, places, strict=True):
                 points.get(row[self.series], []).append((place, _value(row[of]).times(factor)))
@@ -112,7 +142,11 @@ class Entry:
         """The section of a run; None where the run has no figure and no table for it."""
         blocks: list[Block] = []
         for part in self.parts:
-            made = [part] if isinstance(part, str) else (part if callable(part) else part.blocks)(inputs)
+            made = (
+                [part]
+                if isinstance(part, str)
+                else (part if callable(part) else part.blocks)(inputs)
+            )
             blocks += [block for block in made if not isinstance(block, Table) or block.rows]
         if not any(isinstance(block, Table | Figure) for block in blocks):
             return None
@@ -135,7 +169,11 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def table_of(
-    name: str, caption: str, rows: Sequence[Row], columns: Sequence[str], heads: Mapping[str, str] = NOTHING_MORE
+    name: str,
+    caption: str,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    heads: Mapping[str, str] = NOTHING_MORE,
 ) -> Table:
     """The columns of rows. One with no value is left out, and that of the language model where all rows are of one."""
     kept = [one for one in columns if any(known(row.get(one)) for row in rows)]
@@ -143,7 +181,13 @@ def table_of(
     names = {one: heads.get(one, column(one).label) for one in kept}
     rules = {names[one]: column(one).rule for one in kept if column(one).rule}
     both = rules if len({*rules.values()}) == len(RULES) else {}
-    return Table(name, caption, [*names.values()], [[cell(row.get(one), one) for one in kept] for row in rows], both)
+    return Table(
+        name,
+        caption,
+        [*names.values()],
+        [[cell(row.get(one), one) for one in kept] for row in rows],
+        both,
+    )
 
 
 def known(value: Any) -> bool:
@@ -161,7 +205,13 @@ def cell(value: Any, name: str) -> Any:
 
 
 def _value(value: Any) -> Interval:
-    return value if isinstance(value, Interval) else NOTHING if value is None else Interval(*[float(value)] * 3)
+    return (
+        value
+        if isinstance(value, Interval)
+        else NOTHING
+        if value is None
+        else Interval(*[float(value)] * 3)
+    )
 
 
 def measured(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,12 +233,16 @@ def measured(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def answered(table: str, **key: Any) -> Rows:
     """The rows of the main language model and the imported ones, `series` among their columns (Inputs.answered)."""
-    return lambda inputs: [row for dataset in inputs.asked for row in inputs.answered(table, dataset=dataset, **key)]
+    return lambda inputs: [
+        row for dataset in inputs.asked for row in inputs.answered(table, dataset=dataset, **key)
+    ]
 
 
 def of_main(table: str, **key: Any) -> Rows:
     """The rows of the main language model alone."""
-    return lambda inputs: [row for dataset in inputs.asked for row in inputs.rows(table, dataset=dataset, **key)]
+    return lambda inputs: [
+        row for dataset in inputs.asked for row in inputs.rows(table, dataset=dataset, **key)
+    ]
 
 
 def every(table: str) -> Rows:
@@ -198,7 +252,11 @@ def every(table: str) -> Rows:
 
 def spread(rows: Sequence[Row], columns: Mapping[str, str]) -> list[Row]:
     """A row for each of these columns: its value is in `accuracy`, its words are the `series`."""
-    return [row | {"series": words, "accuracy": row[name]} for row in rows for name, words in columns.items()]
+    return [
+        row | {"series": words, "accuracy": row[name]}
+        for row in rows
+        for name, words in columns.items()
+    ]
 
 
 def where(rows: Rows, holds: Callable[[Row], Any]) -> Rows:

@@ -33,15 +33,22 @@ def lines(
     Places are numbers, or texts that stand side by side in their order, such as months. `zero` draws the line of no
     difference; `less` says that low values are the good ones. `alt` has the first, middle and last value of each line.
     """
-    known = {key: [(place, f) for place, f in of if math.isfinite(f.value)] for key, of in points.items()}
+    known = {
+        key: [(place, f) for place, f in of if math.isfinite(f.value)] for key, of in points.items()
+    }
     known = {key: of for key, of in known.items() if of}
     names = sorted({place for of in known.values() for place, _ in of if isinstance(place, str)})
-    known = {key: [(names.index(place) if names else place, f) for place, f in of] for key, of in known.items()}
+    known = {
+        key: [(names.index(place) if names else place, f) for place, f in of]
+        for key, of in known.items()
+    }
 
     def said(place: float) -> str:
         return names[int(place)] if names else show(place)
 
-    told = {key: [of[i] for i in sorted({0, len(of) // 2, len(of) - 1})] for key, of in known.items()}
+    told = {
+        key: [of[i] for i in sorted({0, len(of) // 2, len(of) - 1})] for key, of in known.items()
+    }
     alt = "; ".join(
         f"{label(key)}: {' to '.join(f'{show(float(f.value))} at {said(place)}' for place, f in of)}"
         for key, of in told.items()
@@ -62,9 +69,13 @@ def lines(
         across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
         if names:
             every = math.ceil(len(names) * (canvas.length(names[0]) + 12) / (ends[1] - ends[0]))
-            across = replace(across, ticks=[(i, name) for i, name in enumerate(names) if i % every == 0])
+            across = replace(
+                across, ticks=[(i, name) for i, name in enumerate(names) if i % every == 0]
+            )
         canvas.grid(across, up, left, zero)
-        labels = drawing.apart([up(of[-1][1].value) for of in known.values()], 1.2 * canvas.size, top, bottom)
+        labels = drawing.apart(
+            [up(of[-1][1].value) for of in known.values()], 1.2 * canvas.size, top, bottom
+        )
         for (key, of), at in zip(known.items(), labels, strict=True):
             style, line = canvas.styles[key], [(across(place), up(f.value)) for place, f in of]
             with canvas.group("series"):
@@ -99,7 +110,9 @@ def bars(name: str, points: Points, *, y: str, caption: str) -> Figure:
     """Groups of lying bars with error bars, one bar a series; places are names. `alt` has the value of each bar."""
     values = [*_values(points), 0.0]
 
-    def mark(canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]) -> None:
+    def mark(
+        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
+    ) -> None:
         canvas.box(across(0), at, across(f.value) - across(0), 9, style, tip)
         for stroke, width in ((GROUND, 3.5), (INK, 1.2)):  # seen on bars of any colour
             canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, stroke, width)
@@ -107,7 +120,9 @@ def bars(name: str, points: Points, *, y: str, caption: str) -> Figure:
     def scale(start: float, end: float) -> Scale:
         return linear(values, start, end, zero=True)
 
-    return _rows(name, points, mark, scale, y, caption, f"Bar chart of {y}. {_said(points)}.", key="box")
+    return _rows(
+        name, points, mark, scale, y, caption, f"Bar chart of {y}. {_said(points)}.", key="box"
+    )
 
 
 def ranges(name: str, points: Points, *, x: str, caption: str, log_x: bool = False) -> Figure:
@@ -115,13 +130,19 @@ def ranges(name: str, points: Points, *, x: str, caption: str, log_x: bool = Fal
     finite = [value for value in _values(points) if 0 < value < math.inf] or [1.0]
     low, high = (min(finite) / 2, max(finite) * 2) if log_x else (-math.inf, math.inf)
 
-    def mark(canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]) -> None:
+    def mark(
+        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
+    ) -> None:
         value, *ends = (across(min(max(point, low), high)) for point in (f.value, f.low, f.high))
         canvas.line(ends[0], at + 4.5, ends[1], at + 4.5, style.colour, 2)
-        canvas.marker(value, at + 4.5, style, (*tip[:2], f"{show(f.value)} [{show(f.low)}, {show(f.high)}]"))
+        canvas.marker(
+            value, at + 4.5, style, (*tip[:2], f"{show(f.value)} [{show(f.low)}, {show(f.high)}]")
+        )
 
     def scale(start: float, end: float) -> Scale:
-        return logarithmic((low, high), start, end) if log_x else linear(_values(points), start, end)
+        return (
+            logarithmic((low, high), start, end) if log_x else linear(_values(points), start, end)
+        )
 
     said = "The table has the numbers" if log_x else _said(points)
     return _rows(name, points, mark, scale, x, caption, f"Dot plot of {x}. {said}.")
@@ -133,7 +154,9 @@ def dumbbell(name: str, points: Points, *, x: str, caption: str) -> Figure:
     Only marks in ink have their intervals, as thin lines; the page says all. `alt` has the value of each mark.
     """
 
-    def mark(canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]) -> None:
+    def mark(
+        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
+    ) -> None:
         if style.colour == INK:
             canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, INK, 1.2)
         canvas.marker(across(f.value), at + 4.5, style, tip)
@@ -161,7 +184,9 @@ def _rows(
         for one in (one for one in (points if len(points) > 1 else by_place) if one in styles):
             styles[one] = styles[one]._replace(pale=styles[one].colour in seen)
             seen.add(styles[one].colour)
-        top = canvas.legend([(label(one), styles[one]) for one in points], 0, key if len(points) > 1 else "")
+        top = canvas.legend(
+            [(label(one), styles[one]) for one in points], 0, key if len(points) > 1 else ""
+        )
         longest = max(canvas.length(place) for place in by_place)
         beside = longest < 0.38 * canvas.width
         left, head = (longest + 8 if beside else EDGE), 3 if beside else 1.5 * canvas.size
@@ -169,19 +194,26 @@ def _rows(
         across, bottom = scale(left + 8, canvas.width - 12), top + 8 + step * len(by_place)
         canvas.x_grid(across, top + 6, bottom)
         for i, (place, of) in enumerate(by_place.items()):
-            start, known = top + 8 + i * step + head, {one: f for one, f in of if not math.isnan(f.value)}
+            start, known = (
+                top + 8 + i * step + head,
+                {one: f for one, f in of if not math.isnan(f.value)},
+            )
             middle = (left - 8, start + height * lanes / 2 + 4, place, "end")
             if not beside:  # the axis and the grid do not cross the name
                 canvas.line(0, start - 7, canvas.length(place) + 4, start - 7, GROUND, canvas.size)
             canvas.text(*(middle if beside else (2, start - 4, place)))
             line = [across(known[one].value) for one in [*points][:2] if on_line and one in known]
             if len(line) == 2:
-                canvas.line(line[0], start + 9, line[1], start + 9, styles.get(place, GREYS[2]).colour, 4)
+                canvas.line(
+                    line[0], start + 9, line[1], start + 9, styles.get(place, GREYS[2]).colour, 4
+                )
             for number, one in enumerate(points):
                 if one in known:
                     style = styles.get(place, styles[one]) if len(points) == 1 else styles[one]
                     at = start + (4.5 if on_line else number * height)
-                    mark(canvas, across, at, style, known[one], (label(one), place, show(known[one])))
+                    mark(
+                        canvas, across, at, style, known[one], (label(one), place, show(known[one]))
+                    )
         return canvas.x_name(x, bottom, left, canvas.width - 4)
 
     coloured = [place for place in by_place if fixed(place) or (on_line and " below " not in place)]
@@ -207,7 +239,9 @@ def _said(points: Points) -> str:
     )
 
 
-def _figure(name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:
+def _figure(
+    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str
+) -> Figure:
     """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
     names = {key: label(key) for key in keys}
 

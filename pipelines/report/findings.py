@@ -27,7 +27,11 @@ from pipelines.storage import database
 
 FILE = Path(__file__).parent / "findings.yaml"
 SAME = 0.95  # share of the questions from which on a model gives always the same answer
-SINGLE = {"replug": "dense", "replug_lsr": "lsr", "replug_given": "given"}  # ensemble -> what it is compared with
+SINGLE = {
+    "replug": "dense",
+    "replug_lsr": "lsr",
+    "replug_given": "given",
+}  # ensemble -> what it is compared with
 UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
 SHOWN = {  # unit -> how a figure is shown
     "points": lambda figure: show(Percent(figure, signed=True)),
@@ -70,12 +74,28 @@ def findings(inputs: Inputs) -> list[Finding]:
             places = list(dict.fromkeys(row.on for row in measured))
             for row in sorted(measured, key=lambda row: (places.index(row.on), -row.rank)):
                 id_ = "-".join(filter(None, (claim["id"], row.on, row.lm, row.method)))
-                expected, lacking = claim.get("expected", 1), row.lacking or hindrance(row, claim.get("expected", 1))
-                beside = "" if lacking else JINJA.from_string(claim["beside"]).render(words, row=row)
-                name = ", ".join(filter(None, (label(row.method) if row.method else "every method", row.lm)))
-                of = paper["paper"], *texts, label(row.on), name, SHOWN[claim["unit"]](row.figure), beside
+                expected, lacking = (
+                    claim.get("expected", 1),
+                    row.lacking or hindrance(row, claim.get("expected", 1)),
+                )
+                beside = (
+                    "" if lacking else JINJA.from_string(claim["beside"]).render(words, row=row)
+                )
+                name = ", ".join(
+                    filter(None, (label(row.method) if row.method else "every method", row.lm))
+                )
+                of = (
+                    paper["paper"],
+                    *texts,
+                    label(row.on),
+                    name,
+                    SHOWN[claim["unit"]](row.figure),
+                    beside,
+                )
                 n = sum(round(group[0]) for group in row.groups)
-                found.append(Finding(id_, *of, row.figure, expected, lacking, unit=claim["unit"], n=n))
+                found.append(
+                    Finding(id_, *of, row.figure, expected, lacking, unit=claim["unit"], n=n)
+                )
     return holm(found)
 
 
@@ -84,10 +104,18 @@ def hindrance(row: Measured, expected: int) -> str:
     for n, *shares in row.groups:
         counts = [round(share * n) for share in shares if math.isfinite(share)]
         if n < FEWEST:
-            return f"There are only {n} {row.of}, and a figure takes {FEWEST}." if n else f"There are no such {row.of}."
+            return (
+                f"There are only {n} {row.of}, and a figure takes {FEWEST}."
+                if n
+                else f"There are no such {row.of}."
+            )
         if counts and max(counts) < FEWEST:
             return f"At most {max(counts)} of {n:,} {row.of} are {row.right}."
-        if len(counts) > 1 and len(row.groups) == 1 and (counts[0] if expected < 0 else n - counts[0]) < FEWEST:
+        if (
+            len(counts) > 1
+            and len(row.groups) == 1
+            and (counts[0] if expected < 0 else n - counts[0]) < FEWEST
+        ):
             change = "lost" if expected < 0 else "won"
             return f"Without it, {counts[0]} of {n:,} {row.of} are {row.right}: hardly any can be {change}."
     if not math.isfinite(row.figure.value):
@@ -100,7 +128,10 @@ def holm(found: Sequence[Finding]) -> list[Finding]:
 
     The smallest of n p-values is multiplied by n, the next one by n - 1, and so on, until one is above 5 %.
     """
-    tested, remaining = sorted((one for one in found if not one.lacking), key=lambda one: one.p), set()
+    tested, remaining = (
+        sorted((one for one in found if not one.lacking), key=lambda one: one.p),
+        set(),
+    )
     for i, one in enumerate(tested):
         if one.p * (len(tested) - i) > 1 - LEVEL:
             break
@@ -117,8 +148,14 @@ def correlations(inputs: Inputs, kind: str) -> Iterator[Measured]:
         if methods.split(row["method"])[0] == kind:
             n, right = row["popularity_known"], row["substring"].value
             wrong = round((1 - right) * n)
-            all_right = f"All but {wrong} of {n:,} questions are answered right." if wrong < FEWEST <= n else ""
-            yield _measured(inputs, row, "correlation", [(n, right)], right, lacking=all_right, beside=row)
+            all_right = (
+                f"All but {wrong} of {n:,} questions are answered right."
+                if wrong < FEWEST <= n
+                else ""
+            )
+            yield _measured(
+                inputs, row, "correlation", [(n, right)], right, lacking=all_right, beside=row
+            )
 
 
 def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
@@ -128,9 +165,16 @@ def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
         if methods.split(row["method"])[0] != "genread":
             by_method[row["dataset"], row["lm"], row["method"]][row["group"]] = row
     for rows in by_method.values():
-        beside = {end: rows[end] for end in (("tail", "head") if group == TAIL_LESS_HEAD else (group,))}
-        groups = [(row["questions"], row["closed_book"].value, row["augmented"].value) for row in beside.values()]
-        yield _measured(inputs, rows[group], "gain", groups, rows["all"]["augmented"].value, beside=beside)
+        beside = {
+            end: rows[end] for end in (("tail", "head") if group == TAIL_LESS_HEAD else (group,))
+        }
+        groups = [
+            (row["questions"], row["closed_book"].value, row["augmented"].value)
+            for row in beside.values()
+        ]
+        yield _measured(
+            inputs, rows[group], "gain", groups, rows["all"]["augmented"].value, beside=beside
+        )
 
 
 def compared(inputs: Inputs, against: Mapping[str, str], column: str) -> Iterator[Measured]:
@@ -142,9 +186,20 @@ def compared(inputs: Inputs, against: Mapping[str, str], column: str) -> Iterato
         kind, retriever = methods.split(row["method"])
         other = methods.named(against[kind], retriever) if kind in against else ""
         if row["lm"] == row["against_lm"] and row["against"] == other:
-            both = [shares.get((row["dataset"], row["lm"], one), math.nan) for one in (other, row["method"])]
+            both = [
+                shares.get((row["dataset"], row["lm"], one), math.nan)
+                for one in (other, row["method"])
+            ]
             right = {"right": "given a passage that holds an answer"} if table == "recall" else {}
-            yield _measured(inputs, row, column, [(row["questions"], *both)], both[1], beside={"other": other}, **right)
+            yield _measured(
+                inputs,
+                row,
+                column,
+                [(row["questions"], *both)],
+                both[1],
+                beside={"other": other},
+                **right,
+            )
 
 
 def adaptive(inputs: Inputs) -> Iterator[Measured]:
@@ -152,7 +207,11 @@ def adaptive(inputs: Inputs) -> Iterator[Measured]:
     searched, least = in_use(inputs), inputs.chosen.thresholds.min_questions
     for dataset in inputs.asked if inputs.parts.rules else ():
         of_set = inputs.metrics.get("adaptive", {}).get(dataset, {})
-        rows = [row for row in searched if row["dataset"] == dataset and row["lm"] in (inputs.main, *inputs.imported)]
+        rows = [
+            row
+            for row in searched
+            if row["dataset"] == dataset and row["lm"] in (inputs.main, *inputs.imported)
+        ]
         if inputs.main not in {row["lm"] for row in rows}:
             lacking = too_few(dataset, of_set.get(inputs.main, {}), least)
             yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
@@ -167,28 +226,56 @@ def bits(inputs: Inputs, column: str) -> Iterator[Measured]:
     """What documents save of the bits per byte with each retriever; of `saved_over_dense` with each tuned one."""
     for corpus in inputs.parts.scored:
         figures = inputs.scored(corpus).get(inputs.main, {})
-        rows = {(row["retriever"], row["k"]): row for row in inputs.rows("bits_per_byte", corpus=corpus)}
-        for name, k in [key for key in rows if key[1] == inputs.chosen.replug.top_k and key[0] != "random"]:
+        rows = {
+            (row["retriever"], row["k"]): row for row in inputs.rows("bits_per_byte", corpus=corpus)
+        }
+        for name, k in [
+            key for key in rows if key[1] == inputs.chosen.replug.top_k and key[0] != "random"
+        ]:
             row, (kind, retriever) = rows[name, k], methods.split(name)
-            before = {"saved": ("none", 0), "saved_over_one": (name, 1), "saved_over_random": ("random", k)}
-            before |= {"saved_over_dense": (methods.named("dense", retriever), k)} if kind == "lsr" else {}
+            before = {
+                "saved": ("none", 0),
+                "saved_over_one": (name, 1),
+                "saved_over_random": ("random", k),
+            }
+            before |= (
+                {"saved_over_dense": (methods.named("dense", retriever), k)}
+                if kind == "lsr"
+                else {}
+            )
             if before.get(column, (name, k)) in rows.keys() - {(name, k)}:
                 one = {"saved_over_one": interval(figures.get(f"gain_over_one_{name}_k{k}"))}
                 row = row | one | {"dataset": corpus, "method": name}
-                texts, beside = [(figures["source_documents"],)], {"before": rows[before[column]], "after": row}
-                yield _measured(inputs, row, column, texts, row["saved"].value, of="texts", beside=beside)
+                texts, beside = (
+                    [(figures["source_documents"],)],
+                    {"before": rows[before[column]], "after": row},
+                )
+                yield _measured(
+                    inputs, row, column, texts, row["saved"].value, of="texts", beside=beside
+                )
 
 
 def benchmarks(inputs: Inputs) -> Iterator[Measured]:
     """What REPLUG changes on each benchmark; one at chance, or always answered the same, shows nothing."""
     for task in inputs.parts.benchmarks:
         found = inputs.metrics.get("tasks", {}).get(task, {}).get(inputs.main, {})
-        for method in methods.ordered(found.keys() & {*methods.ENSEMBLES} if "closed_book" in found else ()):
+        for method in methods.ordered(
+            found.keys() & {*methods.ENSEMBLES} if "closed_book" in found else ()
+        ):
             accuracies = [found[name]["accuracy"] for name in ("closed_book", method)]
             n, shares = found[method]["questions"], [accuracy["value"] for accuracy in accuracies]
             answers = inputs.data / "tasks" / task / inputs.main / "predictions.parquet"
-            lacking = _floor(answers, method, max(accuracy["low"] for accuracy in accuracies)) if n else ""
-            row = {"dataset": task, "lm": inputs.main, "method": method, "gain": interval(found[method]["gain"])}
+            lacking = (
+                _floor(answers, method, max(accuracy["low"] for accuracy in accuracies))
+                if n
+                else ""
+            )
+            row = {
+                "dataset": task,
+                "lm": inputs.main,
+                "method": method,
+                "gain": interval(found[method]["gain"]),
+            }
             yield _measured(inputs, row, "gain", [(n, *shares)], shares[1], lacking=lacking)
 
 
@@ -199,7 +286,11 @@ def _floor(predictions: Path, method: str, least: float) -> str:
     for name in ("closed_book", method):
         counts = Counter(prediction for of, prediction, _ in rows if of == name)
         answer, most = counts.most_common(1)[0]
-        same += [f"{answer} to {most:,} of {counts.total():,} questions"] if most >= SAME * counts.total() else []
+        same += (
+            [f"{answer} to {most:,} of {counts.total():,} questions"]
+            if most >= SAME * counts.total()
+            else []
+        )
     if len(same) > 1:
         return f"The model answers {' and '.join(dict.fromkeys(same))}."
     guessed = {gold for *_, gold in rows} <= {*LETTERS} and least <= 1 / len(LETTERS)
@@ -207,7 +298,12 @@ def _floor(predictions: Path, method: str, least: float) -> str:
 
 
 def _measured(
-    inputs: Inputs, row: Row, column: str, groups: Sequence[Sequence[float]], rank: float, **more: Any
+    inputs: Inputs,
+    row: Row,
+    column: str,
+    groups: Sequence[Sequence[float]],
+    rank: float,
+    **more: Any,
 ) -> Measured:
     lm = "" if row["lm"] == inputs.main else row["lm"]
     return Measured(row["dataset"], row["method"], row[column], rank, groups, lm=lm, **more)

@@ -27,8 +27,9 @@ from pipelines.report import rendering
 from pipelines.report.entries import Drawn
 from pipelines.report.figures import lines
 from pipelines.report.page import RULES, Block, Percent, Section, Table, label, named
-from pipelines.storage import parquet, shards
-from pipelines.work.tracking import PART, WHOLE, Landing
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic
+from pipelines.work.run_log import PART, WHOLE, Landing
 
 ANALYSES = Path("data/analyses")
 METRICS = Path("data/metrics")
@@ -40,7 +41,9 @@ POLICIES = {  # metric of a run -> key of a search's figures
     "3 accuracy adaptive": "adaptive",
 }
 FOOTER = "Made by longtail report --history from what MLflow recorded of landed runs."
-SHARES = {f"accuracy/{rule}": f"accuracy, {rule}" for rule in RULES} | {  # kind of a figure (landed.py) -> words
+SHARES = {
+    f"accuracy/{rule}": f"accuracy, {rule}" for rule in RULES
+} | {  # kind of a figure (landed.py) -> words
     "adaptive": "accuracy by the rule",
     "retrieves": "share that retrieves",
 }
@@ -52,7 +55,9 @@ def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interv
     return dict(_figures(lambda path: is_made(path, outs), params))
 
 
-def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str, float], dict[str, str]]:
+def headlines(
+    outs: Collection[Path], params: SimpleNamespace
+) -> tuple[dict[str, float], dict[str, str]]:
     """The few metrics that sum up a run, in order, with the method and the retriever that they are of.
 
     They are of the main question set, corpus and language model, as far as `outs` has them: accuracy with the method
@@ -61,25 +66,36 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
     metrics: dict[str, float] = {}
     of: dict[str, str] = {}
     chosen = (params.parts.answered, params.lms, params.parts.scored)
-    (main, lm, corpus), search = (next(iter(names), "") for names in chosen), params.thresholds.search
+    (main, lm, corpus), search = (
+        (next(iter(names), "") for names in chosen),
+        params.thresholds.search,
+    )
     found = _json(ADAPTIVE).get(main, {}).get(lm, {}) if is_made(ADAPTIVE, outs) else {}
-    found = {name: one[search] for name, one in found.items() if isinstance(one, dict) and search in one}
+    found = {
+        name: one[search] for name, one in found.items() if isinstance(one, dict) and search in one
+    }
     if by_method := {name: one for name, one in found.items() if BELOW not in name}:
-        of["best method"] = max(methods.ordered(by_method), key=lambda name: by_method[name]["adaptive"]["value"])
+        of["best method"] = max(
+            methods.ordered(by_method), key=lambda name: by_method[name]["adaptive"]["value"]
+        )
         for name, policy in POLICIES.items():
             metrics[name] = by_method[of["best method"]][policy]["value"]
     rows = tables.read_analyses(ANALYSES, "bits_per_byte") if is_made(ANALYSES, outs) else []
     rows = [row for row in rows if (row["corpus"], row["lm"]) == (corpus, lm)]
     for row in (row for row in rows if row["k"] == 0):
         metrics["4 bits per byte without documents"] = row["bits_per_byte"].value
-    if used := [row for row in rows if row["k"] == params.replug.top_k and row["retriever"] != "random"]:
+    if used := [
+        row for row in rows if row["k"] == params.replug.top_k and row["retriever"] != "random"
+    ]:
         least = min(used, key=lambda row: (row["bits_per_byte"].value, row["retriever"]))
         metrics["5 bits per byte with documents"] = least["bits_per_byte"].value
         of["best retriever"] = least["retriever"]
     return metrics, of
 
 
-def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[tuple[str, Interval]]:
+def _figures(
+    held: Callable[[Path], bool], params: SimpleNamespace
+) -> Iterator[tuple[str, Interval]]:
     if held(ANALYSES):
         for row in tables.read_analyses(ANALYSES, "accuracy"):
             for rule in RULES:
@@ -128,14 +144,18 @@ def write_history(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[
     mine = [run for run in runs if run.profile == profile]
     if not mine:
         others = ", ".join(sorted({run.profile for run in runs}))
-        raise LongtailError(f"no run of the profile {profile} has landed, expected one; there are runs of {others}")
+        raise LongtailError(
+            f"no run of the profile {profile} has landed, expected one; there are runs of {others}"
+        )
     months = by_month(mine)
     first, last = next(iter(months)), next(reversed(months))
-    when = f"{len(months)} months, {first} to {last}" if first < last else f"all of one month, {first}"
+    when = (
+        f"{len(months)} months, {first} to {last}" if first < last else f"all of one month, {first}"
+    )
     counted = f"{len(mine):,} landed run{'s' * (len(mine) > 1)} of the profile {profile}: {when}."
     section = Section("history", "Month by month", [*_drawn(mine[-1], months), _table(months)])
     files = rendering.page_files("Longtail, month by month", counted, [section], FOOTER)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir(parents=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -155,7 +175,9 @@ def _drawn(last: Landing, months: Mapping[str, Mapping[str, Interval]]) -> list[
     """Accuracy by method, of the last run's main question set and language model; nothing where there is none."""
     dataset, lm = (last.params.get(name, "").split(",")[0] for name in ("parts.answered", "lms"))
     start = f"accuracy/{next(iter(RULES))}/{dataset}/{lm}/"
-    names = {name.removeprefix(start) for of in months.values() for name in of if name.startswith(start)}
+    names = {
+        name.removeprefix(start) for of in months.values() for name in of if name.startswith(start)
+    }
     rows = [
         {"month": month, "series": name}
         | {rule: of.get(f"accuracy/{rule}/{dataset}/{lm}/{name}", NOTHING) for rule in RULES}
@@ -174,14 +196,22 @@ def _table(months: Mapping[str, Mapping[str, Interval]]) -> Table:
     for kind, words in KINDS.items():
         parts = 2 if kind in SHARES else 3
         for name in (name for name in names if f"{name}/".startswith(f"{kind}/")):
-            of = ", ".join(named(label(part)) for part in name.removeprefix(kind).removeprefix("/").split("/", parts))
+            of = ", ".join(
+                named(label(part))
+                for part in name.removeprefix(kind).removeprefix("/").split("/", parts)
+            )
             known = [months[month].get(name, NOTHING) for month in newest]
             change = difference(*known[:2]) if len(known) > 1 else NOTHING
             if kind in SHARES:
                 rows.append([words, of, Percent(change, signed=True), *map(Percent, known)])
             else:
-                rows.append([words, of, None, *(one.value if one.value % 1 else int(one.value) for one in known)])
-    caption = (
-        "Shares in per cent and sizes by month, the last month first, and its change, as uncertain as both months."
-    )
+                rows.append(
+                    [
+                        words,
+                        of,
+                        None,
+                        *(one.value if one.value % 1 else int(one.value) for one in known),
+                    ]
+                )
+    caption = "Shares in per cent and sizes by month, the last month first, and its change, as uncertain as both months."
     return Table("history", caption, ["figure", "of", "change", *newest], rows)

@@ -16,7 +16,11 @@ MEASURES = {  # column of the table `retrievers` -> head
     "retriever": "retriever",
     "bits_per_byte": "bits per byte",
     "saved": "saved, %",
-    **{f"{name}_{end}": f"{label(name)}, {ENDS[end]}" for name in catalogue.names("answered") for end in ENDS},
+    **{
+        f"{name}_{end}": f"{label(name)}, {ENDS[end]}"
+        for name in catalogue.names("answered")
+        for end in ENDS
+    },
     "real_recall_at_1": "real questions, recall@1",
     "real_recall_at_10": "real questions, recall@10",
 }
@@ -90,10 +94,21 @@ def bits_by_k(inputs: Inputs) -> list[Row]:
 def bits_by_subset(inputs: Inputs) -> list[Row]:
     """Bits per byte by subset of the main corpus, the largest first; nothing if there is but one."""
     return [
-        {"lm": lm, "subset": subset, "queries": of["queries"], "source_documents": of["source_documents"]}
-        | {"retriever": name, "bits_per_byte": interval(of[name]["bpb"]), "saved": interval(of[name].get("gain"))}
+        {
+            "lm": lm,
+            "subset": subset,
+            "queries": of["queries"],
+            "source_documents": of["source_documents"],
+        }
+        | {
+            "retriever": name,
+            "bits_per_byte": interval(of[name]["bpb"]),
+            "saved": interval(of[name].get("gain")),
+        }
         for lm, found in inputs.scored(inputs.main_corpus).items()
-        for subset, of in sorted(found.get("subsets", {}).items(), key=lambda item: (-item[1]["queries"], item[0]))
+        for subset, of in sorted(
+            found.get("subsets", {}).items(), key=lambda item: (-item[1]["queries"], item[0])
+        )
         if len(found["subsets"]) > 1
         for name in ("none", *retrievers_of(of))
     ]
@@ -105,18 +120,26 @@ def bits_by_datastore(inputs: Inputs) -> list[Row]:
     No document is a line over all shares.
     """
     found = inputs.scored(inputs.main_corpus).get(inputs.main, {}).get("datastore", {})
-    bits = {100 * float(share): interval(of["bpb"]) for share, of in found.items() if share != "queries"}
+    bits = {
+        100 * float(share): interval(of["bpb"]) for share, of in found.items() if share != "queries"
+    }
     none = bits.pop(0.0, None)
     if none is None or len(bits) < 2:
         return []
-    points = [("none", share, none) for share in (min(bits), max(bits))] + [("dense", *one) for one in bits.items()]
-    return [dict(zip(("retriever", "percent", "bits_per_byte"), point, strict=True)) for point in points]
+    points = [("none", share, none) for share in (min(bits), max(bits))] + [
+        ("dense", *one) for one in bits.items()
+    ]
+    return [
+        dict(zip(("retriever", "percent", "bits_per_byte"), point, strict=True)) for point in points
+    ]
 
 
 def saved_by_documents(inputs: Inputs) -> dict[str, Row | None]:
     """What the main model saves: with the best retriever, with random documents, and with that retriever's best k."""
     top_k = inputs.chosen.replug.top_k
-    rows = [row for row in bits_per_byte(inputs) if row["lm"] == inputs.main and known(row["saved"])]
+    rows = [
+        row for row in bits_per_byte(inputs) if row["lm"] == inputs.main and known(row["saved"])
+    ]
     in_use = [row for row in rows if row["k"] == top_k]
     if not in_use:
         return {}
@@ -133,8 +156,14 @@ def saved_by_documents(inputs: Inputs) -> dict[str, Row | None]:
 def perplexities(inputs: Inputs) -> list[Row]:
     """Of the scored corpora but the main one, unless the main one only judges; smaller language models first."""
     families = {row["lm"]: row["family"] or "unnamed" for row in inputs.tables["models"]}
-    judged = [of for of in inputs.parts.scored if of != inputs.main_corpus or not catalogue.DATASETS[of].learn]
-    rows = [row | {"parameters": inputs.sizes.get(row["lm"])} for row in inputs.tables["bits_per_byte"]]
+    judged = [
+        of
+        for of in inputs.parts.scored
+        if of != inputs.main_corpus or not catalogue.DATASETS[of].learn
+    ]
+    rows = [
+        row | {"parameters": inputs.sizes.get(row["lm"])} for row in inputs.tables["bits_per_byte"]
+    ]
     return [
         row | {"of": f"{label(row['corpus'])}, {families.get(row['lm'], 'unnamed')} family"}
         for row in sorted(rows, key=lambda row: row["parameters"] or math.inf)
@@ -178,10 +207,16 @@ def _looked(key: str, value: object) -> object:
 
 def mean_divergences(inputs: Inputs) -> list[Row]:
     """The mean divergence over the first and over the last tenth of the steps, by retriever."""
-    curves = {name: [row["kl"] for row in found["curve"]] for name, found in _trained(inputs).items()}
+    curves = {
+        name: [row["kl"] for row in found["curve"]] for name, found in _trained(inputs).items()
+    }
     tenths = {name: max(1, len(curve) // 10) for name, curve in curves.items()}
     return [
-        {"retriever": name, "first": fmean(curve[: tenths[name]]), "last": fmean(curve[-tenths[name] :])}
+        {
+            "retriever": name,
+            "first": fmean(curve[: tenths[name]]),
+            "last": fmean(curve[-tenths[name] :]),
+        }
         for name, curve in curves.items()
     ]
 
@@ -191,14 +226,22 @@ def mean_divergences(inputs: Inputs) -> list[Row]:
 
 def solved_tasks(inputs: Inputs) -> list[Row]:
     """Accuracy by benchmark, language model, method and category, of models with closed-book answers."""
-    solved = {(row["task"], row["lm"]) for row in inputs.tables["tasks"] if row["method"] == "closed_book"}
+    solved = {
+        (row["task"], row["lm"]) for row in inputs.tables["tasks"] if row["method"] == "closed_book"
+    }
     rows = [row for row in inputs.tables["tasks"] if row["method"] in METHODS]
     return [row for row in rows if (row["task"], row["lm"]) in solved]
 
 
 def largest_effect(inputs: Inputs) -> list[Row]:
     """The benchmark and the ensemble that change accuracy most, in a row, of the main language model if it has any."""
-    rows = [row for row in solved_tasks(inputs) if row["category"] == "all" and row["method"].startswith("replug")]
+    rows = [
+        row
+        for row in solved_tasks(inputs)
+        if row["category"] == "all" and row["method"].startswith("replug")
+    ]
     rows = [row for row in rows if known(row["gain"])]
     of = inputs.main if any(row["lm"] == inputs.main for row in rows) else rows and rows[0]["lm"]
-    return sorted((row for row in rows if row["lm"] == of), key=lambda row: -abs(row["gain"].value))[:1]
+    return sorted(
+        (row for row in rows if row["lm"] == of), key=lambda row: -abs(row["gain"].value)
+    )[:1]

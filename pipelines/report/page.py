@@ -24,7 +24,12 @@ RULES = {  # of being right, the first is the default -> what they ask of an ans
     "word": "An answer is right if it holds a gold answer as whole words (word).",
 }
 AGREE = "Both rules of being right, substring and word, give the same here."
-VERDICTS = ("shown", "the opposite", "no clear effect", "not testable")  # of findings, in the order of the page
+VERDICTS = (
+    "shown",
+    "the opposite",
+    "no clear effect",
+    "not testable",
+)  # of findings, in the order of the page
 LABELS = {
     "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
     "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
@@ -71,7 +76,10 @@ class Table:
     @property
     def digits(self) -> list[int]:
         """The digits after the point of the Intervals in each column, the same for all of a column."""
-        return [_digits([cell for cell in cells if isinstance(cell, Interval)]) for cells in self.columns]
+        return [
+            _digits([cell for cell in cells if isinstance(cell, Interval)])
+            for cells in self.columns
+        ]
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,9 @@ class Finding:
     figure: Interval
     expected: int
     lacking: str = ""  # why the figure can show no effect
-    remains: bool = False  # whether its effect is clear even after Holm's correction for all findings
+    remains: bool = (
+        False  # whether its effect is clear even after Holm's correction for all findings
+    )
     unit: str = ""  # of `said`: points, for which `figure` has shares; %; or none
     n: int = 0  # questions or texts that it is of
 
@@ -136,7 +146,11 @@ class Finding:
     def p(self) -> float:
         """The two-sided p-value of no effect, if errors are normal: the interval's side toward zero is 1.96 of them."""
         near = self.figure.low if self.figure.value > 0 else self.figure.high
-        z = NormalDist().inv_cdf(0.5 + LEVEL / 2) * self.figure.value / ((self.figure.value - near) or math.nan)
+        z = (
+            NormalDist().inv_cdf(0.5 + LEVEL / 2)
+            * self.figure.value
+            / ((self.figure.value - near) or math.nan)
+        )
         return math.erfc(z / math.sqrt(2)) if z >= 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -144,7 +158,12 @@ class Finding:
         names = ("id", "paper", "claim", "measured", "on", "method", "said", "beside", "lacking")
         row = {name: getattr(self, name) for name in names} | {"expected_sign": self.expected}
         tested = {"p": None if self.lacking else self.p, "remains_after_holm": self.remains}
-        return row | self.figure.as_json() | tested | {"verdict": self.verdict, "shown": self.verdict == "shown"}
+        return (
+            row
+            | self.figure.as_json()
+            | tested
+            | {"verdict": self.verdict, "shown": self.verdict == "shown"}
+        )
 
 
 @dataclass(frozen=True)
@@ -165,10 +184,13 @@ class Section:
 def by_rule(draw: Callable[[str], Figure]) -> Figure:
     """The figure that `draw` makes of the first of RULES, with those of the others."""
     drawn = {rule: draw(rule) for rule in RULES}
-    drawn = {rule: replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items()}
+    drawn = {
+        rule: replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items()
+    }
     first, *others = drawn
     return replace(
-        drawn[first], rules={rule: replace(drawn[rule], name=f"{drawn[rule].name}-{rule}") for rule in others}
+        drawn[first],
+        rules={rule: replace(drawn[rule], name=f"{drawn[rule].name}-{rule}") for rule in others},
     )
 
 
@@ -178,10 +200,15 @@ def label(name: str) -> str:
     A further retriever's name follows its method, as LSR (bert).
     """
     if BELOW in name:
-        tail, popular = (" of ".join(label(part) for part in reversed(side.split("/"))) for side in name.split(BELOW))
+        tail, popular = (
+            " of ".join(label(part) for part in reversed(side.split("/")))
+            for side in name.split(BELOW)
+        )
         return f"{tail} below {popular}"
     kind, retriever = methods.split(name)
-    return f"{LABELS[kind]} ({retriever})" if retriever else LABELS.get(name) or catalogue.label(name)
+    return (
+        f"{LABELS[kind]} ({retriever})" if retriever else LABELS.get(name) or catalogue.label(name)
+    )
 
 
 def named(relation: str) -> str:
@@ -200,7 +227,9 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
             return NONE
         if digits is None:
             digits = _digits([value])
-        figure, low, high = (fixed(number, digits, signed) for number in (value.value, value.low, value.high))
+        figure, low, high = (
+            fixed(number, digits, signed) for number in (value.value, value.low, value.high)
+        )
         return _minus(f"{figure} [{low}, {high}]")
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -223,7 +252,11 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def points(change: Interval) -> str:
-    return f"{show(Percent(change, signed=True))} points" if math.isfinite(change.value) else "an unknown amount"
+    return (
+        f"{show(Percent(change, signed=True))} points"
+        if math.isfinite(change.value)
+        else "an unknown amount"
+    )
 
 
 def numeric(value: Any) -> bool:
@@ -237,22 +270,31 @@ def to_csv(table: Table) -> str:
     """
     wide = [any(isinstance(cell, Interval | Percent) for cell in cells) for cells in table.columns]
     ends = (("", "_low", "_high") if three else ("",) for three in wide)
-    heads = [_plain(f"{head}{end}") for head, of in zip(table.head, ends, strict=True) for end in of]
+    heads = [
+        _plain(f"{head}{end}") for head, of in zip(table.head, ends, strict=True) for end in of
+    ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(heads)
     for row in table.rows:
-        writer.writerow([cell for value, three in zip(row, wide, strict=True) for cell in _cells(value, three)])
+        writer.writerow(
+            [cell for value, three in zip(row, wide, strict=True) for cell in _cells(value, three)]
+        )
     return out.getvalue()
 
 
 def to_lines(table: Table) -> Iterator[str]:
     """The table for a terminal: its head and a line for each row, with numbers to the right."""
     digits, numeric = table.digits, table.numeric
-    rows = [[show(cell, digits=n) for cell, n in zip(row, digits, strict=True)] for row in table.rows]
+    rows = [
+        [show(cell, digits=n) for cell, n in zip(row, digits, strict=True)] for row in table.rows
+    ]
     widths = [max(map(len, column)) for column in zip(table.head, *rows, strict=True)]
     for row in (table.head, *rows):
-        cells = (f"{cell:{'>' if right else '<'}{n}}" for cell, right, n in zip(row, numeric, widths, strict=True))
+        cells = (
+            f"{cell:{'>' if right else '<'}{n}}"
+            for cell, right, n in zip(row, numeric, widths, strict=True)
+        )
         yield "  ".join(cells).rstrip()
 
 
@@ -265,14 +307,22 @@ def _cells(value: Any, three: bool) -> list[str]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:z.0f}" if 1e10 <= abs(value) < 1e16 else f"{value:z.10g}"
+        return (
+            ""
+            if math.isnan(value)
+            else f"{value:z.0f}"
+            if 1e10 <= abs(value) < 1e16
+            else f"{value:z.10g}"
+        )
     text = "" if value is None else str(value).replace("\r", " ")  # csv does not quote it
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
 def _digits(intervals: Sequence[Interval]) -> int:
     """How many digits after the point to show: fewer for larger numbers."""
-    numbers = [abs(value) for i in intervals for value in (i.value, i.low, i.high) if math.isfinite(value)]
+    numbers = [
+        abs(value) for i in intervals for value in (i.value, i.low, i.high) if math.isfinite(value)
+    ]
     most = max(numbers, default=0.0)
     return 3 if most < 2 else 2 if most < 10 else 1 if most < 1000 else 0
 

@@ -18,7 +18,13 @@ RULE_FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
     "beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
-HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold", "closed_book": "without"}
+HEADS = {
+    "tail": "below",
+    "popular": "from it on",
+    "name": "relation",
+    "cut": "threshold",
+    "closed_book": "without",
+}
 HEADS |= {"augmented": "with", "gain": "gain"}
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
 ENDS = {"value": "", "low": "_low", "high": "_high"}
@@ -33,7 +39,9 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
     """What each pair of files is worth, and its thresholds; the best pair comes first."""
     for result in results:
         figures = _held(result)
-        held = {name: show(Percent(figure, signed=name == "gain")) for name, figure in figures.items()}
+        held = {
+            name: show(Percent(figure, signed=name == "gain")) for name, figure in figures.items()
+        }
         better = "always" if figures["always"].value >= figures["never"].value else "never"
         saved = 100 * (1 - figures["retrieved"].value)
         yield ""
@@ -46,7 +54,9 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield f"  retrieves       {held['retrieved']} % of the questions; saves {saved:.1f} % of retrievals"
         yield f"  verdict         {result.file.verdict}"
         rows = [
-            row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[name].value for name in PLAIN}
+            row
+            | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"}
+            | {name: row[name].value for name in PLAIN}
             for row in _rows([result], names)
         ]
         columns = ["name", "questions", "cut", "from", "to", *PLAIN]
@@ -84,7 +94,18 @@ def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
         "accuracies and the share that retrieves in per cent, those of adaptive held out. Relations with few questions "
         "share the threshold of all relations together."
     )
-    columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to", *PLAIN]
+    columns = [
+        "tail",
+        "popular",
+        "name",
+        "id",
+        "questions",
+        "own_threshold",
+        "cut",
+        "from",
+        "to",
+        *PLAIN,
+    ]
     return table_of("thresholds", caption, _rows(results, names), columns, HEADS)
 
 
@@ -94,8 +115,17 @@ def _held(result: Result) -> dict[str, Interval]:
 
 def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
     return [
-        {"tail": result.tail, "popular": result.popular, "name": names[row["relation"]], "id": row["relation"]}
-        | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
+        {
+            "tail": result.tail,
+            "popular": result.popular,
+            "name": names[row["relation"]],
+            "id": row["relation"],
+        }
+        | {
+            "questions": row["questions"],
+            "pooled": row["pooled"],
+            "own_threshold": not row["pooled"],
+        }
         | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
         | {name: interval({of: row[f"{name}{end}"] for of, end in ENDS.items()}) for name in PLAIN}
         for result in results
@@ -104,15 +134,23 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
 
 
 def rule_html(
-    results: Sequence[Result], names: dict[str, str], set_name: str, notes: Sequence[str], by_popularity: list[dict]
+    results: Sequence[Result],
+    names: dict[str, str],
+    set_name: str,
+    notes: Sequence[str],
+    by_popularity: list[dict],
 ) -> str:
     """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
     best, file = results[0], results[0].file
-    named = [{"tail": one.tail, "popular": one.popular, "verdict": one.file.verdict} for one in results]
+    named = [
+        {"tail": one.tail, "popular": one.popular, "verdict": one.file.verdict} for one in results
+    ]
     rows = [row | _held(one) for row, one in zip(named, results, strict=True)]
     drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
-    figures = Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks()
+    figures = Drawn(
+        dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}
+    ).blocks()
     caption = (
         "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
         "questions that retrieve in per cent."
@@ -122,7 +160,12 @@ def rule_html(
     verdict = [said, table_of("policies", caption, rows, columns, HEADS), *figures]
     rows = [row | {"method": result.tail} for result in results for row in result.relations]
     thresholds = [*draw_thresholds(rows, file.signal, names, each=""), rule_table(results, names)]
-    curves = [row | {"percent": 100 * row["budget"]} for one in results if one.decided for row in one.decided.curves]
+    curves = [
+        row | {"percent": 100 * row["budget"]}
+        for one in results
+        if one.decided
+        for row in one.decided.curves
+    ]
     caption = (
         "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
         "strongest, and thresholds that are shifted together. Marks are systems as they decided."
@@ -144,10 +187,14 @@ def rule_html(
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
     )
     sections = [section for section in sections if section.blocks]
-    return rendering.render(f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, RULE_FOOTER)
+    return rendering.render(
+        f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, RULE_FOOTER
+    )
 
 
-def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -> list[Section]:
+def leaderboard_sections(
+    name: str, signal: str, compared: Compared, notes: Sequence[str]
+) -> list[Section]:
     """The sections on one question set; `signal` says what its questions' popularity is, `notes` what was read."""
     of = f"{compared.questions:,} questions of {name} that all {len(compared.counts)} systems answered"
     of += f"; page views of {compared.month}" if compared.month else ""
@@ -171,7 +218,10 @@ def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequ
         ),
     ]  # fmt: skip
     relations = shown(
-        "by-relation", compared.by_relation, "relation questions method substring", "Accuracy in per cent by relation."
+        "by-relation",
+        compared.by_relation,
+        "relation questions method substring",
+        "Accuracy in per cent by relation.",
     )
     disagree = shown(
         "disagreements", compared.examples, "right wrong question answer said instead popularity relation",
@@ -191,13 +241,31 @@ def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequ
 
 def popularity_section(signal: str, rows: list[dict]) -> Section:
     """Accuracy by popularity, from the rows of `systems.by_popularity`; without blocks if there are none."""
-    numbers = {decile: number for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)}
-    columns = ["number", "questions", "popularity", "method", "substring"]  # the files say nothing of whole words
-    rows = [{column: (row | {"number": numbers[row["decile"]]})[column] for column in columns} for row in rows]
+    numbers = {
+        decile: number
+        for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)
+    }
+    columns = [
+        "number",
+        "questions",
+        "popularity",
+        "method",
+        "substring",
+    ]  # the files say nothing of whole words
+    rows = [
+        {column: (row | {"number": numbers[row["decile"]]})[column] for column in columns}
+        for row in rows
+    ]
     log_x = all(row["popularity"] > 0 for row in rows)
-    axes = {"x": f"median {signal} of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
+    axes = {
+        "x": f"median {signal} of the bin{' (log scale)' * log_x}",
+        "y": "accuracy, %",
+        "log_x": log_x,
+    }
     caption = f"Accuracy by {signal}, in {len(numbers)} bins of equal size. {WILSON}"
-    drawn = Drawn(lines, "by-popularity", rows, "popularity", "substring", caption, axes, "method").blocks()
+    drawn = Drawn(
+        lines, "by-popularity", rows, "popularity", "substring", caption, axes, "method"
+    ).blocks()
     heads = SYSTEM | {"number": "bin", "popularity": f"median {signal}"}
     caption = f"Accuracy in per cent by {signal}, in bins of equal size."
     tables = [table_of("by-popularity", caption, rows, columns, heads)] if rows else []
@@ -222,4 +290,6 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
 def _placed(compared: Compared) -> list[Row]:
     """The rows of the leaderboard with their places; equal systems share one: 1, 1, 3."""
     accuracies = [row["substring"].value for row in compared.accuracy]
-    return [row | {"place": 1 + accuracies.index(row["substring"].value)} for row in compared.accuracy]
+    return [
+        row | {"place": 1 + accuracies.index(row["substring"].value)} for row in compared.accuracy
+    ]

@@ -23,7 +23,11 @@ POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty")
 CUTS = ("threshold", "threshold_low", "threshold_high")
 ORACLE = "The oracle knows which of the two answers is right. Thin lines are adaptive's 95 % intervals over subjects."
-DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
+DRAWN = (
+    "bm25",
+    "dense",
+    "lsr",
+)  # kinds of methods in the figures of thresholds; the tables have all
 
 
 # popularity and accuracy
@@ -53,7 +57,9 @@ def popularity_curves(inputs: Inputs) -> list[Row]:
 
 def merged_bins(rows: Sequence[Row]) -> str:
     """What the bins of a figure by popularity are, for its caption."""
-    least = popularity_bins.least_of(sum(row["questions"] for row in rows if row["series"] == rows[0]["series"]))
+    least = popularity_bins.least_of(
+        sum(row["questions"] for row in rows if row["series"] == rows[0]["series"])
+    )
     return f"Deciles with fewer than {least} questions are merged with their neighbours; REPLUG is in the table alone."
 
 
@@ -64,9 +70,17 @@ def first_methods(inputs: Inputs) -> list[Row]:
 
 def beside_guesses(inputs: Inputs) -> list[Row]:
     """The main language model's accuracy by relation from memory, and that of the relation's usual answer."""
-    rows = [row for row in inputs.tables["guessable"] if row["lm"] == inputs.main and row["relation"]]
+    rows = [
+        row for row in inputs.tables["guessable"] if row["lm"] == inputs.main and row["relation"]
+    ]
     return [
-        row | {"of": named(row["relation"]), "series": series, "substring": row[one], "word": row[f"{one}_word"]}
+        row
+        | {
+            "of": named(row["relation"]),
+            "series": series,
+            "substring": row[one],
+            "word": row[f"{one}_word"],
+        }
         for row in rows
         for one, series in (("closed_book", "closed_book"), ("majority", "usual answer"))
     ]
@@ -98,9 +112,18 @@ def examples(inputs: Inputs) -> list[Row]:
 
 def models_by_size(inputs: Inputs) -> list[Row]:
     """Accuracy of every model on its own questions, smaller models first, those of unknown size last."""
-    judged, sizes, order = {row["lm"]: row["judged"] for row in inputs.tables["models"]}, inputs.sizes, [*inputs.sizes]
-    rows = [row | {"parameters": sizes[row["lm"]], "judged": judged[row["lm"]]} for row in inputs.tables["accuracy"]]
-    several = {of for of in inputs.asked if len({row["lm"] for row in rows if row["dataset"] == of}) > 1}
+    judged, sizes, order = (
+        {row["lm"]: row["judged"] for row in inputs.tables["models"]},
+        inputs.sizes,
+        [*inputs.sizes],
+    )
+    rows = [
+        row | {"parameters": sizes[row["lm"]], "judged": judged[row["lm"]]}
+        for row in inputs.tables["accuracy"]
+    ]
+    several = {
+        of for of in inputs.asked if len({row["lm"] for row in rows if row["dataset"] == of}) > 1
+    }
     rows = [row for row in rows if row["dataset"] in several]
     return sorted(rows, key=lambda row: (row["parameters"] or math.inf, order.index(row["lm"])))
 
@@ -108,7 +131,11 @@ def models_by_size(inputs: Inputs) -> list[Row]:
 def common_closed_book(inputs: Inputs, rule: str) -> list[Row]:
     """Closed-book accuracy of each model on the questions that all of them answered, the best one first."""
     rows = [row for row in inputs.tables["common_accuracy"] if row["method"] == "closed_book"]
-    rows = [row for row in rows if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)]
+    rows = [
+        row
+        for row in rows
+        if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)
+    ]
     return sorted(rows, key=lambda row: -row[rule].value)
 
 
@@ -122,11 +149,16 @@ def of_search(*searches: str) -> Rows:
         by_set = inputs.metrics.get("adaptive", {}) if inputs.parts.rules else {}
         order = {lm: place for place, lm in enumerate(inputs.models)}
         return [
-            {"dataset": dataset, "lm": lm, "method": method, "search": search} | measured(found[method][search])
+            {"dataset": dataset, "lm": lm, "method": method, "search": search}
+            | measured(found[method][search])
             for dataset in inputs.parts.answered
-            for lm in sorted(by_set.get(dataset, {}), key=lambda lm: (order.get(lm, len(order)), lm))
+            for lm in sorted(
+                by_set.get(dataset, {}), key=lambda lm: (order.get(lm, len(order)), lm)
+            )
             for found in [by_set[dataset][lm]]
-            for method in names.ordered(m for m, of in found.items() if isinstance(of, dict) and SEARCHES[0] in of)
+            for method in names.ordered(
+                m for m, of in found.items() if isinstance(of, dict) and SEARCHES[0] in of
+            )
             for search in searches
             if search in found[method]
         ]
@@ -151,29 +183,50 @@ def policies(inputs: Inputs) -> list[Mapping[str, Any]]:
     """A mark for each policy, of the main language model and the imported ones; the best by adaptive come first."""
     rows = [row for row in in_use(inputs) if row["lm"] not in inputs.models[1:]]
     main = {row["lm"] for row in _of_main(rows)}
-    named_by = [row | {"of": label(row["method"]) + f", {row['lm']}" * (row["lm"] not in main)} for row in rows]
-    named_by.sort(key=lambda row: (inputs.parts.answered.index(row["dataset"]), -row["adaptive"].value))
+    named_by = [
+        row | {"of": label(row["method"]) + f", {row['lm']}" * (row["lm"] not in main)}
+        for row in rows
+    ]
+    named_by.sort(
+        key=lambda row: (inputs.parts.answered.index(row["dataset"]), -row["adaptive"].value)
+    )
     return spread(named_by, {policy: policy for policy in POLICIES})
 
 
 def thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
-    rows = [row for row in inputs.tables["thresholds"] if row["search"] == inputs.chosen.thresholds.search]
+    rows = [
+        row
+        for row in inputs.tables["thresholds"]
+        if row["search"] == inputs.chosen.thresholds.search
+    ]
     return [row | {"own_threshold": not row["pooled"]} for row in rows]
 
 
 def drawn_thresholds(inputs: Inputs) -> list[Figure]:
     rows = _of_main(thresholds(inputs))
     kept = [row for row in rows if names.split(row["method"])[0] in DRAWN] or rows
-    return draw_thresholds(kept, VIEWS, {relation: named(relation) for relation in {row["relation"] for row in kept}})
+    return draw_thresholds(
+        kept, VIEWS, {relation: named(relation) for relation in {row["relation"] for row in kept}}
+    )
 
 
-def draw_thresholds(rows: Sequence[Mapping], signal: str, relations: Mapping[str, str], each: str = "dataset") -> list:
+def draw_thresholds(
+    rows: Sequence[Mapping], signal: str, relations: Mapping[str, str], each: str = "dataset"
+) -> list:
     """A figure of the thresholds of thresholds.parquet's rows, one for each `each`; `relations` are their names."""
     known = [row for row in rows if None not in [row[key] for key in CUTS]]
-    cuts = [row | {"cut": Interval(*(row[key] for key in CUTS)), "name": relations[row["relation"]]} for row in known]
+    cuts = [
+        row | {"cut": Interval(*(row[key] for key in CUTS)), "name": relations[row["relation"]]}
+        for row in known
+    ]
     cuts.sort(key=lambda row: row["relation"])
-    caption = "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse."
-    axes = {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True}
+    caption = (
+        "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse."
+    )
+    axes = {
+        "x": f"threshold, {signal} (left edge: never retrieve, right edge: always)",
+        "log_x": True,
+    }
     return Drawn(ranges, "thresholds", cuts, "name", "cut", caption, axes, "method", each).blocks()
 
 
@@ -198,7 +251,11 @@ def policies_by_set(inputs: Inputs) -> list[dict[str, Any]]:
     rows, found = in_use(inputs), inputs.metrics.get("adaptive", {})
     return [
         {"dataset": dataset, "excluded": found[dataset][lm]["excluded_without_popularity"]}
-        | {"lost": [row for row in rows if row["dataset"] == dataset and row["policy"] != THRESHOLDS]}
+        | {
+            "lost": [
+                row for row in rows if row["dataset"] == dataset and row["policy"] != THRESHOLDS
+            ]
+        }
         for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items()
     ]
 
@@ -218,7 +275,9 @@ def without_thresholds(inputs: Inputs) -> str:
     there = {row["dataset"] for row in in_use(inputs)}
     lacking = [dataset for dataset in inputs.parts.answered if dataset not in there]
     found = {of: next(iter(inputs.metrics["adaptive"].get(of, {}).values()), {}) for of in lacking}
-    return " ".join(too_few(of, of_lm, inputs.chosen.thresholds.min_questions) for of, of_lm in found.items())
+    return " ".join(
+        too_few(of, of_lm, inputs.chosen.thresholds.min_questions) for of, of_lm in found.items()
+    )
 
 
 def main_policies(inputs: Inputs) -> list[Mapping[str, Any]]:

@@ -21,11 +21,25 @@ from pipelines import safe_text
 from pipelines.intervals import interval
 from pipelines.report.drawing import GREYS, STYLES, Style
 from pipelines.report.figures import FIXED, fixed
-from pipelines.report.page import CELL, RULES, VERDICTS, Figure, Finding, Link, Section, Table, label, show, to_csv
+from pipelines.report.page import (
+    CELL,
+    RULES,
+    VERDICTS,
+    Figure,
+    Finding,
+    Link,
+    Section,
+    Table,
+    label,
+    show,
+    to_csv,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 RESULT = "result"  # the section that the page begins with
-LEFT = [STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)]  # in the order in which names that are no method take them
+LEFT = [
+    STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)
+]  # in the order in which names that are no method take them
 REAL_CLAIMS = Path(__file__).with_name("real_claims.yaml")
 
 
@@ -54,7 +68,9 @@ class RealModels(NamedTuple):
     def leading(self, claim: str) -> Row:
         """The row that stands for a claim: the dense retriever's on the first set, else the first."""
         rows = self.claims[claim]
-        return next((row for row in rows if (row.on, row.method) == (rows[0].on, label("dense"))), rows[0])
+        return next(
+            (row for row in rows if (row.on, row.method) == (rows[0].on, label("dense"))), rows[0]
+        )
 
 
 def read_real(profile: str, path: Path = REAL_CLAIMS) -> RealModels | None:
@@ -68,11 +84,20 @@ def read_real(profile: str, path: Path = REAL_CLAIMS) -> RealModels | None:
         rows: dict[tuple[str, str], dict] = {}
         for one in sorted(entry["figures"], key=lambda one: lms.index(one["lm"])):
             said = show(interval(one), signed=True, digits=1 if entry["unit"] else None)
-            words = {"said": said, "beside": f"({show(one['n'])})", "lacking": one.get("lacking", "")}
+            words = {
+                "said": said,
+                "beside": f"({show(one['n'])})",
+                "lacking": one.get("lacking", ""),
+            }
             words |= {"verdict": one["verdict"], "remains": one.get("remains_after_holm", False)}
             rows.setdefault((one["set"], one["method"]), {})[one["lm"]] = words
         claims[entry["claim"]] = [Row(*names, told) for names, told in rows.items()]
-    return RealModels(lms, content["weights"], claims, {one["claim"]: one["measured"] for one in content["claims"]})
+    return RealModels(
+        lms,
+        content["weights"],
+        claims,
+        {one["claim"]: one["measured"] for one in content["claims"]},
+    )
 
 
 def environment() -> jinja2.Environment:
@@ -82,8 +107,13 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True, keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else safe_text.values(value),
     )  # fmt: skip
-    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(safe_text.values(value), **options)
-    made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
+    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(
+        safe_text.values(value), **options
+    )
+    made.tests |= {
+        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind)
+        for kind in (Table, Figure, Link)
+    }
     made.tests["stacked"] = lambda table: "passage" in table.head
     made.filters |= {"show": show, "data_csv": _data_csv, "commands": commands}
     return made
@@ -109,7 +139,9 @@ def render(
     """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
-        claims.setdefault(one.paper, {}).setdefault(one.claim, {}).setdefault(one.on, []).append(one)
+        claims.setdefault(one.paper, {}).setdefault(one.claim, {}).setdefault(one.on, []).append(
+            one
+        )
     blocks = [block for section in sections for block in section.blocks]
     of_page = styles_of_page(sections)
     return template.render(
@@ -145,14 +177,18 @@ def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     chosen: dict[str, Style] = {}
     for name, own in ((name, fixed(name)) for name in names):
         if own in STYLES and name not in FIXED:
-            turn = 1 + sum(style.colour == own.colour for name, style in chosen.items() if name not in FIXED)
+            turn = 1 + sum(
+                style.colour == own.colour for name, style in chosen.items() if name not in FIXED
+            )
             own = STYLES[(STYLES.index(own) + turn) % len(STYLES)]._replace(colour=own.colour)
         if own:
             chosen[name] = own
     free = [style for style in LEFT if style.colour not in {one.colour for one in chosen.values()}]
     others = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
     for name in (name for name in names if name not in chosen):
-        beside = Counter(chosen[other] for chart in charts if name in chart for other in {*chart} & chosen.keys())
+        beside = Counter(
+            chosen[other] for chart in charts if name in chart for other in {*chart} & chosen.keys()
+        )
         chosen[name] = min(others, key=lambda style: (beside[style], others.index(style)))
     return chosen
 
@@ -166,7 +202,10 @@ def styles_of_page(sections: Iterable[Section]) -> dict[str, Style]:
 def standalone(figure: Figure, of_page: Mapping[str, Style]) -> str:
     """The figure as a file of its own, in fixed colours on a light ground; `of_page` are its page's styles."""
     style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
-    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(of_page)[0]).replace("<svg ", style, 1) + "\n"
+    return (
+        re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(of_page)[0]).replace("<svg ", style, 1)
+        + "\n"
+    )
 
 
 def _data_csv(table: Table) -> str:

@@ -16,7 +16,11 @@ from pipelines.report.question_sections import best_policy, enough_known
 from pipelines.sources import snapshots
 from pipelines.storage import parquet
 
-SHOWN = {"never": "never retrieving", "always": "always retrieving", "adaptive": "adaptive retrieval"}
+SHOWN = {
+    "never": "never retrieving",
+    "always": "always retrieving",
+    "adaptive": "adaptive retrieval",
+}
 
 
 def main_shares(inputs: Inputs) -> list[Row]:
@@ -29,8 +33,13 @@ def main_shares(inputs: Inputs) -> list[Row]:
         best = best | {"of": best["dataset"]}
         rows = [best | {"policy": words, "accuracy": best[name]} for name, words in SHOWN.items()]
         return [rows[0] | {"method": "closed_book"}, *rows[1:]]
-    rows = [row | {"accuracy": row["substring"], "of": row["dataset"]} for row in answered("accuracy")(inputs)]
-    rows = rows or [row | {"of": row["task"]} for row in solved_tasks(inputs) if row["category"] == "all"]
+    rows = [
+        row | {"accuracy": row["substring"], "of": row["dataset"]}
+        for row in answered("accuracy")(inputs)
+    ]
+    rows = rows or [
+        row | {"of": row["task"]} for row in solved_tasks(inputs) if row["category"] == "all"
+    ]
     rows = [row for row in rows if (row["of"], row["lm"]) == (rows[0]["of"], rows[0]["lm"])]
     rows = [row | {"policy": label(row["method"])} for row in rows if known(row["accuracy"])]
     return [*rows[:1], *sorted(rows[1:], key=lambda row: -row["accuracy"].value)[:1]]
@@ -40,7 +49,11 @@ def main_curve(inputs: Inputs) -> list[Row]:
     """Accuracy by popularity of the methods of `main_shares`."""
     of = {(row["of"], row["lm"], row["method"]) for row in main_shares(inputs)}
     rows = answered("accuracy_by_popularity")(inputs)
-    return [row for row in rows if (row["dataset"], row["lm"], row["method"]) in of and enough_known(inputs, row)]
+    return [
+        row
+        for row in rows
+        if (row["dataset"], row["lm"], row["method"]) in of and enough_known(inputs, row)
+    ]
 
 
 def main_bits(inputs: Inputs) -> list[Row]:
@@ -74,7 +87,9 @@ def _lines(head: str, rows: list[Row], column: str) -> Iterator[str]:
     width = max(len(row["policy"]) for row in rows)
     for row in rows:
         retrieves = row["policy"] == SHOWN["adaptive"]
-        said = f"; {100 * row['retrieved'].value:.0f} % of the questions retrieve" if retrieves else ""
+        said = (
+            f"; {100 * row['retrieved'].value:.0f} % of the questions retrieve" if retrieves else ""
+        )
         yield f"  {row['policy']:{width}}  {show(cell(row[column], column))}{said}"
 
 
@@ -93,7 +108,9 @@ def encoders(chosen: SimpleNamespace) -> dict[str, str]:
     names = {name: methods.short("dense", name, chosen.retrievers) for name in chosen.retrievers}
     untuned = {label(method): _weights(chosen.retriever[name]) for name, method in names.items()}
     return untuned | {
-        label(methods.short("lsr", name, chosen.retrievers)): f"{label(names[name])} tuned to {chosen.lsr.lm}"
+        label(
+            methods.short("lsr", name, chosen.retrievers)
+        ): f"{label(names[name])} tuned to {chosen.lsr.lm}"
         for name in chosen.parts.tuned
     }
 
@@ -124,28 +141,54 @@ def settings(inputs: Inputs) -> list[Row]:
         (lms, "language models, the main one first", ", ".join(lms)),
         (lms, "their weights", _each({name: _weights(lm) for name, lm in lms.items()})),
         (lms, "their number format (dtype)", _each({name: lm.dtype for name, lm in lms.items()})),
-        (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen).items())),
-        (retrievers, "pooling of the encoder", _each({name: r.pooling for name, r in retrievers.items()})),
-        (retrievers, "similarity of embeddings", _each({name: r.similarity for name, r in retrievers.items()})),
+        (
+            True,
+            "retrievers' encoders",
+            "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen).items()),
+        ),
+        (
+            retrievers,
+            "pooling of the encoder",
+            _each({name: r.pooling for name, r in retrievers.items()}),
+        ),
+        (
+            retrievers,
+            "similarity of embeddings",
+            _each({name: r.similarity for name, r in retrievers.items()}),
+        ),
         (parts.rerankers, "reranker", parts.rerankers and _weights(chosen.reranker)),
         (bool(parts.tuned), "language model that the retriever is tuned to", chosen.lsr.lm),
         (bool(parts.knowledge), "month of the page views", chosen.popularity.month),
-        (answers, "questions asked of each set, at most (answer.max_questions)", chosen.answer.max_questions),
+        (
+            answers,
+            "questions asked of each set, at most (answer.max_questions)",
+            chosen.answer.max_questions,
+        ),
         (answers, "demonstrations in a question's prompt", _each(shots)),
-        (answers and parts.corpora, "passages in a question's prompt (answer.passages)", chosen.answer.passages),
+        (
+            answers and parts.corpora,
+            "passages in a question's prompt (answer.passages)",
+            chosen.answer.passages,
+        ),
         (ensembles, "documents in the ensemble (k)", chosen.replug.top_k),
         (ensembles, "temperature of lambda", chosen.replug.temperature),
         (ensembles, "mixture", chosen.replug.mixture),
         (fitted, "threshold search in use", chosen.thresholds.search),
         (True, "bootstrap resamples", chosen.report.bootstrap),
     ]
-    return [{"setting": name, "value": value} for applies, name, value in settings if applies and value != ""]
+    return [
+        {"setting": name, "value": value}
+        for applies, name, value in settings
+        if applies and value != ""
+    ]
 
 
 def _each(values: Mapping[str, object]) -> object:
     """The value that all have, else each name with its value."""
     if len({*values.values()}) > 1:
-        return ", ".join(f"{name} {value}" if name != value else name for name, value in values.items())
+        return ", ".join(
+            f"{name} {value}" if name != value else name for name, value in values.items()
+        )
     return next(iter(values.values()), None)
 
 
@@ -162,11 +205,21 @@ def sources(inputs: Inputs) -> list[Row]:
 
 def dates(inputs: Inputs) -> list[Block]:
     """A table of what the sources are of, and a warning where their dates are too far apart; nothing without dates."""
-    files = [file for file in inputs.data.glob("questions/*/*.parquet") if "month" in parquet.schema_of(file).names]
-    months = {month for file in files for month in parquet.read_parquet(file, ["month"])["month"].unique().to_pylist()}
+    files = [
+        file
+        for file in inputs.data.glob("questions/*/*.parquet")
+        if "month" in parquet.schema_of(file).names
+    ]
+    months = {
+        month
+        for file in files
+        for month in parquet.read_parquet(file, ["month"])["month"].unique().to_pylist()
+    }
     found = snapshots.dates(inputs.manifest, sorted(months))
     rows = [[name, ", ".join(days)] for name, days in found.items()]
-    table = Table("dates", "What the facts, the pages and the page views are of.", ["source", "of"], rows)
+    table = Table(
+        "dates", "What the facts, the pages and the page views are of.", ["source", "of"], rows
+    )
     warning = snapshots.warning(found, inputs.chosen.fetch.days_apart) if found else ""
     return [table, warning] if warning else [table]
 
@@ -174,7 +227,8 @@ def dates(inputs: Inputs) -> list[Block]:
 def corpora(inputs: Inputs) -> list[Row]:
     """What the stages `chunk` and `queries` counted of each corpus (REPLUG, section 5)."""
     return [
-        {"corpus": corpus} | {key: int(n) for key, n in counts.items() if n and isinstance(n, int | float)}
+        {"corpus": corpus}
+        | {key: int(n) for key, n in counts.items() if n and isinstance(n, int | float)}
         for corpus in inputs.documents
         if (counts := inputs.metrics.get(f"corpus_{corpus}"))
     ]

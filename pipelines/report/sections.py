@@ -19,7 +19,9 @@ NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may 
     for name, value in vars(module).items()
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }
-WORDS = vars(accuracy) | vars(retrieval_effects) | vars(page) | vars(entries) | NAMES  # what words and `where` may use
+WORDS = (
+    vars(accuracy) | vars(retrieval_effects) | vars(page) | vars(entries) | NAMES
+)  # what words and `where` may use
 
 
 def report_sections() -> dict[str, Entry]:
@@ -28,7 +30,9 @@ def report_sections() -> dict[str, Entry]:
     for section in _content()["sections"]:
         texts = (section.get(key, "") for key in ("says", "missing"))
         functions = (NAMES[words] if words.isidentifier() else _words(words) for words in texts)
-        made.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions))
+        made.append(
+            Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions)
+        )
     return {entry.id: entry for entry in made}
 
 
@@ -44,24 +48,33 @@ def _content() -> dict[str, Any]:
 def _words(template: str) -> Callable[..., str]:
     """A function that gives these words for a run, and for some rows or a rule of being right."""
     read = JINJA.from_string(template)
-    return lambda inputs, given="": " ".join(read.render(WORDS, inputs=inputs, rows=given, rule=given).split())
+    return lambda inputs, given="": " ".join(
+        read.render(WORDS, inputs=inputs, rows=given, rule=given).split()
+    )
 
 
 def _part(part: Mapping[str, Any]) -> Part:
     if "text" in part:
         text = _words(part["text"])
         return lambda inputs: [
-            Link(words, part["link"]) if "link" in part else words for words in [text(inputs)] if words
+            Link(words, part["link"]) if "link" in part else words
+            for words in [text(inputs)]
+            if words
         ]
     if "blocks" in part:
         return lambda inputs: [*NAMES[part["blocks"]](inputs)]
     words = {"rows": _rows(part), "caption": _words(part["caption"])}
     if "table" in part:
-        heads = part.get("heads", {}) if isinstance(part["columns"], list) else NAMES[part["columns"]]
+        heads = (
+            part.get("heads", {}) if isinstance(part["columns"], list) else NAMES[part["columns"]]
+        )
         columns = part["columns"] if isinstance(part["columns"], list) else [*heads]
         return Shown(part["table"], columns=columns, heads=heads, **words)
     options = {key: part[key] for key in ("series", "each", "least") if key in part}
-    kind, x = getattr(figures, part["draw"]), JINJA.compile_expression(part["x"], undefined_to_none=False)
+    kind, x = (
+        getattr(figures, part["draw"]),
+        JINJA.compile_expression(part["x"], undefined_to_none=False),
+    )
     return Drawn(kind, part["figure"], x=x, y=part["y"], words=part["axes"], **words, **options)
 
 
@@ -73,4 +86,6 @@ def _rows(part: Mapping[str, Any]) -> Rows:
     if "where" not in part:
         return lambda inputs: rows(inputs=inputs)
     holds = JINJA.compile_expression(part["where"], undefined_to_none=False)
-    return lambda inputs: [row for row in rows(inputs=inputs) if holds(WORDS, inputs=inputs, row=row)]
+    return lambda inputs: [
+        row for row in rows(inputs=inputs) if holds(WORDS, inputs=inputs, row=row)
+    ]

@@ -16,7 +16,7 @@ from pipelines.report.inputs import Inputs, read_inputs
 from pipelines.report.page import Section, label
 from pipelines.report.rendering import read_real
 from pipelines.report.sections import page_text, report_sections
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/report")
@@ -37,7 +37,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     found = findings(inputs)
     shown = [section for entry in listed() if (section := entry.section(inputs))]
     styles = rendering.styles_of_page(shown)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
         for block in (block for section in shown for block in section.blocks):
@@ -45,8 +45,10 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
                 file = folder / f"figures/{figure.name}.svg"
                 file.write_text(rendering.standalone(figure, styles), encoding="utf-8")
             if isinstance(block, page.Table):
-                (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
-        shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
+                (folder / f"tables/{block.name}.csv").write_text(
+                    page.to_csv(block), encoding="utf-8"
+                )
+        write_json(folder / "findings.json", [finding.as_json() for finding in found])
         intro, footer = (page_text(name, inputs) for name in ("introduction", "footer"))
         title, real = f"Longtail report: {params.profile}", read_real(params.profile)
         html = rendering.render(title, intro, found, shown, footer, real, inputs.main)
@@ -58,10 +60,17 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 def listed() -> list[Entry]:
     """The report's entries. A study's entry says itself where it stands."""
     studies = all_studies.studies_offering("report_entries")
-    return in_order([*report_sections().values(), *(entry for study in studies for entry in study.report_entries())])
+    return in_order(
+        [
+            *report_sections().values(),
+            *(entry for study in studies for entry in study.report_entries()),
+        ]
+    )
 
 
-def write_latency(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int) -> None:
+def write_latency(
+    inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int
+) -> None:
     """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none."""
     rows = [
         {"dataset": dataset, "lm": lm, "method": method}
@@ -75,7 +84,18 @@ def write_latency(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str],
     ]
     if not rows:
         return
-    columns = ["dataset", "lm", "method", "questions", "batches", *QUANTILES, "search", "machine", "threads", "server"]
+    columns = [
+        "dataset",
+        "lm",
+        "method",
+        "questions",
+        "batches",
+        *QUANTILES,
+        "search",
+        "machine",
+        "threads",
+        "server",
+    ]
     caption = (
         "Seconds of a question by language model and method, over batches of questions: its share of its batch's, and "
         "of the search's (for GenRead, of writing the passage), without opening models and indexes."
@@ -95,14 +115,18 @@ def write_latency(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str],
     parts = [Section("latency", "Seconds of a question", [*drawn.blocks(), table])]
     footer = "Made by Longtail from data/latency/<question set>/<language model>/<method>.json."
     for name, text in rendering.page_files("How long answers take", intro, parts, footer).items():
-        with shards.atomic(inputs.data / latency.FOLDER / name) as temporary:
+        with atomic(inputs.data / latency.FOLDER / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     def work(params: SimpleNamespace) -> stage.Metrics:
-        compute = params_file.load_params("compute").compute  # no param of this stage: no output depends on it
-        return write_report(Path("data"), OUT, params, compute.workers if compute.device == "cpu" else 1)
+        compute = params_file.load_params(
+            "compute"
+        ).compute  # no param of this stage: no output depends on it
+        return write_report(
+            Path("data"), OUT, params, compute.workers if compute.device == "cpu" else 1
+        )
 
     stage.run("report", SECTIONS, work, out=str(OUT / "index.html"))
 

@@ -24,7 +24,8 @@ from pipelines.params import params
 from pipelines.retrieval.encoder import Encoder, mean_pool, write_sentence_transformers_files
 from pipelines.retrieval.modules import Modules
 from pipelines.retrieval.tower import Tower
-from pipelines.storage import checkpoint, parquet, shards
+from pipelines.storage import checkpoint, parquet
+from pipelines.storage.atomic import atomic
 from pipelines.work import code, stage
 from pipelines.work import threads as torch_threads
 
@@ -39,29 +40,50 @@ SHORTEST, LONGEST = 0.2, 0.6  # length of a crop, as a share of its document
 
 
 def train_on_corpora(
-    files: Sequence[Path], tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
+    files: Sequence[Path],
+    tokenizer: Path,
+    out: Path,
+    seed: int,
+    retriever: params.Retriever,
+    threads: int,
 ) -> stage.Metrics:
     """Train on the corpora's `files` by InfoNCE with in-batch negatives; save to `out`, which has the retriever's name.
 
     A killed training continues from its checkpoints to the same bytes. Raises LongtailError for fewer than two
     documents, or no settings.
     """
-    settings, max_tokens, name = retriever.training, retriever.max_tokens, f"base_retriever@{out.name}"
+    settings, max_tokens, name = (
+        retriever.training,
+        retriever.max_tokens,
+        f"base_retriever@{out.name}",
+    )
     if settings is None:
         raise LongtailError(
             f"params.yaml: retriever.{out.name}.training is null, expected its settings where its source is train"
         )
     torch_threads.use(threads)
-    texts = [text for file in files for text in parquet.read_parquet(file, columns=["text"])["text"].to_pylist()]
-    hf_tokenizer = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens, trust_remote_code=False)
-    tokens = Ragged.of([ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)])
+    texts = [
+        text
+        for file in files
+        for text in parquet.read_parquet(file, columns=["text"])["text"].to_pylist()
+    ]
+    hf_tokenizer = AutoTokenizer.from_pretrained(
+        tokenizer, model_max_length=max_tokens, trust_remote_code=False
+    )
+    tokens = Ragged.of(
+        [ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)]
+    )
     count = len(tokens.lengths)
     if count < 2:
-        raise LongtailError(f"data/corpus: {count} documents, expected at least 2 to train a retriever on")
+        raise LongtailError(
+            f"data/corpus: {count} documents, expected at least 2 to train a retriever on"
+        )
     model = make_model(hf_tokenizer, seed, settings, max_tokens)
     weights = list(model.parameters())
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE)
-    inputs = checkpoint.digest([*(weight.detach().numpy() for weight in weights), tokens.values, tokens.bounds])
+    inputs = checkpoint.digest(
+        [*(weight.detach().numpy() for weight in weights), tokens.values, tokens.bounds]
+    )
     fingerprint = code.fingerprint("pipelines.retrieval.base_retriever")
     checkpoints = checkpoint.Checkpoints(name, seed, settings, inputs, fingerprint)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
@@ -69,7 +91,9 @@ def train_on_corpora(
     model.train()
     crops = _pairs_of_crops(tokens, settings.batch_size, draws.generator(seed, "retriever/crops"))
     steps = islice(crops, done, settings.steps)
-    for pair in tqdm(steps, total=settings.steps, initial=done, desc="retriever", unit="step", mininterval=2):
+    for pair in tqdm(
+        steps, total=settings.steps, initial=done, desc="retriever", unit="step", mininterval=2
+    ):
         queries, documents = (_embed(model, side, hf_tokenizer.pad_token_id) for side in pair)
         scores, match = queries @ documents.T / TEMPERATURE, torch.arange(len(queries))
         loss = (cross_entropy(scores, match) + cross_entropy(scores.T, match)) / 2
@@ -79,7 +103,7 @@ def train_on_corpora(
         losses.append(float(loss.detach()))
         if checkpoints.due():
             checkpoints.save({"step": len(losses), "losses": losses}, weights, optimiser)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         model.eval().save_pretrained(folder)
         hf_tokenizer.save_pretrained(folder)
         write_sentence_transformers_files(folder, retriever, settings.hidden_size, max_tokens)
@@ -87,7 +111,9 @@ def train_on_corpora(
     return {"loss": float(np.mean(losses[-10:])), "documents": float(count), "loss_curve": losses}
 
 
-def make_model(tokenizer, seed: int, settings: params.RetrieverTraining, max_tokens: int) -> BertModel:
+def make_model(
+    tokenizer, seed: int, settings: params.RetrieverTraining, max_tokens: int
+) -> BertModel:
     """An untrained encoder. Its word embeddings are large, so texts that share words are similar from the start."""
     torch.manual_seed(int(draws.generator(seed, "retriever/weights").integers(1 << 62)))
     config = BertConfig(
@@ -106,7 +132,9 @@ def make_model(tokenizer, seed: int, settings: params.RetrieverTraining, max_tok
     return model
 
 
-def _pairs_of_crops(tokens: Ragged, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[Ragged, Ragged]]:
+def _pairs_of_crops(
+    tokens: Ragged, batch_size: int, rng: np.random.Generator
+) -> Iterator[tuple[Ragged, Ragged]]:
     """Endless batches with two crops of each document; no document comes again before all others came."""
     size, order = min(batch_size, len(tokens.lengths)), np.empty(0, np.int64)
     while True:
@@ -119,7 +147,9 @@ def _pairs_of_crops(tokens: Ragged, batch_size: int, rng: np.random.Generator) -
 def _crops(tokens: Ragged, rows: np.ndarray, rng: np.random.Generator) -> Ragged:
     """A random stretch of each document, without a random tenth of its tokens; the first token always stays."""
     lengths = tokens.lengths[rows]
-    crop_lengths = np.maximum(1, (lengths * rng.uniform(SHORTEST, LONGEST, len(rows))).astype(np.int64))
+    crop_lengths = np.maximum(
+        1, (lengths * rng.uniform(SHORTEST, LONGEST, len(rows))).astype(np.int64)
+    )
     starts = ((lengths - crop_lengths + 1) * rng.random(len(rows))).astype(np.int64)
     crops = tokens.slice(rows, starts, crop_lengths)
     stays = rng.random(len(crops.values)) >= DROPPED
@@ -141,21 +171,27 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     """
     sources = {f"retriever.{out.name}.path": (retriever.path, retriever.revision)}
     if retriever.query_path:
-        sources[f"retriever.{out.name}.query_path"] = (retriever.query_path, retriever.query_revision)
+        sources[f"retriever.{out.name}.query_path"] = (
+            retriever.query_path,
+            retriever.query_revision,
+        )
     for key, (path, revision) in sources.items():
         check_pinned(key, path, revision)
     towers = [Tower(*source, max_tokens=retriever.max_tokens) for source in sources.values()]
     for tower in towers:
         _compare(retriever, tower.modules, f"retriever.{out.name}")
     encoder = Encoder(towers[0], towers[-1], retriever)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         encoder.save(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
 def _compare(retriever: params.Retriever, said: Modules, section: str) -> None:
     """Raise LongtailError for other settings than the encoder's folder needs; print which prompts are not used."""
-    for key, needed in {"pooling": said.pooling, "similarity": "cosine" if said.normalized else None}.items():
+    for key, needed in {
+        "pooling": said.pooling,
+        "similarity": "cosine" if said.normalized else None,
+    }.items():
         if needed not in (None, is_ := getattr(retriever, key)):
             raise LongtailError(
                 f"params.yaml: {section}.{key} is {is_}, and {retriever.path} has {needed}; set {key}: {needed}"

@@ -25,13 +25,19 @@ from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.storage import disks, shards
+from pipelines.storage import disks
+from pipelines.storage.atomic import atomic, write_json
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work import executors
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
-DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
+DOCUMENT = (
+    "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
+)
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
-GROUP = 64  # documents compared as one group, by their best score, before single documents are compared
+GROUP = (
+    64  # documents compared as one group, by their best score, before single documents are compared
+)
 BATCH = 4096  # texts split into words at once
 NOT_WORD = r"[^\p{L}\p{N}_]+"  # what Python's \w does not match
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
@@ -59,7 +65,10 @@ class Analyser:
 
     def words(self, texts: Sequence[str]) -> pa.ListArray:
         """The words of each text, in order; some may be "", which is no word."""
-        lower = [(text if text.isascii() else unicodedata.normalize("NFKC", text)).lower() for text in texts]
+        lower = [
+            (text if text.isascii() else unicodedata.normalize("NFKC", text)).lower()
+            for text in texts
+        ]
         if self._pairs:
             lower = [text if text.isascii() else words.RUNS.sub(_pairs, text) for text in lower]
         return pc.split_pattern_regex(arrow_strings(lower), NOT_WORD)
@@ -67,7 +76,10 @@ class Analyser:
     def stems(self, found: Sequence[str]) -> list[str]:
         """Each word's stem, "" for a stop word."""
         stop_words = self._stop_words
-        return ["" if word in stop_words else stem for word, stem in zip(found, self._stem(found), strict=True)]
+        return [
+            "" if word in stop_words else stem
+            for word, stem in zip(found, self._stem(found), strict=True)
+        ]
 
 
 def _pairs(run: re.Match) -> str:
@@ -81,30 +93,50 @@ class BM25:
 
     def __init__(self, folder: Path, docs: Path) -> None:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        name = documents.check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
+        name = documents.check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get(
+            "analyser"
+        )
         analysers = map(Analyser, map(read_language, codes()))
-        self._docs, self._analyser = docs, next((one for one in analysers if one.name == name), None)
+        self._docs, self._analyser = (
+            docs,
+            next((one for one in analysers if one.name == name), None),
+        )
         if self._analyser is None:
-            raise LongtailError(f"{folder}: was made with another analyser ({name}); run the stage `index` again")
+            raise LongtailError(
+                f"{folder}: was made with another analyser ({name}); run the stage `index` again"
+            )
         try:
             self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
             with (folder / VOCABULARY).open("rb") as file:
                 vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
         except (OSError, ValueError, EOFError) as error:
-            raise LongtailError(f"{folder}: not a whole index ({error}); run the stage `index` again") from None
+            raise LongtailError(
+                f"{folder}: not a whole index ({error}); run the stage `index` again"
+            ) from None
         self.count, scores = self._index.scores["num_docs"], self._index.scores
         self._term_number = lru_cache(REMEMBERED)(partial(_term_number, vocabulary))
-        for array in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
+        for array in (
+            "data",
+            "indices",
+            "indptr",
+        ):  # slicing a plain view is faster than slicing np.memmap
             scores[array] = scores[array].view(np.ndarray)
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> documents.Found:
+    def search(
+        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
+    ) -> documents.Found:
         """See Retriever.search. A document without any of the query's terms scores 0."""
         k = min(k, self.count)
-        positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
+        positions, scores = (
+            np.full((len(texts), k), -1, np.int64),
+            np.full((len(texts), k), -np.inf, np.float32),
+        )
         hidden = documents.ranges_of_sources(self._docs, without or [None] * len(texts))
         for i, terms in enumerate(self._analyser.terms(texts)):
             numbers = map(self._term_number, terms)
-            all_scores = self._index.get_scores_from_ids([number for number in numbers if number is not None])
+            all_scores = self._index.get_scores_from_ids(
+                [number for number in numbers if number is not None]
+            )
             all_scores[slice(*hidden[i])] = -np.inf
             best = top_k(all_scores, k)
             positions[i, : len(best)], scores[i, : len(best)] = best, all_scores[best]
@@ -130,7 +162,9 @@ def arrow_strings(texts: Sequence[str]) -> pa.Array:
     """The same array as pa.array(texts), without importing pandas; characters that are no UTF-8 become "?"."""
     encoded = [text.encode(errors="replace") for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+    return pa.StringArray.from_buffers(
+        len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
+    )
 
 
 def _term_number(vocabulary: mmap, term: str) -> int | None:
@@ -152,7 +186,12 @@ def _term_number(vocabulary: mmap, term: str) -> int | None:
 
 
 def build(
-    docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str, language: Language = ENGLISH
+    docs: Path,
+    out: Path,
+    settings: params.Index,
+    compute: params.Compute,
+    name: str,
+    language: Language = ENGLISH,
 ) -> dict[str, float]:
     """Write the index of all of `docs`, titles and texts, to the folder `out`, in bm25s's layout.
 
@@ -161,30 +200,53 @@ def build(
     """
     k1, b = settings.bm25_k1, settings.bm25_b
     count, analyser = documents.count_documents(docs), Analyser(language).name
-    key = shards.key_of(docs, analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
+    key = key_of(docs, analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
-    with executors.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
-        segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs, language), starts, executor)
+    with executors.processes(
+        compute, min(len(starts), int(settings.memory_gb / WORKER))
+    ) as executor:
+        segments = map_shards(
+            f"{name}.counts", key, partial(_count, docs, language), starts, executor
+        )
         n_terms = sum(int(_load(segment, "lengths").sum(dtype=np.int64)) for segment in segments)
         mean_length = n_terms / count or 1.0  # 1 if no document has any term
         merge = partial(_merge, segments, count, mean_length, settings)
-        merged = shards.map_shards(f"{name}.scores", key, merge, list(pairwise(_term_bounds(segments))), executor)
+        merged = map_shards(
+            f"{name}.scores", key, merge, list(pairwise(_term_bounds(segments))), executor
+        )
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
-    index = bm25s.BM25(k1=k1, b=b)  # without vocabulary and postings: both are large, and written separately
-    columns = np.cumsum(np.concatenate([[0], frequencies, [0]]))  # the last is bm25s's term "", which no document has
-    index.scores = {"data": frequencies[:0], "indices": frequencies[:0], "indptr": columns, "num_docs": count}
+    index = bm25s.BM25(
+        k1=k1, b=b
+    )  # without vocabulary and postings: both are large, and written separately
+    columns = np.cumsum(
+        np.concatenate([[0], frequencies, [0]])
+    )  # the last is bm25s's term "", which no document has
+    index.scores = {
+        "data": frequencies[:0],
+        "indices": frequencies[:0],
+        "indptr": columns,
+        "num_docs": count,
+    }
     index.vocab_dict, index.nonoccurrence_array = {}, None
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         index.save(folder)
         for array in ("data", "indices"):
             _concatenate(merged, array, folder / f"{array}.csc.index.npy")
         _write_vocabulary(merged, folder / VOCABULARY)
         facts = {"kind": "bm25", "analyser": analyser, "document": DOCUMENT, "k1": k1, "b": b}
-        facts |= {"mean_length": mean_length, "terms": len(frequencies), "postings": int(frequencies.sum())}
-        shards.write_json(folder / "meta.json", documents.describe(docs, None, **facts))
+        facts |= {
+            "mean_length": mean_length,
+            "terms": len(frequencies),
+            "postings": int(frequencies.sum()),
+        }
+        write_json(folder / "meta.json", documents.describe(docs, None, **facts))
     for part in ("counts", "scores"):
-        shards.forget_shards(f"{name}.{part}", key)
-    return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}
+        forget_shards(f"{name}.{part}", key)
+    return {
+        "documents": float(count),
+        "terms": float(facts["terms"]),
+        "postings": float(facts["postings"]),
+    }
 
 
 def _count(docs: Path, language: Language, start: int, path: Path) -> None:
@@ -220,18 +282,28 @@ def _term_bounds(segments: list[Path]) -> list[str | None]:
 
 
 def _merge(
-    segments: list[Path], count: int, mean_length: float, bm25: params.Index, bounds: tuple[str, str | None], path: Path
+    segments: list[Path],
+    count: int,
+    mean_length: float,
+    bm25: params.Index,
+    bounds: tuple[str, str | None],
+    path: Path,
 ) -> None:
     """Write the postings of the terms from the first of `bounds` up to the second: documents, and the term's scores.
 
     A score is idf * tf / (tf + k1 (1 - b + b * length / mean length)), bm25s's method="lucene".
     """
     k1, b = bm25.bm25_k1, bm25.bm25_b
-    terms, starts = [], []  # of each segment; copied, as a view of an array would keep its file open
+    terms, starts = (
+        [],
+        [],
+    )  # of each segment; copied, as a view of an array would keep its file open
     for segment in segments:
         segment_terms = _terms(segment)
         first, last = (
-            len(segment_terms) if bound is None else bisect_left(segment_terms, bound, key=methodcaller("as_py"))
+            len(segment_terms)
+            if bound is None
+            else bisect_left(segment_terms, bound, key=methodcaller("as_py"))
             for bound in bounds
         )
         terms.append(segment_terms[first:last])
@@ -245,7 +317,9 @@ def _merge(
     free = np.cumsum(frequencies) - frequencies  # the place of each column's next posting
     indices, data = np.empty(frequencies.sum(), np.int32), np.empty(frequencies.sum(), np.float32)
     for number, (segment, column, begins) in enumerate(zip(segments, columns, starts, strict=True)):
-        document, tf = (_load(segment, name)[begins[0] : begins[-1]] for name in ("documents", "counts"))
+        document, tf = (
+            _load(segment, name)[begins[0] : begins[-1]] for name in ("documents", "counts")
+        )
         sizes = np.diff(begins)
         places = np.repeat(free[column] - begins[:-1], sizes) + np.arange(begins[0], begins[-1])
         saturation = k1 * (1 - b + b * _load(segment, "lengths")[document] / mean_length)
@@ -271,7 +345,9 @@ def _write_vocabulary(parts: list[Path], file: Path) -> None:
         json.write(b"{")
         for terms in map(_terms, parts):
             numbers = pa.py_buffer(np.arange(number, number := number + len(terms)))
-            numbers = pa.Array.from_buffers(pa.int64(), len(terms), [None, numbers]).cast(pa.string())
+            numbers = pa.Array.from_buffers(pa.int64(), len(terms), [None, numbers]).cast(
+                pa.string()
+            )
             json.write(pc.binary_join_element_wise('"', terms, '":', numbers, ",", "").buffers()[2])
         json.write(f'"":{number}}}'.encode())
 
@@ -280,7 +356,9 @@ def _sorted_distinct(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, np.nd
     """The distinct texts, sorted, and the place of each text among them."""
     encoded = pa.chunked_array(texts).dictionary_encode().combine_chunks()
     order = pc.sort_indices(encoded.dictionary)
-    return encoded.dictionary.take(order), np.argsort(np.from_dlpack(order))[np.from_dlpack(encoded.indices)]
+    return encoded.dictionary.take(order), np.argsort(np.from_dlpack(order))[
+        np.from_dlpack(encoded.indices)
+    ]
 
 
 def _save(folder: Path, terms: pa.Array, **arrays: np.ndarray) -> None:

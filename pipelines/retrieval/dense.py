@@ -23,7 +23,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work.executors import processes
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ BLOCK = 16_384  # embeddings held in fp32 at once
 COMPARED = {"cpu": 256, "cuda": 4096}  # queries that a block is compared with at once, by device
 BATCH = 1024  # queries that FAISS searches at once, at most
 CANDIDATES = 1 << 24  # the most candidates held at once
-CELLS = 1 << 22  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
+CELLS = (
+    1 << 22
+)  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
 DECIMALS = 5  # a score's decimals: finer than fp16 embeddings, but equal documents tie in any order of sums
 FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
 GIB = 2**30
@@ -60,10 +63,22 @@ class Index:
     """
 
     def __init__(
-        self, folder: Path, probe: int = 1, refine: int = 1, threads: int = 1, flat: bool = False, device: str = "cpu"
+        self,
+        folder: Path,
+        probe: int = 1,
+        refine: int = 1,
+        threads: int = 1,
+        flat: bool = False,
+        device: str = "cpu",
     ) -> None:
         """Open the index in `folder`; with `flat` only its embeddings."""
-        self.folder, self.probe, self.refine, self.threads, self.device = folder, probe, refine, threads, device
+        self.folder, self.probe, self.refine, self.threads, self.device = (
+            folder,
+            probe,
+            refine,
+            threads,
+            device,
+        )
         file = folder / "faiss.index"
         try:
             lists = file.exists() and not flat
@@ -74,7 +89,9 @@ class Index:
         self.embeddings = Embeddings(folder / "embeddings")
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
 
-    def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> documents.Found:
+    def search(
+        self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None
+    ) -> documents.Found:
         """Positions (queries, min(k, count)) int64 and scores float32, best first, ties by position.
 
         `hidden` (queries, 2) are ranges of positions left out. Missing documents have position -1 and score -inf.
@@ -86,12 +103,18 @@ class Index:
         positions, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
         # more candidates than wanted, so that position and not FAISS's heap or torch decides ties at the k-th place
         reach = 2 * k + 16 + int((hidden[:, 1] - hidden[:, 0]).max(initial=0))
-        pending = [(np.arange(n), reach, self.probe)] if n else []  # (queries, candidates for each, lists searched)
+        pending = (
+            [(np.arange(n), reach, self.probe)] if n else []
+        )  # (queries, candidates for each, lists searched)
         while pending:
             rows, reach, probe = pending.pop()
             reach = min(self.count, reach)
             # a pass over all embeddings serves as many queries as can be
-            most = CANDIDATES // reach if self.lists is None else min(BATCH, CANDIDATES // (reach * self.refine))
+            most = (
+                CANDIDATES // reach
+                if self.lists is None
+                else min(BATCH, CANDIDATES // (reach * self.refine))
+            )
             if len(rows) > (most := max(1, most)):
                 pending.append((rows[most:], reach, probe))
                 rows = rows[:most]
@@ -100,12 +123,16 @@ class Index:
             candidates[(candidates >= first) & (candidates < last)] = -1
             found = self.scores(queries[rows], candidates)
             order = np.lexsort((candidates, -found), axis=1)
-            candidates, found = (np.take_along_axis(values, order, 1) for values in (candidates, found))
+            candidates, found = (
+                np.take_along_axis(values, order, 1) for values in (candidates, found)
+            )
             positions[rows], scores[rows] = candidates[:, :k], found[:, :k]
             # complete: enough documents, and all ties considered
             n_found, n_visible = (candidates >= 0).sum(1), self.count - (last - first)[:, 0]
             complete = n_found >= np.minimum(k, n_visible)
-            if self.lists is None:  # a document that ties with the last candidate may not be a candidate itself
+            if (
+                self.lists is None
+            ):  # a document that ties with the last candidate may not be a candidate itself
                 complete &= found[np.arange(len(rows)), n_found - 1] < found[:, k - 1]
             rows = rows[~(complete | (reach == self.count))]
             if len(rows):
@@ -151,7 +178,9 @@ class Index:
 
         step = max(1, CELLS // (candidates.shape[1] * self.dim))  # queries scored at once
         with ThreadPoolExecutor(self.threads) as pool:  # threads help, as reading waits
-            parts = pool.map(score, (slice(start, start + step) for start in range(0, len(queries), step)))
+            parts = pool.map(
+                score, (slice(start, start + step) for start in range(0, len(queries), step))
+            )
             scores = np.concatenate(list(parts))
         scores[candidates < 0] = -np.inf
         return scores
@@ -161,17 +190,29 @@ class Dense:
     """An opened index with its encoder; implements Retriever."""
 
     def __init__(
-        self, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute, flat: bool = False
+        self,
+        folder: Path,
+        docs: Path,
+        model: Path,
+        encoder: Encoder,
+        compute: params.Compute,
+        flat: bool = False,
     ) -> None:
         """With `flat` all documents are compared, whatever the kind of index.
 
         Raises LongtailError if the index is missing, or its files, documents and encoder don't go together.
         """
-        meta = documents.check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
-        self.index = Index(folder, meta["probe"], meta["refine"], compute.threads, flat, compute.device)
+        meta = documents.check_index(
+            folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim
+        )
+        self.index = Index(
+            folder, meta["probe"], meta["refine"], compute.threads, flat, compute.device
+        )
         self.count, self._encoder, self._docs = self.index.count, encoder, docs
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> documents.Found:
+    def search(
+        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
+    ) -> documents.Found:
         """See Retriever.search; the score is the similarity of the embeddings."""
         hidden = None if without is None else documents.ranges_of_sources(self._docs, without)
         return self.index.search(self._encoder.embed_queries(texts), k, hidden)
@@ -203,9 +244,13 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
         nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
         room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
         sample = min(max(min(max(PER_LIST * nlist, 10_000), int(room)), nlist, 2**BITS), count)
-        sizes = {max(n for n in range(1, max(1, dim // sub) + 1) if dim % n == 0) for sub in SUBS}  # divisors of `dim`
+        sizes = {
+            max(n for n in range(1, max(1, dim // sub) + 1) if dim % n == 0) for sub in SUBS
+        }  # divisors of `dim`
     centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
-    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
+    learning = (
+        8 * sample * dim + centroids
+    )  # the sample twice, as it is read and as it is used; no lists yet
     for codes in sorted(sizes, reverse=True):
         bytes_per_document = (codes + 1) // 2 + 8 if codes else 0  # the codes, and a position
         memory = BASE + max(learning, bytes_per_document * count + centroids + 4 * block)
@@ -221,7 +266,9 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
     if kind == "flat":
         reason += f"{f'fewer than {FLAT_UP_TO:,}' if auto else 'as asked'}: all are compared"
     else:
-        reason += f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "
+        reason += (
+            f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "
+        )
         reason += f"{codes} codes of {BITS} bits, refined by embeddings"
     return Plan(kind, count, dim, nlist, sample, codes, memory, reason)
 
@@ -238,29 +285,47 @@ def build_and_tune(
     plan = choose_index(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind != "flat":
-        each = BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim  # bytes of a process that encodes
-        build_lists(plan, folder, params.seed, compute, max(1, int(settings.memory_gb * GIB) // each), name)
+        each = (
+            BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
+        )  # bytes of a process that encodes
+        build_lists(
+            plan, folder, params.seed, compute, max(1, int(settings.memory_gb * GIB) // each), name
+        )
     index = Index(folder, threads=compute.threads, device=compute.device)
     recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:
-        print(f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}")
-    facts = {field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "reason")}
-    return index, facts | {"probe": index.probe, "refine": index.refine, f"recall_at_{K}": round(recall, 4)}
+        print(
+            f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}"
+        )
+    facts = {
+        field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "reason")
+    }
+    return index, facts | {
+        "probe": index.probe,
+        "refine": index.refine,
+        f"recall_at_{K}": round(recall, 4),
+    }
 
 
-def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
+def build_lists(
+    plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str
+) -> None:
     """Write faiss.index with inverted lists over folder/embeddings; `most` processes, or a cluster's, encode them."""
-    key = shards.key_of(plan, seed, compute.threads, folder / "embeddings")
+    key = key_of(plan, seed, compute.threads, folder / "embeddings")
     faiss.omp_set_num_threads(compute.threads)
     ranges = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
-    (learnt,) = shards.map_shards(f"{name}.learn", key, partial(_learn, folder / "embeddings"), [(plan, seed)])
-    one_thread = compute.model_copy(update={"threads": 1, "workers": max(compute.workers, compute.threads)})
+    (learnt,) = map_shards(
+        f"{name}.learn", key, partial(_learn, folder / "embeddings"), [(plan, seed)]
+    )
+    one_thread = compute.model_copy(
+        update={"threads": 1, "workers": max(compute.workers, compute.threads)}
+    )
     with processes(one_thread, min(most, len(ranges))) as executor:
         encode = partial(_encode, folder / "embeddings", learnt)
-        encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
+        encoded = map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
     for part in ("learn", "encode"):
-        shards.forget_shards(f"{name}.{part}", key)
+        forget_shards(f"{name}.{part}", key)
 
 
 def _learn(embeddings: Path, of: tuple[Plan, int], path: Path) -> None:
@@ -269,9 +334,13 @@ def _learn(embeddings: Path, of: tuple[Plan, int], path: Path) -> None:
     shape = (plan.dim, plan.nlist, plan.codes, BITS)
     index = faiss.IndexIVFPQ(faiss.IndexFlatIP(plan.dim), *shape, faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.min_points_per_centroid = index.cp.min_points_per_centroid = 1
-    index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
+    index.by_residual = (
+        False  # one table of partial scores serves all lists of a query; the recall is the same
+    )
     index.cp.seed = int(draws.generator(seed, "index lists").integers(1 << 31))
-    drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
+    drawn = draws.generator(seed, "index sample").choice(
+        plan.count, plan.sample, replace=False, shuffle=False
+    )
     index.train(Embeddings(embeddings).take(np.sort(drawn)))
     faiss.write_index(index, str(path))
 
@@ -295,7 +364,9 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
     for number in range(plan.nlist):
         for lists in (part.invlists for part in parts):
             if count := lists.list_size(number):
-                filled.invlists.add_entries(number, count, lists.get_ids(number), lists.get_codes(number))
+                filled.invlists.add_entries(
+                    number, count, lists.get_ids(number), lists.get_codes(number)
+                )
                 size += count * filled.code_size
         if size >= GROUP or number == plan.nlist - 1:
             whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
@@ -310,12 +381,16 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
     file = docs.with_name("queries.parquet")
     if file.is_file() and parquet.metadata(file).num_rows:
         table = parquet.read_parquet(file, columns=["id", "context"]).to_pydict()
-        return [table["context"][i] for i in draws.sample(seed, "index queries", table["id"], HELD_OUT)]
+        return [
+            table["context"][i] for i in draws.sample(seed, "index queries", table["id"], HELD_OUT)
+        ]
     count = documents.count_documents(docs)
     draw = draws.generator(seed, "index queries")
     drawn = np.sort(draw.choice(count, min(count, HELD_OUT), replace=False, shuffle=False))
     stretches = []
-    for text, share in zip(documents.read_documents(docs, drawn).texts, draw.random(len(drawn)), strict=True):
+    for text, share in zip(
+        documents.read_documents(docs, drawn).texts, draw.random(len(drawn)), strict=True
+    ):
         words = text.split()
         first = int(share * max(1, len(words) - WORDS + 1))
         stretches.append(" ".join(words[first : first + WORDS]))
@@ -329,12 +404,18 @@ def tune_search(index: Index, queries: np.ndarray, plan: Plan, settings: params.
     """
     queries = np.ascontiguousarray(queries, np.float32)
     flat = Index(index.folder, threads=index.threads, flat=True, device=index.device)
-    tenth = flat.search(queries, K)[1][:, -1:]  # a document counts as found if its score reaches the tenth best
+    tenth = flat.search(queries, K)[1][
+        :, -1:
+    ]  # a document counts as found if its score reaches the tenth best
     # every second query chooses, as neighbours are of one page or split; a single query both chooses and measures
     choosing, reached, k = queries[::2], tenth[::2], min(K, index.count)
     probes, refines, per_list = _powers(plan.nlist), _powers(MOST_REFINED), plan.count / plan.nlist
     # the cost is a count of documents looked at: timing would not be reproducible
-    options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
+    options = sorted(
+        (probe * per_list + refine * K * LOOK, probe, refine)
+        for probe in probes
+        for refine in refines
+    )
     hits: dict[int, np.ndarray] = {}
     for _, probe, refine in options:
         if probe not in hits:

@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.storage import database, parquet
-from pipelines.storage.shards import fingerprint
+from pipelines.storage.work_store import fingerprint
 
-Found = tuple[np.ndarray, np.ndarray]  # positions of documents (queries, k) int64, and their scores float32
+Found = tuple[
+    np.ndarray, np.ndarray
+]  # positions of documents (queries, k) int64, and their scores float32
 
 
 class Retriever(Protocol):
@@ -27,7 +29,9 @@ class Retriever(Protocol):
 
     count: int  # documents in the index
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+    def search(
+        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
+    ) -> Found:
         """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position.
 
         The documents of the source document that `without` names for a text are left out; "" or None: none are. Where
@@ -67,17 +71,23 @@ def count_documents(docs: Path) -> int:
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
     rows = parquet.metadata(docs).num_rows
     if not rows:
-        raise LongtailError(f"{docs}: no documents, expected at least one; see the rejects beside it")
+        raise LongtailError(
+            f"{docs}: no documents, expected at least one; see the rejects beside it"
+        )
     return rows
 
 
-def filled(docs: Path, start: int, stop: int, template: str, batch: int = 4096) -> Iterator[list[str]]:
+def filled(
+    docs: Path, start: int, stop: int, template: str, batch: int = 4096
+) -> Iterator[list[str]]:
     """The documents at start <= position < stop, in the template (see `fill`) and in batches; reads no other groups."""
     about = parquet.metadata(docs)
     sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
     ends = np.cumsum(sizes)
     groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-    position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
+    position = (
+        int(ends[groups[0]] - sizes[groups[0]]) if groups else 0
+    )  # of the next batch's first row
     for rows in parquet.batches(docs, batch, ["title", "text"], groups, mapped=True):
         wanted = rows[max(start - position, 0) : max(stop - position, 0)]
         position += rows.num_rows
@@ -96,7 +106,9 @@ def read_documents(docs: Path, positions: np.ndarray) -> Documents:
     distinct, places = np.unique(positions, return_inverse=True)
     real = distinct[distinct >= 0]
     # neither pa.array nor to_numpy: they would import pandas, which takes longer than to read some documents
-    asked = pa.table({"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])})
+    asked = pa.table(
+        {"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])}
+    )
     with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["id", "title", "text"], numbered=True)
@@ -122,7 +134,9 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
 
     (0, 0) stands for none. docs.parquet is sorted by source document.
     """
-    names, rows = np.unique(np.array([name or "" for name in source_documents], object), return_inverse=True)
+    names, rows = np.unique(
+        np.array([name or "" for name in source_documents], object), return_inverse=True
+    )
     ranges = np.zeros((len(names), 2), np.int64)
     if not any(names):
         return ranges[rows]
@@ -150,9 +164,13 @@ def check_index(folder: Path, *, docs: Path, encoder: Path | None = None, **expe
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise LongtailError(f"{folder}: no meta.json to read, expected an index; run the stage `index`") from None
+        raise LongtailError(
+            f"{folder}: no meta.json to read, expected an index; run the stage `index`"
+        ) from None
     for name, value in describe(docs, encoder, **expected).items():
         if (found := meta.get(name)) != value:
             said = f"{found}; {dict(docs=docs, encoder=encoder).get(name, name)} is {value}"
-            raise LongtailError(f"{folder}: was made with another {name} ({said}); run the stage `index` again")
+            raise LongtailError(
+                f"{folder}: was made with another {name} ({said}); run the stage `index` again"
+            )
     return meta

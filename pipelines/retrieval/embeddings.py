@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -28,7 +29,9 @@ SHARD = 10_000  # documents: a tenth of a row group of docs.parquet
 # Number of shards of a corpus: enough work for many processes, and fewer than the memory maps that a process may have
 FEWEST, MOST = 64, 4096
 LEAST = 100  # documents in a shard of a small corpus
-PROCESS = 10**9  # bytes that a process takes besides the weights: torch, and the texts and states of a batch
+PROCESS = (
+    10**9
+)  # bytes that a process takes besides the weights: torch, and the texts and states of a batch
 
 
 class Embeddings:
@@ -44,13 +47,17 @@ class Embeddings:
             )
         self._open = cache(lambda number: _mapped(self._files[number]))
         self._shard_size, self.dim = self._open(0).shape
-        self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
+        self.count = (len(self._files) - 1) * self._shard_size + len(
+            self._open(len(self._files) - 1)
+        )
 
     def rows(self, start: int, stop: int, dtype: type = np.float32) -> np.ndarray:
         """The embeddings of documents `start` to `stop`, (n, dim) of the type, a copy."""
         stop, size = min(stop, self.count), self._shard_size
         firsts = range(start - start % size, stop, size)
-        shards = [self._open(first // size)[max(start - first, 0) : stop - first] for first in firsts]
+        shards = [
+            self._open(first // size)[max(start - first, 0) : stop - first] for first in firsts
+        ]
         return np.concatenate([np.empty((0, self.dim), dtype), *shards])
 
     def take(self, positions: np.ndarray) -> np.ndarray:
@@ -64,7 +71,9 @@ class Embeddings:
         return result
 
 
-def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> Embeddings:
+def embed_corpus(
+    docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str
+) -> Embeddings:
     """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
 
     `params.compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name` until
@@ -83,31 +92,37 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     n_threads = torch.get_num_threads()
     try:
         encoder = Encoder.open(model, params.retriever, compute)
-        key = shards.key_of(docs, model, params.retriever, compute.device, encoder.numerics)
+        key = key_of(docs, model, params.retriever, compute.device, encoder.numerics)
         texts = partial(_texts, docs, params.retriever.document)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
 
             def work(positions: tuple[int, int], path: Path) -> None:
                 _write(positions, _embed(encoder, texts(positions)), path)
 
-            threads = ThreadPoolExecutor(2)  # one reads and tokenises the next shard while the GPU works on the other's
+            threads = ThreadPoolExecutor(
+                2
+            )  # one reads and tokenises the next shard while the GPU works on the other's
             try:
-                files = shards.map_shards(name, key, work, ranges, threads)
+                files = map_shards(name, key, work, ranges, threads)
             finally:
                 threads.shutdown(cancel_futures=True)
         else:
             of_documents = encoder.documents.model.named_parameters()
-            multiplying = sum(weight.numel() for of, weight in of_documents if not of.startswith("embeddings."))
+            multiplying = sum(
+                weight.numel() for of, weight in of_documents if not of.startswith("embeddings.")
+            )
             memory = PROCESS + 4 * sum(weight.numel() for weight in encoder.parameters())
             settings = (params.retriever, compute, encoder.numerics)
             sizes = [stop - start for start, stop in ranges]
             steps = Steps(texts, _embed, _write, lambda texts: sum(map(len, texts)))
-            with Workers(Model(Encoder.open, model, settings, multiplying, memory), compute, encoder) as many:
+            with Workers(
+                Model(Encoder.open, model, settings, multiplying, memory), compute, encoder
+            ) as many:
                 del encoder
                 files = map_texts(many, name, key, ranges, steps, sizes=sizes, unit="document")
     finally:
         torch.set_num_threads(n_threads)
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir()
         for number, file in enumerate(files):
             try:
@@ -119,8 +134,8 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
 
 def forget_embeddings(name: str) -> None:
     """Remove the shards kept under `name`, once the result made of them is written."""
-    for folder in (shards.SCRATCH / "shards").glob(f"{name}-{'?' * 16}"):  # any key
-        shards.forget_shards(*folder.name.rsplit("-", 1))
+    for folder in (SCRATCH / "shards").glob(f"{name}-{'?' * 16}"):  # any key
+        forget_shards(*folder.name.rsplit("-", 1))
 
 
 def _texts(docs: Path, template: str, positions: tuple[int, int]) -> list[str]:
@@ -146,4 +161,6 @@ def _mapped(file: Path) -> np.ndarray:
         shape, _, dtype = np.lib.format.read_array_header_1_0(header)
         return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
     except ValueError as error:
-        raise LongtailError(f"{file}: damaged ({error}), expected embeddings; run the stage `index` again") from None
+        raise LongtailError(
+            f"{file}: damaged ({error}), expected embeddings; run the stage `index` again"
+        ) from None

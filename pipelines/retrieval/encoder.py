@@ -21,11 +21,28 @@ from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
-CACHED = 2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
+CACHED = (
+    2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
+)
 CACHED_WITH_GRADIENT = 1024  # tokens at once in fp32 with gradients
 QUERIES = "query"  # folder of the query tower, inside the document tower's
-SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
-CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
+SAMPLE = (
+    1,
+    1,
+    2,
+    2,
+    4,
+    4,
+    8,
+    8,
+    16,
+    16,
+    64,
+)  # words of the texts on which faster numerics are compared with fp32
+CLOSE, CLOSER = (
+    1e-4,
+    1e-6,
+)  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
 
 
 def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -68,7 +85,11 @@ class Encoder:
 
     @classmethod
     def open(
-        cls, folder: Path, retriever: params.Retriever, compute: params.Compute, numerics: Numerics | None = None
+        cls,
+        folder: Path,
+        retriever: params.Retriever,
+        compute: params.Compute,
+        numerics: Numerics | None = None,
     ) -> Encoder:
         """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
@@ -119,7 +140,9 @@ class Encoder:
         for tower, place in zip(self._towers, (folder, folder / QUERIES), strict=False):
             tower.save(place)
         if len(self._towers) == 1:
-            write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
+            write_sentence_transformers_files(
+                folder, self.settings, self.dim, self.documents.max_tokens
+            )
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -131,7 +154,9 @@ class Encoder:
                     progress.advance(len(rows), len(texts))
         return result
 
-    def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    def _batches(
+        self, texts: Sequence[str], queries: bool
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
         at_once = self.settings.batch_tokens
         if self.device == "cpu" and not torch.is_grad_enabled():
@@ -139,13 +164,17 @@ class Encoder:
         elif self.device == "cpu" and not torch.is_autocast_enabled("cpu"):
             at_once = min(at_once, CACHED_WITH_GRADIENT)
         tower = self.queries if queries else self.documents
-        tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
+        tokens = tower.tokens(
+            [self.settings.query_prefix + text for text in texts] if queries else texts
+        )
         order = np.argsort(-tokens.lengths, kind="stable")
         start = 0
         while start < len(order):
             width = int(tokens.lengths[order[start]])
             rows = order[start : start + max(1, at_once // width)]
-            vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
+            vectors = POOLING[self.settings.pooling](
+                *tower.hidden(*padded(tokens.take(rows), width, tower.pad))
+            )
             yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
 
@@ -177,13 +206,19 @@ class Encoder:
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
         draw = draws.generator(0, "encoder/sample")
         texts = [" ".join(draw.choice(words, n)) for n in SAMPLE]
-        return [self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers)]]
+        return [
+            self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers)]
+        ]
 
 
 def _difference(vectors: list[np.ndarray], others: list[np.ndarray]) -> float:
     """The largest 1 - cosine; 1 where one is no number."""
-    pairs = (map(torch.from_numpy, map(np.float64, pair)) for pair in zip(vectors, others, strict=True))
-    return max(float(torch.nan_to_num(1 - cosine_similarity(*pair), nan=1.0).max()) for pair in pairs)
+    pairs = (
+        map(torch.from_numpy, map(np.float64, pair)) for pair in zip(vectors, others, strict=True)
+    )
+    return max(
+        float(torch.nan_to_num(1 - cosine_similarity(*pair), nan=1.0).max()) for pair in pairs
+    )
 
 
 def has_bf16(device: str) -> bool:
@@ -194,24 +229,39 @@ def has_bf16(device: str) -> bool:
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
-def write_sentence_transformers_files(folder: Path, settings: params.Retriever, width: int, max_tokens: int) -> None:
+def write_sentence_transformers_files(
+    folder: Path, settings: params.Retriever, width: int, max_tokens: int
+) -> None:
     """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
 
     `width` is the length of a vector. The library has prefixes only: its caller joins title and text as the template.
     """
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # old names, which every version of the library knows
-    written = {POOLINGS[mode]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)}
+    modules = [
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+    ]  # old names, which every version of the library knows
+    written = {
+        POOLINGS[mode]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)
+    }
     files = {"1_Pooling/config.json": {"word_embedding_dimension": width, **written}}
     if settings.similarity == "cosine":
         modules.append(("Normalize", "2_Normalize"))
     files |= {
         "modules.json": [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{module}"}
+            {
+                "idx": i,
+                "name": str(i),
+                "path": path,
+                "type": f"sentence_transformers.models.{module}",
+            }
             for i, (module, path) in enumerate(modules)
         ],
         "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False},
         "config_sentence_transformers.json": {
-            "prompts": {"query": settings.query_prefix, "document": settings.document.partition("{")[0]},
+            "prompts": {
+                "query": settings.query_prefix,
+                "document": settings.document.partition("{")[0],
+            },
             "default_prompt_name": None,
             "similarity_fn_name": settings.similarity,
         },
@@ -241,7 +291,9 @@ class Vectors:
 
     def predict(self, texts: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
         """Vectors (n, dim) float32 of a data frame's only column: documents in their template, or queries."""
-        embed = self._encoder.embed_queries if (params or {}).get("queries") else self._encoder.embed
+        embed = (
+            self._encoder.embed_queries if (params or {}).get("queries") else self._encoder.embed
+        )
         return embed(texts.iloc[:, 0].tolist())
 
 

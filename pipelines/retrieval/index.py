@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 from pipelines import catalogue, methods
 from pipelines.language import language
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 
-def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
+def index_dense(
+    docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str
+) -> stage.Metrics:
     """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
 
     `params` are those of this retriever (methods.with_retriever); `name` is the stage's.
@@ -20,24 +22,36 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     from pipelines.retrieval.encoder import Encoder
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    dense.choose_index(documents.count_documents(docs), encoder.dim, params.index)  # raises if it does not fit
-    with shards.atomic(out) as folder:
+    dense.choose_index(
+        documents.count_documents(docs), encoder.dim, params.index
+    )  # raises if it does not fit
+    with atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
         _, facts = dense.build_and_tune(
-            folder, lambda: encoder.embed_queries(dense.tuning_queries(docs, params.seed)), params, name
+            folder,
+            lambda: encoder.embed_queries(dense.tuning_queries(docs, params.seed)),
+            params,
+            name,
         )
         facts |= encoder.facts | {"dim": encoder.dim}
-        shards.write_json(folder / "meta.json", documents.describe(docs, model, **facts))
+        write_json(folder / "meta.json", documents.describe(docs, model, **facts))
     embeddings.forget_embeddings(name)
-    return {"documents": documents.count_documents(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
+    return {
+        "documents": documents.count_documents(docs),
+        "dim": encoder.dim,
+        "recall_at_10": facts["recall_at_10"],
+    }
 
 
 if __name__ == "__main__":
     kinds = "bm25, or dense_NAME or lsr_NAME of a retriever"
     asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), index=kinds)
     kind, retriever = methods.split(asked.index)
-    docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), methods.index(kind, retriever, asked.corpus)
+    docs, out = (
+        Path("data/corpus", asked.corpus, "docs.parquet"),
+        methods.index(kind, retriever, asked.corpus),
+    )
     name = f"index{'' if kind == 'dense' else f'_{kind}'}@{asked.corpus}{retriever and f'-{retriever}'}"
 
     def work(params: SimpleNamespace) -> stage.Metrics:

@@ -16,9 +16,15 @@ POOLINGS = {  # a pooling as params and newer files call it -> as older files do
     "mean": "pooling_mode_mean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-PLACES = ("Transformer", "Pooling", "Normalize")  # the modules that Longtail computes, in their places
+PLACES = (
+    "Transformer",
+    "Pooling",
+    "Normalize",
+)  # the modules that Longtail computes, in their places
 OWN = "config_sentence_transformers.json"
-OF_TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}  # in no chat template
+OF_TEXTS = {
+    "text": {"method": "forward", "method_output_name": "last_hidden_state"}
+}  # in no chat template
 COMPUTED = {  # module, or file -> setting -> the only value with which Longtail computes what it says
     "Transformer": {
         "transformer_task": "feature-extraction", "modality_config": OF_TEXTS, "processing_kwargs": {},
@@ -28,7 +34,9 @@ COMPUTED = {  # module, or file -> setting -> the only value with which Longtail
     OWN: {"truncate_dim": None, "model_type": "SentenceTransformer"},
 }  # fmt: skip
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-SETTINGS = [f"sentence_{kind}_config.json" for kind in KINDS]  # of the Transformer; older files name its architecture
+SETTINGS = [
+    f"sentence_{kind}_config.json" for kind in KINDS
+]  # of the Transformer; older files name its architecture
 
 Read = Callable[[str], Any]
 
@@ -39,7 +47,9 @@ class Modules:
 
     folder: str = ""  # of the model, in the encoder's folder
     pooling: str | None = None  # one of POOLINGS
-    normalized: bool = False  # whether vectors are scaled to length 1 in the end, so that dot products are cosines
+    normalized: bool = (
+        False  # whether vectors are scaled to length 1 in the end, so that dot products are cosines
+    )
     lower: bool = False  # whether texts are read in lower case
     max_tokens: int | None = None  # of a text
     query: str | None = None  # prompt before a query
@@ -55,10 +65,14 @@ def read_modules(read: Read) -> Modules:
     listed = _listed(read)
     folder, pooled, *normalized = listed or ["", "1_Pooling"]
     files = [f"{folder}/{name}".lstrip("/") for name in SETTINGS]
-    settings = next((_settings(read, file, "Transformer") for file in files if read(file) is not None), {})
+    settings = next(
+        (_settings(read, file, "Transformer") for file in files if read(file) is not None), {}
+    )
     own = _settings(read, OWN, OWN)
     prompts, every = own.get("prompts") or {}, own.get("default_prompt_name")
-    prompts = prompts if any(prompts.values()) else {}  # newer files have empty ones where none are set
+    prompts = (
+        prompts if any(prompts.values()) else {}
+    )  # newer files have empty ones where none are set
     of_documents = (prompts.get(name) for name in ("document", "passage", "corpus", every))
     similarity = "cosine" if normalized else own.get("similarity_fn_name")
     if similarity not in (None, "cosine", "dot"):
@@ -80,7 +94,11 @@ def reader(path: str | Path, revision: str | None = None) -> Read:
     from huggingface_hub import snapshot_download
 
     is_here = Path(path).is_dir()
-    folder = Path(path if is_here else snapshot_download(str(path), revision=revision, allow_patterns="*.json"))
+    folder = Path(
+        path
+        if is_here
+        else snapshot_download(str(path), revision=revision, allow_patterns="*.json")
+    )
 
     def read(name: str) -> Any:
         file = folder / name
@@ -119,7 +137,9 @@ def _settings(read: Read, file: str, kind: str) -> dict[str, Any]:
         raise LongtailError(f"{file}: expected an object with settings; fetch or copy it again")
     for name, computed in COMPUTED[kind].items():
         if (value := (settings or {}).get(name)) not in (None, computed):
-            raise LongtailError(f"{file}: {name} is {value!r}, which is not computed; expected {computed!r}")
+            raise LongtailError(
+                f"{file}: {name} is {value!r}, which is not computed; expected {computed!r}"
+            )
     return settings or {}
 
 
@@ -133,5 +153,7 @@ def _pooling(read: Read, file: str, otherwise: str | None) -> str | None:
     mode = next((name for name, older in POOLINGS.items() if modes in ([name], [older])), None)
     if mode is None:
         said = " and ".join(map(str, modes))
-        raise LongtailError(f"an encoder that pools by {said} ({file}); expected one of {', '.join(POOLINGS)}")
+        raise LongtailError(
+            f"an encoder that pools by {said} ({file}); expected one of {', '.join(POOLINGS)}"
+        )
     return mode

@@ -34,7 +34,9 @@ class CrossEncoder:
             raise LongtailError(f"{folder}: no cross-encoder; run the stage `base_reranker`")
         threads.use(compute.threads)
         self._tokenizer = load_tokenizer(folder)
-        model, _ = load_pretrained(AutoModelForSequenceClassification, folder, None, dtype=torch.float32)
+        model, _ = load_pretrained(
+            AutoModelForSequenceClassification, folder, None, dtype=torch.float32
+        )
         self._model, self._device = model.eval().to(compute.device), compute.device
         self._batch_tokens = settings.batch_tokens
         positions = max_positions(model.base_model, settings.max_tokens)
@@ -49,7 +51,9 @@ class CrossEncoder:
         for start in range(0, len(texts), WINDOW):
             stop = start + WINDOW
             for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
-                scores[start + rows] = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+                scores[start + rows] = (
+                    logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+                )
                 progress.advance(len(rows), len(texts))
         return np.round(scores, DECIMALS)
 
@@ -60,15 +64,21 @@ class CrossEncoder:
         order, start = np.argsort(-lengths, kind="stable"), 0
         while start < len(order):
             rows = order[start : start + max(1, self._batch_tokens // int(lengths[order[start]]))]
-            chosen = {name: [column[row] for row in rows.tolist()] for name, column in encoded.items()}
-            batch = self._tokenizer.pad(chosen, padding_side="right", return_tensors="pt").to(self._device)
+            chosen = {
+                name: [column[row] for row in rows.tolist()] for name, column in encoded.items()
+            }
+            batch = self._tokenizer.pad(chosen, padding_side="right", return_tensors="pt").to(
+                self._device
+            )
             with torch.inference_mode():
                 logits = self._model(**batch).logits
             yield rows, logits.float().cpu().numpy()
             start += len(rows)
 
 
-def rerank(encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions: np.ndarray, template: str) -> Found:
+def rerank(
+    encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions: np.ndarray, template: str
+) -> Found:
     """Each query's `positions` (queries, n) in the order of the cross-encoder's scores, and these; ties by position.
 
     It reads documents in the retriever's `template`. A position of -1, for none, stays last, with the score -inf.
@@ -83,11 +93,20 @@ def rerank(encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions:
 class Reranked:
     """A retriever with its `candidates` best documents in a cross-encoder's order; implements Retriever."""
 
-    def __init__(self, retriever: Retriever, encoder: CrossEncoder, docs: Path, template: str, candidates: int) -> None:
+    def __init__(
+        self,
+        retriever: Retriever,
+        encoder: CrossEncoder,
+        docs: Path,
+        template: str,
+        candidates: int,
+    ) -> None:
         self.count, self._retriever, self._encoder = retriever.count, retriever, encoder
         self._docs, self._template, self._candidates = docs, template, candidates
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+    def search(
+        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
+    ) -> Found:
         """See Retriever.search; the score is the cross-encoder's. At least k documents are read."""
         positions, _ = self._retriever.search(texts, max(k, self._candidates), without)
         positions, scores = rerank(self._encoder, texts, self._docs, positions, self._template)
@@ -97,9 +116,13 @@ class Reranked:
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     """Save the cross-encoder at `reranker.path`. Raises LongtailError unless it gives one or two logits."""
     settings, out = chosen.reranker, Path("data") / methods.RERANKER
-    figures = save_pretrained(AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out)
+    figures = save_pretrained(
+        AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out
+    )
     if (labels := AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels) > 2:
-        raise LongtailError(f"{settings.path}: gives {labels} logits, expected a cross-encoder with one or two")
+        raise LongtailError(
+            f"{settings.path}: gives {labels} logits, expected a cross-encoder with one or two"
+        )
     return figures
 
 

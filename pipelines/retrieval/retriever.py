@@ -17,7 +17,9 @@ CONSTANT = 60  # the formula's constant; the larger it is, the less the first ra
 DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for
 
 
-def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")) -> Retriever:
+def open_index(
+    index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")
+) -> Retriever:
     """Open a corpus's index by its name (methods.py), as bm25, dense or lsr_bert, with its retriever's encoder.
 
     A hybrid opens both of its indexes, and reranked the cross-encoder of the section reranker.
@@ -27,16 +29,25 @@ def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Pa
     """
     kind, name = methods.resolve(index, chosen.retrievers)
     if kind == "hybrid":
-        return Fused(*(open_index(methods.named(*of), corpus, chosen, data) for of in methods.indexes_of(kind, name)))
+        return Fused(
+            *(
+                open_index(methods.named(*of), corpus, chosen, data)
+                for of in methods.indexes_of(kind, name)
+            )
+        )
     docs = data / "corpus" / corpus / "docs.parquet"
     if kind == "reranked":
         from pipelines.retrieval.reranker import CrossEncoder, Reranked
 
         if chosen.reranker is None:
-            raise LongtailError(f"{index}: params.yaml's section reranker is null, expected a cross-encoder")
+            raise LongtailError(
+                f"{index}: params.yaml's section reranker is null, expected a cross-encoder"
+            )
         first = open_index(methods.named("dense", name), corpus, chosen, data)
         encoder = CrossEncoder(data / methods.RERANKER, chosen.reranker, chosen.compute)
-        return Reranked(first, encoder, docs, chosen.retriever[name].document, chosen.reranker.candidates)
+        return Reranked(
+            first, encoder, docs, chosen.retriever[name].document, chosen.reranker.candidates
+        )
     folder = methods.index(kind, name, corpus, data)
     if not name:
         from pipelines.retrieval.bm25 import BM25
@@ -46,7 +57,13 @@ def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Pa
     from pipelines.retrieval.encoder import Encoder
 
     model = methods.encoder(kind, name, data)
-    return Dense(folder, docs, model, Encoder.open(model, chosen.retriever[name], chosen.compute), chosen.compute)
+    return Dense(
+        folder,
+        docs,
+        model,
+        Encoder.open(model, chosen.retriever[name], chosen.compute),
+        chosen.compute,
+    )
 
 
 def fuse(rankings: Sequence[np.ndarray], k: int) -> Found:
@@ -78,7 +95,9 @@ class Fused:
     def __init__(self, bm25: Retriever, dense: Retriever) -> None:
         self.count, self._bm25, self._dense = dense.count, bm25, dense
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+    def search(
+        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
+    ) -> Found:
         """See Retriever.search; the score is the sum of reciprocal ranks."""
         depth = max(DEPTH, k)
         by_terms = matching(*self._bm25.search(texts, depth, without))

@@ -10,12 +10,25 @@ import numpy as np
 import tokenizers
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BertModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.models.dpr import DPRContextEncoder, DPRQuestionEncoder
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable, load_pretrained, load_tokenizer
+from pipelines.lm.model_files import (
+    UNREADABLE,
+    check_complete,
+    check_readable,
+    load_pretrained,
+    load_tokenizer,
+)
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
 
@@ -29,7 +42,9 @@ class Tower:
     It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its folder has fewer.
     """
 
-    def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
+    def __init__(
+        self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu"
+    ) -> None:
         """Load a local folder or a Hub name: only plain tensors, never code. LongtailError if that fails."""
         try:
             self.modules = read_modules(reader(path, revision))
@@ -44,23 +59,35 @@ class Tower:
             )
         if self.modules.lower:
             others = [] if fast.normalizer is None else [fast.normalizer]
-            fast.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *others])
-        self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
+            fast.normalizer = tokenizers.normalizers.Sequence(
+                [tokenizers.normalizers.Lowercase(), *others]
+            )
+        self.device, self.dim, self.pad = (
+            device,
+            self.model.config.hidden_size,
+            self.tokenizer.pad_token_id or 0,
+        )
         longest = self.modules.max_tokens or self.tokenizer.model_max_length
         self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), longest)
-        self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
+        self._fast = tokenizers.Tokenizer.from_str(
+            fast.to_str()
+        )  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
         self._fast.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
         """The first (or last, as the tokenizer says) `max_tokens` tokens of each text; padding for one without any."""
-        return Ragged.of([encoding.ids or [self.pad] for encoding in self._fast.encode_batch_fast(list(texts))])
+        return Ragged.of(
+            [encoding.ids or [self.pad] for encoding in self._fast.encode_batch_fast(list(texts))]
+        )
 
     def hidden(self, ids: np.ndarray, real: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens), and `real` as a mask of 0 and 1."""
         mask = torch.from_numpy(real.astype(np.int64)).to(self.device)
-        states = self.model(input_ids=torch.from_numpy(ids).to(self.device), attention_mask=mask).last_hidden_state
+        states = self.model(
+            input_ids=torch.from_numpy(ids).to(self.device), attention_mask=mask
+        ).last_hidden_state
         return states.float(), mask
 
     def save(self, folder: Path) -> None:
@@ -75,7 +102,9 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
     check_readable(path, revision, subfolder)
     try:
-        config = AutoConfig.from_pretrained(path, revision=revision, subfolder=subfolder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            path, revision=revision, subfolder=subfolder, trust_remote_code=False
+        )
         model_class = _model_class(path, config)
         pooled = "add_pooling_layer" in inspect.signature(model_class).parameters
         options = {"add_pooling_layer": False} if pooled else {}
@@ -94,22 +123,35 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
         model_class = AutoModel._model_mapping[type(config)]
         reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
         if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
-            raise LongtailError(f"{path}: {config.model_type} is no BERT-like encoder of texts alone, expected one")
+            raise LongtailError(
+                f"{path}: {config.model_type} is no BERT-like encoder of texts alone, expected one"
+            )
         return model_class
     classes = {cls.__name__: cls for cls in (DPRContextEncoder, DPRQuestionEncoder)}
     name = (config.architectures or ["no architecture"])[0]
     if name not in classes:
-        raise LongtailError(f"{path}: config.json says {name}, expected one of DPR's encoders: {', '.join(classes)}")
+        raise LongtailError(
+            f"{path}: config.json says {name}, expected one of DPR's encoders: {', '.join(classes)}"
+        )
     return classes[name]
 
 
 def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     """The BERT inside one of DPR's towers; the first token's state is the embedding."""
     if model.config.projection_dim:
-        raise LongtailError(f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those published")
+        raise LongtailError(
+            f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those published"
+        )
     (encoder,) = model.children()
-    known = BertConfig().to_dict().keys() - {"model_type", "architectures", "transformers_version", "dtype"}
-    config = BertConfig(**{name: value for name, value in model.config.to_dict().items() if name in known})
+    known = BertConfig().to_dict().keys() - {
+        "model_type",
+        "architectures",
+        "transformers_version",
+        "dtype",
+    }
+    config = BertConfig(
+        **{name: value for name, value in model.config.to_dict().items() if name in known}
+    )
     config._attn_implementation = "sdpa"
     bert = BertModel(config, add_pooling_layer=False)
     bert.load_state_dict(encoder.bert_model.state_dict())

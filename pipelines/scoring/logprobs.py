@@ -24,7 +24,8 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic
 from pipelines.work import workers
 
 if TYPE_CHECKING:
@@ -33,11 +34,21 @@ if TYPE_CHECKING:
 SHARD = 4096  # pairs scored at once; a killed run resumes after the last whole shard
 NONE = -1  # stands for "no document" among positions of documents
 TEXT = pa.string()
-SCORED = {"doc_id": TEXT, "log_probs": pa.list_(pa.float32()), "bytes": pa.list_(pa.int32())}  # "": no document
+SCORED = {
+    "doc_id": TEXT,
+    "log_probs": pa.list_(pa.float32()),
+    "bytes": pa.list_(pa.int32()),
+}  # "": no document
 SCORED_PAIRS = pa.schema({"query": pa.int64(), "document": pa.int64(), **SCORED})
 LOGPROBS = pa.schema({"lm": TEXT, "query_id": TEXT, **SCORED})
 RETRIEVED = pa.schema(
-    {"query_id": TEXT, "retriever": TEXT, "rank": pa.int32(), "doc_id": TEXT, "similarity": pa.float32()}
+    {
+        "query_id": TEXT,
+        "retriever": TEXT,
+        "rank": pa.int32(),
+        "doc_id": TEXT,
+        "similarity": pa.float32(),
+    }
 )
 
 
@@ -50,7 +61,9 @@ class Queries:
     contexts: np.ndarray
     continuations: np.ndarray
     document: str  # template of the document in front of the context (retrieval/documents.py)
-    shots: np.ndarray  # (n, 2) demonstrations in front of that: with documents of their own, and without any
+    shots: (
+        np.ndarray
+    )  # (n, 2) demonstrations in front of that: with documents of their own, and without any
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -91,9 +104,15 @@ def read_language_modelling(
     table = database.ask(query, [split], rows=path).to_arrow_table()
     columns = [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]
     ids, contexts, continuations, source_documents, sources = columns
-    chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
+    chosen = (
+        draws.sample(seed, f"{split} queries", list(ids), at_most)
+        if len(ids)
+        else np.empty(0, np.int64)
+    )
     read = contexts[chosen]
-    queries = Queries(ids[chosen], read, read, continuations[chosen], "{text}\n", without_shots(len(chosen)))
+    queries = Queries(
+        ids[chosen], read, read, continuations[chosen], "{text}\n", without_shots(len(chosen))
+    )
     return queries, source_documents[chosen], sources[chosen]
 
 
@@ -109,7 +128,9 @@ class Candidates:
 
 def unique_pairs(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The distinct (query, document) pairs of queries (n,) and positions (n, any), sorted, (pairs, 2) int64."""
-    return np.unique(np.stack([np.repeat(queries, positions.shape[1]), positions.ravel()], axis=1), axis=0)
+    return np.unique(
+        np.stack([np.repeat(queries, positions.shape[1]), positions.ravel()], axis=1), axis=0
+    )
 
 
 def pair_keys(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -128,11 +149,18 @@ def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Promp
     read = documents.read_documents(docs, pairs[with_document, 1])
     ids, texts = np.full(len(pairs), "", object), np.full(len(pairs), None, object)
     ids[with_document], texts[with_document] = read.ids, read.filled(queries.document)
-    return [queries.prompt(query, text) for query, text in zip(pairs[:, 0], texts, strict=True)], ids
+    return [
+        queries.prompt(query, text) for query, text in zip(pairs[:, 0], texts, strict=True)
+    ], ids
 
 
 def score_parts(
-    stage: str, key: str, lm: LanguageModel | LMWorkers, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
+    stage: str,
+    key: str,
+    lm: LanguageModel | LMWorkers,
+    queries: Queries,
+    docs: Path,
+    parts: Sequence[np.ndarray],
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
@@ -166,8 +194,13 @@ class Asked(NamedTuple):
 def scored(lm: LanguageModel, asked: Asked) -> pa.Table:
     """The columns of SCORED."""
     scores = lm.score(asked.prompts, asked.continuations)
-    bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(np.int32)
-    lists = (pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes))
+    bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(
+        np.int32
+    )
+    lists = (
+        pa.ListArray.from_arrays(bounds, np.concatenate(values))
+        for values in (scores.log_probs, scores.bytes)
+    )
     return pa.table([pa.array(asked.doc_ids, TEXT), *lists], schema=pa.schema(SCORED))
 
 
@@ -181,7 +214,9 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return np.where(lengths > 0, np.add.reduceat(values, bounds[:-1]), 0.0), lengths
 
 
-def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def gather(
+    table: pa.Table, queries: np.ndarray, positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The log-probs (n, k, tokens) float64 and bytes (n, tokens) int64 of queries (n,) with positions (n, k).
 
     `table` has SCORED_PAIRS. Shorter continuations are filled up with 0.
@@ -190,7 +225,9 @@ def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple
     keys, wanted = keys_of(table), pair_keys(queries[:, None], positions).ravel()
     order = np.argsort(keys)
     assert np.isin(wanted, keys).all(), "a pair was never scored"
-    rows = table.select(["log_probs", "bytes"]).take(order[np.searchsorted(keys, wanted, sorter=order)])
+    rows = table.select(["log_probs", "bytes"]).take(
+        order[np.searchsorted(keys, wanted, sorter=order)]
+    )
     log_probs, n_bytes = padded(rows["log_probs"], np.float64), padded(rows["bytes"], np.int64)
     return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]
 
@@ -219,7 +256,7 @@ def write_logprobs(
     `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Each of `others` becomes a
     file of that name, a row group for each of its parts.
     """
-    with shards.atomic(out) as folder:
+    with atomic(out) as folder:
         folder.mkdir()
         with (
             parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
@@ -231,16 +268,24 @@ def write_logprobs(
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
                 logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
-                retrieved.write_table(_ranked(candidates, [number * size, (number + 1) * size], ids, scored))
+                retrieved.write_table(
+                    _ranked(candidates, [number * size, (number + 1) * size], ids, scored)
+                )
         for name, parts in others.items():
             with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
                 for part in parts:
                     writer.write_table(parquet.read_parquet(part))
 
 
-def _ranked(candidates: Sequence[Candidates], bounds: list[int], ids: np.ndarray, scored: pa.Table) -> pa.Table:
+def _ranked(
+    candidates: Sequence[Candidates], bounds: list[int], ids: np.ndarray, scored: pa.Table
+) -> pa.Table:
     """A row of RETRIEVED for each candidate of the queries in `bounds`; `scored` says which doc_id a position has."""
-    keys, doc_ids, parts = keys_of(scored), scored["doc_id"].to_numpy(), []  # keys ascend, as the pairs are sorted
+    keys, doc_ids, parts = (
+        keys_of(scored),
+        scored["doc_id"].to_numpy(),
+        [],
+    )  # keys ascend, as the pairs are sorted
     for retrieved in candidates:
         chosen = slice(*np.searchsorted(retrieved.queries, bounds))
         rows, positions = retrieved.queries[chosen], retrieved.positions[chosen]
@@ -253,7 +298,9 @@ def _ranked(candidates: Sequence[Candidates], bounds: list[int], ids: np.ndarray
             "similarity": retrieved.similarities[chosen].astype(np.float32).ravel(),
         }
         parts.append(pa.table(part, schema=RETRIEVED))
-    return pa.concat_tables(parts).sort_by([(name, "ascending") for name in ("query_id", "retriever", "rank")])
+    return pa.concat_tables(parts).sort_by(
+        [(name, "ascending") for name in ("query_id", "retriever", "rank")]
+    )
 
 
 @dataclass(frozen=True)
@@ -264,7 +311,9 @@ class ScoredTexts:
     bytes: np.ndarray  # (n, tokens) int64
     lengths: np.ndarray  # (n,) tokens
     closed: np.ndarray  # (n, tokens) log p without documents
-    log_probs: np.ndarray  # (n, k, tokens) log p with each document; in empty places without documents
+    log_probs: (
+        np.ndarray
+    )  # (n, k, tokens) log p with each document; in empty places without documents
     similarities: np.ndarray  # (n, k); -inf in empty places
     doc_ids: np.ndarray  # (n, k) str; "" in empty places
 
@@ -281,7 +330,9 @@ def read_scored_texts(
 
     `tables` is a folder of write_logprobs; a block has as many row groups as hold `size` texts.
     """
-    logprobs = parquet.row_groups(tables / "logprobs.parquet", ["query_id", "doc_id", "log_probs", "bytes"])
+    logprobs = parquet.row_groups(
+        tables / "logprobs.parquet", ["query_id", "doc_id", "log_probs", "bytes"]
+    )
     retrieved = parquet.row_groups(tables / "retrieved.parquet")
     groups, n = [], 0
     with duckdb.connect() as db:
@@ -296,13 +347,18 @@ def read_scored_texts(
 
 
 def _block(
-    db: duckdb.DuckDBPyConnection, groups: list[tuple[pa.Table, pa.Table]], retriever: str | None, at_most: int | None
+    db: duckdb.DuckDBPyConnection,
+    groups: list[tuple[pa.Table, pa.Table]],
+    retriever: str | None,
+    at_most: int | None,
 ) -> dict[str, ScoredTexts]:
     for name, tables in zip(("scored", "candidates"), zip(*groups, strict=True), strict=True):
         db.register(name, pa.concat_tables(tables))
     names, found = [(retriever,)], {}
     if not retriever:
-        names = db.sql("SELECT 'none' UNION ALL (SELECT DISTINCT retriever FROM candidates ORDER BY 1)").fetchall()
+        names = db.sql(
+            "SELECT 'none' UNION ALL (SELECT DISTINCT retriever FROM candidates ORDER BY 1)"
+        ).fetchall()
     for (name,) in names:
         alone = db.sql(
             """SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' AND ($name = 'none' OR query_id IN
@@ -314,11 +370,20 @@ def _block(
             WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
             params=[name, at_most or 1 << 30],
         ).to_arrow_table()
-        ids, k = alone["query_id"].to_numpy().astype(object), pa.compute.max(ranked["rank"]).as_py() or 0
+        ids, k = (
+            alone["query_id"].to_numpy().astype(object),
+            pa.compute.max(ranked["rank"]).as_py() or 0,
+        )
         closed, n_bytes = padded(alone["log_probs"], np.float64), padded(alone["bytes"], np.int64)
-        places = np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object)), ranked["rank"].to_numpy() - 1
+        places = (
+            np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object)),
+            ranked["rank"].to_numpy() - 1,
+        )
         similarities, doc_ids = np.full((len(ids), k), -np.inf), np.full((len(ids), k), "", object)
-        similarities[places], doc_ids[places] = ranked["similarity"].to_numpy(), ranked["doc_id"].to_numpy()
+        similarities[places], doc_ids[places] = (
+            ranked["similarity"].to_numpy(),
+            ranked["doc_id"].to_numpy(),
+        )
         log_probs = np.repeat(closed[:, None], k, axis=1)
         if k:
             log_probs[places] = padded(ranked["log_probs"], np.float64)

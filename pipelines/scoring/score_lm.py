@@ -19,8 +19,15 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
-from pipelines.scoring.logprobs import NONE, Candidates, Queries, read_language_modelling, unique_pairs
-from pipelines.storage import parquet, shards
+from pipelines.scoring.logprobs import (
+    NONE,
+    Candidates,
+    Queries,
+    read_language_modelling,
+    unique_pairs,
+)
+from pipelines.storage import parquet
+from pipelines.storage.work_store import forget_shards, key_of
 from pipelines.work import stage
 
 OUT = Path("data/logprobs")
@@ -28,7 +35,9 @@ SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "rep
 QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
 CURVE = "dense"  # the datastore curve is the main retriever's, untuned
 BLOCK = 16_384  # documents that the queries are compared with at once
-STEPS = 10**5  # scores are rounded to 1 / STEPS as in retrieval/dense.py, so that equal documents tie
+STEPS = (
+    10**5
+)  # scores are rounded to 1 / STEPS as in retrieval/dense.py, so that equal documents tie
 PLACES = 2**33  # more than a corpus has documents
 EMPTY = np.iinfo(np.int64).min
 
@@ -39,35 +48,56 @@ def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metri
 
     folder, stage_name = Path("data/corpus", corpus), f"score_lm@{corpus}-{name}"
     with lm_at_work(MODELS / name, params.lm[name], params.compute, scoring=True) as lm:
-        queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
+        queries, sources, _ = read_language_modelling(
+            folder, "test", params.seed, params.logprobs.max_queries
+        )
         if not len(queries):
             raise LongtailError(
                 f"{folder}/queries.parquet: no queries in the split 'test'; raise corpus.{corpus}.query_share"
             )
         retrieved = find_all(corpus, queries, sources, params)
         pairs = union(len(queries), retrieved)
-        parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
-        key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
+        parts = np.split(
+            pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES))
+        )
+        key = key_of(
+            MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest()
+        )
         files = logprobs.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
-        more: dict[str, tuple[list[Path], str, str]] = {}  # table -> its files, and under which stage and key they stay
+        more: dict[
+            str, tuple[list[Path], str, str]
+        ] = {}  # table -> its files, and under which stage and key they stay
         for study in all_studies.studies_offering("score_more"):
-            more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
+            more |= study.score_more(
+                stage_name, key, lm, queries, folder, retrieved, params, QUERIES
+            )
         others = {table: parts for table, (parts, *_) in more.items()}
-        logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
+        logprobs.write_logprobs(
+            OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others
+        )
         for kept in ((stage_name, key), *(kept for _, *kept in more.values())):
-            shards.forget_shards(*kept)
-        rows = {table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows for table in more}
+            forget_shards(*kept)
+        rows = {
+            table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows
+            for table in more
+        }
         return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
 
 
-def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
+def find_all(
+    corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace
+) -> list[Candidates]:
     """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,).
 
     A query without a context, at the beginning of a text, has none.
     """
     from pipelines.retrieval.encoder import Encoder
 
-    docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
+    docs, k, rows = (
+        Path("data/corpus", corpus, "docs.parquet"),
+        params.logprobs.top_k,
+        np.arange(len(queries)),
+    )
     searched = np.flatnonzero(queries.texts != "")
     texts, sources, ids = queries.texts[searched], sources[searched], queries.ids[searched]
     excluded, candidates = documents.ranges_of_sources(docs, sources), []
@@ -92,17 +122,23 @@ def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleN
     embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
     drawn = draws.sample(params.seed, "datastore queries", list(ids), settings.max_queries)
     encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
-    vectors, shares = encoder.embed_queries(list(queries.texts[searched[drawn]])), [*settings.shares, 1.0]
+    vectors, shares = (
+        encoder.embed_queries(list(queries.texts[searched[drawn]])),
+        [*settings.shares, 1.0],
+    )
     best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, k, params.seed)
     return candidates + [
-        Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share) for share, of_share in best.items()
+        Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share)
+        for share, of_share in best.items()
     ]
 
 
 def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
     """All candidates' (query, position) and n queries without a document: distinct, sorted pairs, (pairs, 2)."""
     alone = np.stack([np.arange(n), np.full(n, NONE)], axis=1)
-    return np.unique(np.concatenate([alone, *(unique_pairs(c.queries, c.positions) for c in candidates)]), axis=0)
+    return np.unique(
+        np.concatenate([alone, *(unique_pairs(c.queries, c.positions) for c in candidates)]), axis=0
+    )
 
 
 def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
@@ -117,13 +153,17 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
     return np.divide(scores, best, out=np.where(np.isneginf(scores), scores, 0), where=best > 0)
 
 
-def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int) -> np.ndarray:
+def random_documents(
+    seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int
+) -> np.ndarray:
     """min(k, count) positions for each query, drawn by its id, (n, k); none from the ranges `excluded`, (n, 2)."""
     size = min(k, count)
     drawn = np.full((len(ids), size), NONE, np.int64)
     for row, (query_id, (first, stop)) in enumerate(zip(ids, excluded.tolist(), strict=True)):
         enough = min(size + stop - first, count)
-        positions = draws.generator(seed, "random documents", query_id).choice(count, enough, replace=False)
+        positions = draws.generator(seed, "random documents", query_id).choice(
+            count, enough, replace=False
+        )
         allowed = positions[(positions < first) | (positions >= stop)][:size]
         drawn[row, : len(allowed)] = allowed
     return drawn
@@ -163,7 +203,11 @@ def best_of_shares(
 
 
 if __name__ == "__main__":
-    arguments = stage.arguments(__doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms")
+    arguments = stage.arguments(
+        __doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms"
+    )
     item = arguments.corpus, arguments.lm
     out = str(OUT.joinpath(*item))
-    stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out)
+    stage.run(
+        f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out
+    )

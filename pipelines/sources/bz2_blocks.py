@@ -15,12 +15,18 @@ HEADER = b"BZh9"  # begins a stream with blocks of up to 900 kB, the largest tha
 LARGEST = 1 << 23  # bits of a compressed block at most
 WINDOW = 1 << 18  # bytes searched at once
 PART = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
-OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a page's text, where "<" is "&lt;"
+OPEN, PAGE, CLOSE = (
+    b"<mediawiki>",
+    b"<page>",
+    b"</mediawiki>",
+)  # never in a page's text, where "<" is "&lt;"
 
 
 def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
     """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not bz2."""
-    starts = range(0, path.stat().st_size if packing(check_start(path)) == ".bz2" else 1, size or PART)
+    starts = range(
+        0, path.stat().st_size if packing(check_start(path)) == ".bz2" else 1, size or PART
+    )
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 
@@ -73,7 +79,9 @@ def _blocks(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bo
     with path.open("rb") as raw:
         last = 8 * (raw.seek(0, 2) if end is None else end)
         if begin:
-            at, mark = next((place for place in _marks(raw, 8 * begin) if place[1] == BLOCK), (0, None))
+            at, mark = next(
+                (place for place in _marks(raw, 8 * begin) if place[1] == BLOCK), (0, None)
+            )
         else:
             at, mark = _first_mark(path, raw, 0)
         marks = _marks(raw, at + 1)
@@ -95,11 +103,15 @@ def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
     head = raw.read(len(HEADER) + MARK // 8)
     mark = int.from_bytes(head[len(HEADER) :])
     if head[:3] != HEADER[:3] or mark not in (BLOCK, END):
-        raise LongtailError(f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}")
+        raise LongtailError(
+            f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}"
+        )
     return 8 * (byte + len(HEADER)), mark
 
 
-def _decompress(path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, int]]) -> tuple[bytes, int, int]:
+def _decompress(
+    path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, int]]
+) -> tuple[bytes, int, int]:
     """The data of the block at bit `at`, and the bit and the mark that follow it: one of the `marks` after `at`."""
     problem = "cut in the middle, expected a complete .bz2 file"
     for following, mark in marks:
@@ -107,7 +119,10 @@ def _decompress(path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, i
             break
         try:
             return bz2.decompress(_as_stream(raw, at, following)), following, mark
-        except (OSError, ValueError) as error:  # the block is damaged, or its bits look like a mark by chance
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # the block is damaged, or its bits look like a mark by chance
             problem = f"corrupt, expected .bz2 data ({error})"
     raise LongtailError(f"{path}: {problem}; {AGAIN}")
 
@@ -127,8 +142,15 @@ def _marks(raw: BinaryIO, begin: int) -> Iterator[tuple[int, int]]:
     byte = begin // 8
     while True:
         raw.seek(byte)
-        data = raw.read(WINDOW + MARK // 8 + 1)  # long enough for a mark that begins in the window's last byte
-        places = [(8 * byte + bit, mark) for mark in (BLOCK, END) for bit in _find(data, mark) if bit < 8 * WINDOW]
+        data = raw.read(
+            WINDOW + MARK // 8 + 1
+        )  # long enough for a mark that begins in the window's last byte
+        places = [
+            (8 * byte + bit, mark)
+            for mark in (BLOCK, END)
+            for bit in _find(data, mark)
+            if bit < 8 * WINDOW
+        ]
         yield from sorted(place for place in places if place[0] >= begin)
         if len(data) <= WINDOW:
             return
@@ -138,8 +160,14 @@ def _marks(raw: BinaryIO, begin: int) -> Iterator[tuple[int, int]]:
 def _find(data: bytes, mark: int) -> Iterator[int]:
     """Yield the bits of `data` at which `mark` stands."""
     for shift in range(8):
-        inner = (mark >> shift & (1 << 40) - 1).to_bytes(5)  # the mark's whole bytes, if it begins at this shift
+        inner = (mark >> shift & (1 << 40) - 1).to_bytes(
+            5
+        )  # the mark's whole bytes, if it begins at this shift
         at = 0
         while (at := data.find(inner, at + 1)) > 0:
-            if int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0")) >> (8 - shift) & (1 << MARK) - 1 == mark:
+            if (
+                int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0")) >> (8 - shift)
+                & (1 << MARK) - 1
+                == mark
+            ):
                 yield 8 * (at - 1) + shift

@@ -20,9 +20,24 @@ WHOLE = re.compile(r"(-?\d+)\.0+")  # an id that a table with empty cells made a
 TRUTH = {"true": True, "1": True, "1.0": True, "1,0": True, "yes": True}
 TRUTH |= {"false": False, "0": False, "0.0": False, "0,0": False, "no": False}
 MARKS = "\"' ?.!"  # which may stand at the ends of a question, or not
-QUOTES = str.maketrans("\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7)
+QUOTES = str.maketrans(
+    "\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7
+)
 OTHER = {".": ",", ",": "."}
-UNKNOWN = ("", "na", "n/a", "#n/a", "<na>", r"\n", "null", "none", "nan", "inf", "-inf", "-")  # of R, Excel, MySQL …
+UNKNOWN = (
+    "",
+    "na",
+    "n/a",
+    "#n/a",
+    "<na>",
+    r"\n",
+    "null",
+    "none",
+    "nan",
+    "inf",
+    "-inf",
+    "-",
+)  # of R, Excel, MySQL …
 READINGS = {  # what begins decimals -> how numbers are written then; the other mark may group thousands
     ".": re.compile(r"[-+]?(?:\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d*)?(?:[eE][-+]?\d+)?"),
     ",": re.compile(r"[-+]?(?:\d*|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d*)?"),
@@ -37,7 +52,10 @@ QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 ELEMENT = re.compile(rf"({QUOTED})(\s+(?=['\"]))?", re.DOTALL)
 PART = re.compile(rf"\s*({QUOTED})\s*,|([^,]*),", re.DOTALL)
 SPECIAL = re.compile(r"""[][(){},:="'\\]""")  # what DuckDB puts quotes around, from 1.3 on
-STRAY = {"[": re.compile(r"""^\[*["']|["']\)?\]*$"""), "{": re.compile(r'["\s]')}  # no part without quotes has it
+STRAY = {
+    "[": re.compile(r"""^\[*["']|["']\)?\]*$"""),
+    "{": re.compile(r'["\s]'),
+}  # no part without quotes has it
 
 
 def clean_id(value: Any) -> str:
@@ -99,7 +117,9 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
     points, commas = ([number_of(cell, mark) for cell in cells] for mark in READINGS)
     for row, (cell, point, comma) in enumerate(zip(cells, points, commas, strict=True), start=1):
         if point is None and comma is None:
-            said = f"{str(cell).strip()[:80]!r}, expected a number, or nothing where it is not known"
+            said = (
+                f"{str(cell).strip()[:80]!r}, expected a number, or nothing where it is not known"
+            )
             raise LongtailError(f"{where} of row {row} is {said}{more}")
     if None in points and None in commas:
         one, other = sorted((commas.index(None), points.index(None)))
@@ -121,12 +141,18 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
 
 def number_of(cell: Any, mark: str = ".") -> float | None:
     """A cell's number where `mark` begins decimals, NaN for none, None for what is no number so."""
-    if cell is None or isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() in UNKNOWN):
+    if (
+        cell is None
+        or isinstance(cell, bool)
+        or (isinstance(cell, str) and cell.strip().lower() in UNKNOWN)
+    ):
         return math.nan
     if isinstance(cell, str) and not READINGS[mark].fullmatch(cell.strip()):
         return None
     try:
-        number = float(cell.replace(OTHER[mark], "").replace(mark, ".") if isinstance(cell, str) else cell)
+        number = float(
+            cell.replace(OTHER[mark], "").replace(mark, ".") if isinstance(cell, str) else cell
+        )
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else math.nan
@@ -147,21 +173,36 @@ def gold_answers(
         if texts is None:
             text = as_text(cell) if isinstance(cell, str) else clean_id(cell)
             text = "" if text in ("nan", "NaN", "<NA>") else text  # no answer, as pandas writes it
-            marked.update(mark for mark in ((separator,) if separator else SEPARATORS) if mark in text)
-            texts = [part for part in map(str.strip, text.split(separator) if separator else [text]) if part]
-        elif separator and isinstance(cell, str) and separator in cell and written_list(cell) is None:
+            marked.update(
+                mark for mark in ((separator,) if separator else SEPARATORS) if mark in text
+            )
+            texts = [
+                part
+                for part in map(str.strip, text.split(separator) if separator else [text])
+                if part
+            ]
+        elif (
+            separator and isinstance(cell, str) and separator in cell and written_list(cell) is None
+        ):
             marked[separator] += 1
         answers.append(texts)
     if separator and not marked[separator]:
-        raise LongtailError(f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out")
+        raise LongtailError(
+            f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out"
+        )
     if separator:
-        return answers, f"{marked[separator]:,} of {n:,} cells of answers hold several, separated by {separator!r}"
+        return (
+            answers,
+            f"{marked[separator]:,} of {n:,} cells of answers hold several, separated by {separator!r}",
+        )
     notes = []
     for mark, count in marked.most_common():
         holds = f"{count:,} of {n:,} cells of answers hold {mark!r}"
         say = f"if they hold several, say --answers-separator {mark!r}"
         if 2 * count > n or (mark != "," and count * COMMON >= n):
-            raise LongtailError(f"{where}: {holds}; {say}; if each is one answer, write it as a JSON list of one")
+            raise LongtailError(
+                f"{where}: {holds}; {say}; if each is one answer, write it as a JSON list of one"
+            )
         if mark != "," or count * COMMON >= n:
             notes.append(f"{holds}, and each is read as one answer; {say}")
     return answers, "; ".join(notes)
@@ -190,7 +231,9 @@ def read_lists(
     hold commas, unless a `separator` or the answers that come `firsts` say where answers end.
     """
     found: list[list[str] | None] = []
-    parts: dict[int, list[tuple[str, bool]]] = {}  # of a list that is none beyond doubt: texts, and if in quotes
+    parts: dict[
+        int, list[tuple[str, bool]]
+    ] = {}  # of a list that is none beyond doubt: texts, and if in quotes
     texts = [cell.strip() if isinstance(cell, str) else "" for cell in cells]
     kinds = Counter(text[0] for text in texts if text and CLOSES.get(text[0]) == text[-1])
     kind = next((bracket for bracket in "[{" if 2 * kinds[bracket] > sum(map(bool, texts))), "")
@@ -202,20 +245,40 @@ def read_lists(
                 found.append(_texts(value))
             elif text.startswith(begins):
                 parts[row] = _parts(text, separator)
-                found.append([part for part, in_quotes in parts[row] if in_quotes or part.lower() != "null"])
+                found.append(
+                    [part for part, in_quotes in parts[row] if in_quotes or part.lower() != "null"]
+                )
             else:
                 found.append([] if as_text(cell) == "" else None)
         except ValueError as error:
             raise _refused(where, row, cell, str(error)) from None
-    several = [row for row, of_row in parts.items() if len(of_row) > 1 and not all(quotes for _, quotes in of_row)]
+    several = [
+        row
+        for row, of_row in parts.items()
+        if len(of_row) > 1 and not all(quotes for _, quotes in of_row)
+    ]
     if kind == "[" and several and not separator:
         bare = [part for of_row in parts.values() for part, in_quotes in of_row if not in_quotes]
         quoted = [part for of_row in parts.values() for part, in_quotes in of_row if in_quotes]
-        quoted += [text for row, of_row in enumerate(found) if row not in parts for text in of_row or ()]
-        confirmed = firsts and all(of_row[0][0] == firsts[row] for row, of_row in parts.items() if of_row)
-        if not (all(map(_needs_quotes, quoted)) if quoted else confirmed and not any(map(_needs_quotes, bare))):
+        quoted += [
+            text for row, of_row in enumerate(found) if row not in parts for text in of_row or ()
+        ]
+        confirmed = firsts and all(
+            of_row[0][0] == firsts[row] for row, of_row in parts.items() if of_row
+        )
+        if not (
+            all(map(_needs_quotes, quoted))
+            if quoted
+            else confirmed and not any(map(_needs_quotes, bare))
+        ):
             row, say = several[0], "; say --answers-separator ', ' if none does" * (not quoted)
-            raise _refused(where, row, cells[row], "a list without quotes, in which an answer may hold a comma", say)
+            raise _refused(
+                where,
+                row,
+                cells[row],
+                "a list without quotes, in which an answer may hold a comma",
+                say,
+            )
     return found
 
 
@@ -232,11 +295,16 @@ def written_list(text: str) -> list | dict | None:
     if CLOSES.get(text[:1]) != text[-1:] or ("'" not in text and '"' not in text):
         return None
     # texts in quotes as Python writes them, with a comma where another one follows, as NumPy has none
-    inner = ELEMENT.sub(lambda one: one[1].replace("\n", r"\n").replace("\r", r"\r") + ", " * bool(one[2]), text[1:-1])
+    inner = ELEMENT.sub(
+        lambda one: one[1].replace("\n", r"\n").replace("\r", r"\r") + ", " * bool(one[2]),
+        text[1:-1],
+    )
     for python in (f"[{inner}]", f"{{{inner}}}") if text[0] == "{" else (f"[{inner}]",):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = ast.literal_eval(python)
-            certain = any(isinstance(one, str) for one in value) and (len(value) > 1 or inner.rstrip()[-1:] == ",")
+            certain = any(isinstance(one, str) for one in value) and (
+                len(value) > 1 or inner.rstrip()[-1:] == ","
+            )
             return value if certain or text[0] == "[" or isinstance(value, dict) else None
     return None
 
@@ -245,7 +313,11 @@ def _texts(value: Any) -> list[str]:
     """The texts of a list or an object. Raises ValueError where it has none though something is in it."""
     if isinstance(value, dict):
         held = [value[field] for field in FIELDS if value.get(field) is not None]
-        texts = [text for inner in held for text in ([inner] if isinstance(inner, str) else _texts(inner))]
+        texts = [
+            text
+            for inner in held
+            for text in ([inner] if isinstance(inner, str) else _texts(inner))
+        ]
         if value and not texts:
             raise ValueError(f"an object without {', '.join(FIELDS)}")
         return list(dict.fromkeys(texts))
@@ -282,7 +354,9 @@ def _parts(text: str, separator: str) -> list[tuple[str, bool]]:
         bare = bare.strip(" ") if kind == "[" else bare
         if not quoted and (not bare or STRAY[kind].search(bare)):
             raise ValueError("a list whose quotes and commas can't be told from its answers")
-        parts.append((composed(re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) or bare), bool(quoted)))
+        parts.append(
+            (composed(re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) or bare), bool(quoted))
+        )
     return parts
 
 

@@ -17,11 +17,13 @@ from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import Client
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 from pipelines.work import http
 from pipelines.work.http import ATTEMPTS
 
-DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
+DUMP_RUN = re.compile(
+    r"[a-z_]+-\d{8}"
+)  # enwiki-20181220-…: the dumps of one run share a list of checksums
 IDENTITY = {"Accept-Encoding": "identity"}  # then Content-Length is the file's size
 DIGEST = re.compile("[0-9a-fA-F]{40}")
 
@@ -34,12 +36,18 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     page, or has another size or checksum than announced; and if the disk lacks space.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
+    paths = [
+        folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}"
+        for url in urls
+    ]
     jobs = list(zip(urls, paths, strict=True))
     heads = client.map(lambda job: _head_unless_kept(client, *job), jobs, None)
     missing = [(*job, head) for job, head in zip(jobs, heads, strict=True) if head is not None]
     total = sum(head["size"] or 0 for *_, head in missing)
-    print(f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}", flush=True)
+    print(
+        f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}",
+        flush=True,
+    )
     remaining = total - sum(_size(_part(path)) for path in paths)
     if remaining > (free := shutil.disk_usage(folder).free):
         sizes = f"{tqdm.format_sizeof(remaining, 'B')} to download, {tqdm.format_sizeof(free, 'B')} free"
@@ -100,7 +108,10 @@ def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
     checksum = kept.get("checksum")
     answer = _send(client, "HEAD", url, also=() if checksum is None else (404, 410))
     if not answer.ok:
-        print(f"fetch: {url}: the server has it no longer; the file that was fetched before is used", flush=True)
+        print(
+            f"fetch: {url}: the server has it no longer; the file that was fetched before is used",
+            flush=True,
+        )
         return None
     headers = answer.headers
     length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
@@ -121,7 +132,7 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
     part = _part(path)
     if _noted(path).get("head") != head:
         part.unlink(missing_ok=True)  # the file on the server has changed since
-    shards.write_json(note_of(path), {"head": head})
+    write_json(note_of(path), {"head": head})
     bar.update(_size(part))
     failures = 0
     while True:
@@ -129,10 +140,17 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
         try:
             _continue(client, url, head, part, bar)
             break
-        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
+        except (
+            requests.ConnectionError,
+            requests.exceptions.ChunkedEncodingError,
+            requests.Timeout,
+        ) as error:
             try:
                 check_start(part)
-            except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
+            except (
+                LongtailError,
+                OSError,
+            ):  # nothing, or an error page, which the file doesn't go on from
                 part.unlink(missing_ok=True)
             after = _size(part)
             failures = 0 if after - before >= http.BLOCK else failures + 1
@@ -141,7 +159,7 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
                 raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
             client.pause(http.BACKOFF * failures)
-    shards.write_json(note_of(path), {"head": head, "checksum": _check(client, url, head, part)})
+    write_json(note_of(path), {"head": head, "checksum": _check(client, url, head, part)})
     part.replace(path)
 
 
@@ -156,10 +174,18 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
     with _send(client, "GET", url, headers) as answer:
         resumes = answer.status_code == 206
         if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
-            raise LongtailError(f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}")
+            raise LongtailError(
+                f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}"
+            )
         length = answer.headers.get("Content-Length", "")
-        if head["size"] is not None and length.isdecimal() and int(length) + size * resumes != head["size"]:
-            raise requests.ConnectionError(f"{length} bytes would come, expected {head['size'] - size * resumes}")
+        if (
+            head["size"] is not None
+            and length.isdecimal()
+            and int(length) + size * resumes != head["size"]
+        ):
+            raise requests.ConnectionError(
+                f"{length} bytes would come, expected {head['size'] - size * resumes}"
+            )
         with part.open("ab" if resumes else "wb") as file:
             for block in client.parts(answer, math.inf, False, None):
                 file.write(block)
@@ -180,7 +206,9 @@ def _check(client: Client, url: str, head: dict, part: Path) -> str:
             with part.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha1").hexdigest()
             if digest != expected:
-                raise Unreachable(f"{url}: its sha1 is {digest}, the server's list says {expected}; run again")
+                raise Unreachable(
+                    f"{url}: its sha1 is {digest}, the server's list says {expected}; run again"
+                )
         return expected
     except LongtailError:
         part.unlink(missing_ok=True)
@@ -193,7 +221,11 @@ def published_checksum(client: Client, url: str) -> str:
     run = DUMP_RUN.match(name)
     for address in ([f"{base}/{run.group()}-sha1sums.txt"] if run else []) + [f"{url}.sha1"]:
         answer = client.send("GET", address)
-        for line in answer.content.decode("utf-8", "replace").splitlines() if answer.status_code == 200 else ():
+        for line in (
+            answer.content.decode("utf-8", "replace").splitlines()
+            if answer.status_code == 200
+            else ()
+        ):
             digest, _, file = line.strip().partition(" ")
             if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
                 return digest.lower()
@@ -201,7 +233,11 @@ def published_checksum(client: Client, url: str) -> str:
 
 
 def _send(
-    client: http.Client, method: str, url: str, headers: Mapping[str, str] = IDENTITY, also: Sequence[int] = ()
+    client: http.Client,
+    method: str,
+    url: str,
+    headers: Mapping[str, str] = IDENTITY,
+    also: Sequence[int] = (),
 ) -> requests.Response:
     """The streamed answer; LongtailError for a status that is neither good nor one of `also`."""
     answer = client.send(method, url, headers=headers, stream=True)

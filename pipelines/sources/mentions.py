@@ -19,7 +19,9 @@ from pipelines.sources.streams import in_batches
 BATCH = 1 << 20  # characters of text searched at once
 ALONE = 2  # a character that is a word by itself, as Chinese ones (words.py)
 EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs
-STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
+STEPS = (
+    1 << 20
+)  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
 
 
 class Names:
@@ -40,7 +42,11 @@ class Names:
             joined = b"\n".join(marked)  # no match spans two texts
             found = self._automaton.find_matches_as_indexes(joined, overlapping=True)
             names, begin, _ = np.array(found, np.int64).reshape(-1, 3).T
-            yield first + np.searchsorted(np.cumsum([len(text) + 1 for text in marked]), begin, "right"), names
+            yield (
+                first
+                + np.searchsorted(np.cumsum([len(text) + 1 for text in marked]), begin, "right"),
+                names,
+            )
             first += len(batch)
 
 
@@ -66,7 +72,9 @@ def _marked(texts: Sequence[str]) -> list[bytes]:
 def _kinds() -> np.ndarray:
     """Each code point's kind, (0x110000,) uint8: 0, or 1 in a word (letter, digit or combining mark), or ALONE."""
     characters = [chr(point) for point in range(0x110000)]
-    kinds = np.fromiter((unicodedata.category(c)[0] in "LNM" for c in characters), np.uint8, len(characters))
+    kinds = np.fromiter(
+        (unicodedata.category(c)[0] in "LNM" for c in characters), np.uint8, len(characters)
+    )
     kinds[[match.start() for match in words.ALONE.finditer("".join(characters))]] = ALONE
     return kinds
 

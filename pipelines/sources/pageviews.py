@@ -48,9 +48,14 @@ SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int
 
 PAGES = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
 COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}  # others follow
-TABLES = {"page": COLUMNS, "redirect": COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()}}  # cut UTF-8
+TABLES = {
+    "page": COLUMNS,
+    "redirect": COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()},
+}  # cut UTF-8
 ROW_END = b"),("
-NO_ROWS = re.compile(rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)")  # other lines
+NO_ROWS = re.compile(
+    rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)"
+)  # other lines
 
 BATCH = 10_000  # rows of answers
 SECONDS = 0.15  # for a request, usually
@@ -59,7 +64,9 @@ REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
 REDIRECTING = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
 
 
-def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> dict[str, list[Path]]:
+def choose_files(
+    files: Sequence[Path], months: Sequence[str], agents: str
+) -> dict[str, list[Path]]:
     """Month -> the files that count, by their names: all for "all-agents", only those with views of people for "user".
 
     A file of another name is of the month, if there is one and all agents count; else it raises LongtailError, as do
@@ -71,20 +78,32 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> d
         named = FILE.match(file.name)
         if not named and (len(months) > 1 or agents == "user"):
             like = f"expected one like pageviews-{months[-1].replace('-', '')}-user.bz2"
-            raise LongtailError(f"{file}: its name doesn't tell its month and whose views it has, {like}; rename it")
+            raise LongtailError(
+                f"{file}: its name doesn't tell its month and whose views it has, {like}; rename it"
+            )
         month = f"{named['month'][:4]}-{named['month'][4:]}" if named else months[-1]
         if month not in chosen:
-            raise LongtailError(f"{file}: named after another month, expected {expected} (popularity.month)")
+            raise LongtailError(
+                f"{file}: named after another month, expected {expected} (popularity.month)"
+            )
         if agents == "all-agents" or named["agents"] == "user":
             chosen[month].append(file)
-    if len(months) > 1 and (missing := [month for month, of_month in chosen.items() if not of_month]):
+    if len(months) > 1 and (
+        missing := [month for month, of_month in chosen.items() if not of_month]
+    ):
         given = f"expected files of {expected} (popularity.months: {len(months)})"
-        raise LongtailError(f"no page views of {', '.join(missing)}, {given}; bring them, or lower it")
+        raise LongtailError(
+            f"no page views of {', '.join(missing)}, {given}; bring them, or lower it"
+        )
     return chosen
 
 
 def read_views(
-    path: Path, rejects: Rejects, project: str = ENGLISH.project, begin: int = 0, end: int | None = None
+    path: Path,
+    rejects: Rejects,
+    project: str = ENGLISH.project,
+    begin: int = 0,
+    end: int | None = None,
 ) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
@@ -98,31 +117,41 @@ def read_views(
             "fetch a monthly pageview_complete file"
         )
     lines_before, begins = 0, f"{project} ".encode()
-    for run in open_runs(path, BLOCK, bz2_blocks.open_lines(path, begin, end) if begin or end else None):
+    for run in open_runs(
+        path, BLOCK, bz2_blocks.open_lines(path, begin, end) if begin or end else None
+    ):
         text = b"".join(run)
         whole = text.rfind(b"\n") + 1
         count = _newlines(text)
         if whole < len(text):
             rejects.read += 1
-            rejects.add(path, lines_before + count + 1, "cut_line", text[whole:].decode("utf-8", "replace"))
+            rejects.add(
+                path, lines_before + count + 1, "cut_line", text[whole:].decode("utf-8", "replace")
+            )
         # Dumps are sorted by project, so between the first and the last line of this one hardly any is of another.
         first = 0 if text.startswith(begins) else text.find(b"\n" + begins, 0, whole) + 1 or whole
         rejects.skip(OTHERS, count)
         if first < whole:
             last = max(text.rfind(b"\n" + begins, first, whole), first)
-            lines = pc.split_pattern(pa.array([text[first : text.find(b"\n", last + 1)]]), b"\n")[0].values
+            lines = pc.split_pattern(pa.array([text[first : text.find(b"\n", last + 1)]]), b"\n")[
+                0
+            ].values
             of_project = pc.starts_with(lines, begins)
             rows = np.flatnonzero(of_project) + lines_before + _newlines(text[:first]) + 1
             rejects.read += len(rows)
             rejects.skip(OTHERS, -len(rows))
             table = _parse(path, lines.filter(of_project), rows, rejects)
-            sums = table.group_by(["title", "page_id"], use_threads=False).aggregate([("views", "sum")])
+            sums = table.group_by(["title", "page_id"], use_threads=False).aggregate(
+                [("views", "sum")]
+            )
             yield sums.rename_columns(SCHEMA.names)
         lines_before += count
 
 
 def _newlines(text: bytes) -> int:
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))  # bytes.count takes five times as long
+    return int(
+        np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    )  # bytes.count takes five times as long
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
@@ -175,13 +204,19 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     for i in pc.indices_nonzero(bad).to_pylist():
         rejects.add(path, int(rows[i]), "bad_line", lines[i].as_py().decode("utf-8", "replace"))
     good = pc.invert(bad)
-    fields, lines, rows = fields.filter(good), lines.filter(good), rows[good.to_numpy(zero_copy_only=False)]
+    fields, lines, rows = (
+        fields.filter(good),
+        lines.filter(good),
+        rows[good.to_numpy(zero_copy_only=False)],
+    )
     titles, page_ids, views = (pc.struct_field(fields, name) for name in SCHEMA.names)
     try:
         titles = titles.cast(pa.string())
     except pa.ArrowInvalid:  # a title isn't UTF-8
         decoded = [title.decode("utf-8", "replace") for title in titles.to_pylist()]
-        damaged = [text.encode() != title for text, title in zip(decoded, titles.to_pylist(), strict=True)]
+        damaged = [
+            text.encode() != title for text, title in zip(decoded, titles.to_pylist(), strict=True)
+        ]
         for i in np.flatnonzero(damaged):
             rejects.add(path, int(rows[i]), "not_utf8", decoded[i])
         titles = pa.array(decoded, pa.string(), mask=np.array(damaged))
@@ -204,34 +239,50 @@ def read_titles(path: Path, name: str) -> Iterator[pa.Table]:
             if "interwiki" in rows.column_names:
                 chosen = pc.and_(chosen, pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
             rows = rows.filter(chosen)
-            yield pa.table({"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")})
+            yield pa.table(
+                {"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")}
+            )
         elif not NO_ROWS.match(line):
-            raise LongtailError(f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…")
+            raise LongtailError(
+                f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…"
+            )
     if not has_rows:
-        raise LongtailError(f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…")
+        raise LongtailError(
+            f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…"
+        )
 
 
-def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.DataType]) -> pa.Table:
+def _parse_rows(
+    path: Path, number: int, values: bytes, columns: dict[str, pa.DataType]
+) -> pa.Table:
     """The first columns of the rows `(…),(…);` as a table, parsed as CSV with MySQL's quotes and escapes.
 
     The `),(` between rows becomes a newline. Within a title, which has no newlines, it is turned back.
     """
     values = values.rstrip(b"\r; ")
-    types = {f"f{i}": kind for i, kind in enumerate(columns.values())}  # Arrow's names for columns without a head
+    types = {
+        f"f{i}": kind for i, kind in enumerate(columns.values())
+    }  # Arrow's names for columns without a head
     try:
         if values[:1] != b"(" or values[-1:] != b")":
             raise pa.ArrowInvalid("the line doesn't end in a row")
         rows = pa.csv.read_csv(
             io.BytesIO(values[1:-1].replace(ROW_END, b"\n") + b"\n"),
-            pa.csv.ReadOptions(use_threads=False, block_size=len(values), autogenerate_column_names=True),
-            pa.csv.ParseOptions(quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True),
+            pa.csv.ReadOptions(
+                use_threads=False, block_size=len(values), autogenerate_column_names=True
+            ),
+            pa.csv.ParseOptions(
+                quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True
+            ),
             pa.csv.ConvertOptions(column_types=types, include_columns=list(types)),
         ).rename_columns(list(columns))
         if any(rows[name].null_count for name in COLUMNS):
             raise pa.ArrowInvalid("a row without page id, namespace or title")
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise LongtailError(f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})") from None
+        raise LongtailError(
+            f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})"
+        ) from None
     return rows.set_column(2, "title", pc.replace_substring(rows["title"], "\n", ROW_END.decode()))
 
 
@@ -263,16 +314,25 @@ def ask_views(
     months = months_until(settings.month, settings.months)
     last = last_day(settings.month)
     if last >= date.today():
-        raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
+        raise LongtailError(
+            f"params.yaml: popularity.month is {settings.month}, expected a month that is over"
+        )
     hours = len(titles) * SECONDS / AT_ONCE / 3600
-    print(f"popularity: {len(titles):,} {what} to ask for, {AT_ONCE} at once: about {hours:,.1f} hours", flush=True)
+    print(
+        f"popularity: {len(titles):,} {what} to ask for, {AT_ONCE} at once: about {hours:,.1f} hours",
+        flush=True,
+    )
     span = f"{months[0].replace('-', '')}0100/{last:%Y%m%d}00"
 
     def ask(title: str) -> list[tuple]:
         article = title.replace(" ", "_")
-        url = f"{settings.api}/metrics/pageviews/per-article/{project}/all-access/{settings.agents}/"
+        url = (
+            f"{settings.api}/metrics/pageviews/per-article/{project}/all-access/{settings.agents}/"
+        )
         url += f"{quote(article, safe='')}/monthly/{span}"
-        read = partial(_views, url, _Item(project, article, "monthly", "", settings.agents, 0), months)
+        read = partial(
+            _views, url, _Item(project, article, "monthly", "", settings.agents, 0), months
+        )
         body = client.ask(url, check=read)
         if body is None:  # 404: the article had no view in these months
             client.keep(url, None, None)
@@ -290,8 +350,12 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
             if len(answer.pages) != 1 or answer.pages[0].title != answer.passed(target)[-1]:
                 raise Again(f"{len(answer.pages)} pages, expected {target} alone")
 
-        answers = ask_query(client, api, REDIRECTING | {"titles": target}, "popularity.redirects_api", check)
-        return [(target, redirect.title) for answer in answers for redirect in answer.pages[0].redirects]
+        answers = ask_query(
+            client, api, REDIRECTING | {"titles": target}, "popularity.redirects_api", check
+        )
+        return [
+            (target, redirect.title) for answer in answers for redirect in answer.pages[0].redirects
+        ]
 
     yield from _tables(client.map(ask, titles.to_pylist(), "redirects"), REDIRECTS)
 
@@ -300,7 +364,9 @@ def _tables(answers: Iterable[list[tuple]], schema: pa.Schema) -> Iterator[pa.Ta
     rows = (row for answer in answers for row in answer)
     while batch := list(islice(rows, BATCH)):
         columns = zip(*batch, strict=True)
-        yield pa.table([pa.array(*column) for column in zip(columns, schema.types, strict=True)], schema=schema)
+        yield pa.table(
+            [pa.array(*column) for column in zip(columns, schema.types, strict=True)], schema=schema
+        )
 
 
 def _views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dict[str, int]:
@@ -311,7 +377,9 @@ def _views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dic
         raise Again(f"{error}, expected JSON with items") from None
     stamps = {f"{month.replace('-', '')}0100": month for month in months}
     found = {stamps[item.timestamp]: item.views for item in items if item.timestamp in stamps}
-    others = [item for item in items if msgspec.structs.replace(item, timestamp="", views=0) != expected]
+    others = [
+        item for item in items if msgspec.structs.replace(item, timestamp="", views=0) != expected
+    ]
     if others or not found or len(found) < len(items) or min(found.values()) < 0:
         span = f"{months[0]} alone" if len(months) == 1 else f"{months[0]} to {months[-1]} alone"
         said = f"the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {expected.article}"

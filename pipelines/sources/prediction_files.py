@@ -32,7 +32,8 @@ from pipelines.sources.record_files import LINES, columns_of, listed, plain, rea
 from pipelines.sources.streams import parse_json
 
 REASONING = re.compile(  # or an answer with something before it
-    r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{|.\banswer:", re.IGNORECASE | re.DOTALL
+    r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{|.\banswer:",
+    re.IGNORECASE | re.DOTALL,
 )
 BRACKETS = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)  # around all of a text
 FIRST = 100  # records that tell the layout, as the first of all may be an error
@@ -41,7 +42,13 @@ LONG = 1000  # characters from which on a text is no answer but says how it was 
 QUOTING = "hold their question, and perhaps more of the prompt, and all of the text is judged"
 WHOLE = "are whole texts of reasoning, or say 'Answer:', where a name that is only mentioned counts; --answer-pattern "
 WHOLE += "'<answer>(.*?)</answer>' or '(?i)answer:(.*)' judges that part alone"
-ROUTES = {"a": 0, "b": 1, "c": 2, "[no retrieval]": 0, "[retrieval]": 1}  # of Adaptive-RAG, and Self-RAG's tokens
+ROUTES = {
+    "a": 0,
+    "b": 1,
+    "c": 2,
+    "[no retrieval]": 0,
+    "[retrieval]": 1,
+}  # of Adaptive-RAG, and Self-RAG's tokens
 NUMBERS = {"retrieved": "decision or number of retrievals", "doubt": "number"}
 TEXT = "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's `content`"
 EXPECTED = (
@@ -50,17 +57,42 @@ EXPECTED = (
 )
 PARTS = ("content", "parts")  # fields whose list is one text in parts, not several answers
 # Fields that hold an answer, or an object with one, the likeliest first. OpenAI's Responses API has a setting `text`.
-FIELDS = ("answer", *layouts.PREDICTION[:-1], "choices", "candidates", "message", "body", *PARTS, "text", "result")
+FIELDS = (
+    "answer",
+    *layouts.PREDICTION[:-1],
+    "choices",
+    "candidates",
+    "message",
+    "body",
+    *PARTS,
+    "text",
+    "result",
+)
 FIELDS += ("answers", "value", "data")
 # Fields of an object that holds no answer, because a request failed or a system gave nothing but sources.
-NO_ANSWER = {"id", "index", "type", "object", "code", "status", "status_code", "param", "request_id", "stop_reason"}
+NO_ANSWER = {
+    "id",
+    "index",
+    "type",
+    "object",
+    "code",
+    "status",
+    "status_code",
+    "param",
+    "request_id",
+    "stop_reason",
+}
 NO_ANSWER |= {"provenance", "meta", "metadata", "usage", "finish_reason", "logprobs"}
-NOT_SAID = re.compile("think|thought|reason|tool|function|_call|refus|image|audio|input_text", re.IGNORECASE)
+NOT_SAID = re.compile(
+    "think|thought|reason|tool|function|_call|refus|image|audio|input_text", re.IGNORECASE
+)
 ASSISTANT = ("assistant", "model", "ai", "gpt", "bot")
 OTHERS = ("human", "user", "system", "developer", "tool", "function")
-OBJECT = re.compile(  # as programs begin to write one, and as Python and JavaScript write one in a text
-    r"\"?[\[(\s]*(?:\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)"
-    r"|[A-Z]\w+\(\s*\w+=|content=['\"]|<[\w.]+ object at 0x|\[object Object\])"
+OBJECT = (
+    re.compile(  # as programs begin to write one, and as Python and JavaScript write one in a text
+        r"\"?[\[(\s]*(?:\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)"
+        r"|[A-Z]\w+\(\s*\w+=|content=['\"]|<[\w.]+ object at 0x|\[object Object\])"
+    )
 )
 
 
@@ -76,12 +108,18 @@ class Predictions:
     correct: list[bool] | None  # the file's own judgement
     ids: dict[str, list[str]]  # column -> ids
     questions: list[str] | None
-    answers: list[tuple[str, ...]] | None  # the gold answers that the file carries; empty where it has none
+    answers: (
+        list[tuple[str, ...]] | None
+    )  # the gold answers that the file carries; empty where it has none
     calls: list[float] | None  # how often the system retrieved, NaN where it is not known
-    doubt: list[float] | None  # how unsure the system is, in whatever unit; infinite where it is not known
+    doubt: (
+        list[float] | None
+    )  # how unsure the system is, in whatever unit; infinite where it is not known
     cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
     is_cut: bool  # whether a pattern cut the predictions out
-    described: list[str]  # what the file is and what may surprise about it, in lines for the one who brought it
+    described: list[
+        str
+    ]  # what the file is and what may surprise about it, in lines for the one who brought it
 
     @property
     def says(self) -> bool:
@@ -104,36 +142,58 @@ def read_predictions(
     Raises LongtailError, in one line, for a file that has neither predictions nor judgements, has a column twice or
     none below its header, or is damaged.
     """
-    kind, header, records = read_any_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
+    kind, header, records = read_any_records(
+        path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED
+    )
     first = list(islice(records, FIRST))
     layout = layouts.layout_of([record for _, record in first])
     rows = ((number, layouts.flattened(row, layout)) for number, row in chain(first, records))
     cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
-    if kind == LINES:  # empty lines at the end are predictions only where there are questions for them
+    if (
+        kind == LINES
+    ):  # empty lines at the end are predictions only where there are questions for them
         while len(cells["prediction"]) != questions and cells["prediction"][-1] in ("", "\r"):
             cells["prediction"].pop()
     filters = list(map(as_text, cells.pop(layouts.FILTER, [])))
-    if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
+    if (
+        len(several := list(dict.fromkeys(filters))) > 1
+    ):  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
         cells = {name: list(compress(values, chosen)) for name, values in cells.items()}
-        notes.append(f"of the filters {', '.join(several)}, the responses of {several[0]} are taken")
+        notes.append(
+            f"of the filters {', '.join(several)}, the responses of {several[0]} are taken"
+        )
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
     correct = _judgements(path, names["correct"], cells, ids) if "correct" in names else None
     numbers = _numbers(cells, notes) if "retrieved" in more else {}
     names |= {role: name for role, (name, _) in numbers.items()}
     if "prediction" not in names and correct is None and not numbers:
-        raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one")
+        raise LongtailError(
+            f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one"
+        )
     if not correct:
         names.pop("correct", None)
     texts, is_cut = None, False
     if "prediction" in names:
-        asked = [list(map(as_text, cells[names[role]])) for role in ("prompt", "question") if role in names]
+        asked = [
+            list(map(as_text, cells[names[role]]))
+            for role in ("prompt", "question")
+            if role in names
+        ]
         said = cells[names["prediction"]]
-        texts, is_cut, about_texts = _texts(path, said, asked, next(iter(ids.values()), []), pattern)
+        texts, is_cut, about_texts = _texts(
+            path, said, asked, next(iter(ids.values()), []), pattern
+        )
         notes += about_texts
-        others = [name for name in layouts.PREDICTION[:-1] if name in cells and name != names["prediction"]]
-        notes += [f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"] * bool(others)
+        others = [
+            name
+            for name in layouts.PREDICTION[:-1]
+            if name in cells and name != names["prediction"]
+        ]
+        notes += [f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"] * bool(
+            others
+        )
     answers = _carried_answers(path, names["answers"], cells, notes) if "answers" in names else None
     count = len(next(iter(cells.values())))
     kind = layout.name or kind
@@ -159,8 +219,12 @@ def read_predictions(
 
 def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     """Role -> the likeliest of its columns that has something in it; columns of predictions as the comments say."""
-    filled = {name for name, values in cells.items() if any(value not in (None, "") for value in values)}
-    found = {role: next((n for n in names if n in filled), "") for role, names in layouts.ROLES.items()}
+    filled = {
+        name for name, values in cells.items() if any(value not in (None, "") for value in values)
+    }
+    found = {
+        role: next((n for n in names if n in filled), "") for role, names in layouts.ROLES.items()
+    }
     judged = not filled.isdisjoint(layouts.JUDGED)
     if not found["prediction"] and not judged:  # an import of judgements has one without any text
         found["prediction"] = next((name for name in layouts.PREDICTION if name in cells), "")
@@ -173,14 +237,24 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
 def _numbers(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, tuple[str, list[float]]]:
     """Of "retrieved" and "doubt": the likeliest of its columns, and its numbers. A note names one that has none."""
     found: dict[str, tuple[str, list[float]]] = {}
-    for role, name in (*(("retrieved", name) for name in layouts.RETRIEVED), *(("doubt", of) for of in layouts.DOUBT)):
+    for role, name in (
+        *(("retrieved", name) for name in layouts.RETRIEVED),
+        *(("doubt", of) for of in layouts.DOUBT),
+    ):
         values = list(map(calls_of if role == "retrieved" else number_of, cells.get(name, ())))
         if None in values:
             said = as_text(cells[name][values.index(None)])[:60]
-            notes.append(f"`{name}` is left aside: {said!r} in row {values.index(None) + 1} is no {NUMBERS[role]}")
+            notes.append(
+                f"`{name}` is left aside: {said!r} in row {values.index(None) + 1} is no {NUMBERS[role]}"
+            )
         elif role not in found and not all(map(math.isnan, values)):
-            values = values if role == "retrieved" else [layouts.DOUBT[name] * value for value in values]
-            found[role] = name, [math.inf if role == "doubt" and math.isnan(value) else value for value in values]
+            values = (
+                values if role == "retrieved" else [layouts.DOUBT[name] * value for value in values]
+            )
+            found[role] = (
+                name,
+                [math.inf if role == "doubt" and math.isnan(value) else value for value in values],
+            )
     return found
 
 
@@ -189,7 +263,9 @@ def calls_of(value: Any) -> float | None:
 
     Adaptive-RAG's route C stands for several retrievals and counts as two.
     """
-    if isinstance(value, dict):  # Self-RAG's `all_results`: what it wrote without, and with each passage that it read
+    if isinstance(
+        value, dict
+    ):  # Self-RAG's `all_results`: what it wrote without, and with each passage that it read
         known = all(name == "no_retrieval" or name.startswith("retrieval_") for name in value)
         return float(len(value) > ("no_retrieval" in value)) if known else None
     said = ROUTES.get(as_text(value).lower(), judgement(value))
@@ -209,7 +285,9 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
     values, nothing = pa.array(texts, pa.large_string()), pa.array([""], pa.large_string())
     last = rf"(?s)\A.*(?:{pattern}).*\z"
     try:
-        pc.match_substring_regex(nothing, pattern)  # alone, as `last` could close a parenthesis or a bracket of it
+        pc.match_substring_regex(
+            nothing, pattern
+        )  # alone, as `last` could close a parenthesis or a bracket of it
         pc.replace_substring_regex(nothing, last, r"\1", max_replacements=1)
         has = pc.match_substring_regex(values, last).to_pylist()
         parts = pc.replace_substring_regex(values, last, r"\1", max_replacements=1).to_pylist()
@@ -223,7 +301,11 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
 
 
 def _texts(
-    path: Path, cells: Sequence[Any], asked: Sequence[list[str]], ids: Sequence[str], pattern: str | None
+    path: Path,
+    cells: Sequence[Any],
+    asked: Sequence[list[str]],
+    ids: Sequence[str],
+    pattern: str | None,
 ) -> tuple[list[str], bool, list[str]]:
     """What was said, whether a pattern cut it out of more, and what may surprise about it, in lines.
 
@@ -235,7 +317,9 @@ def _texts(
         try:
             said = texts_of(value)
         except UnreadableError as error:
-            raise LongtailError(f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone") from None
+            raise LongtailError(
+                f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone"
+            ) from None
         if not said:
             without.append(f"row {row + 1}" + (f" ({ids[row][:80]})" if ids else ""))
         text = said[0].strip() if said else ""
@@ -257,7 +341,9 @@ def _texts(
     else:
         apart = [reasoning.split(text) for text in texts]
         texts = [answer.strip() for _, answer in apart]
-        counts["begin with reasoning; what follows it is judged"] = sum(bool(before) for before, _ in apart)
+        counts["begin with reasoning; what follows it is judged"] = sum(
+            bool(before) for before, _ in apart
+        )
         counts[WHOLE] = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
     bracketed = [row for row, text in enumerate(texts) if BRACKETS.fullmatch(text)]
     if 2 * len(bracketed) > len(cells) and not is_cut:
@@ -265,10 +351,18 @@ def _texts(
             f"{path}: row {bracketed[0] + 1}: the prediction is {texts[bracketed[0]][:80]}, a list or an object that "
             f"nobody can read for certain, {TEXT}; write JSON"
         )
-    named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else "")
+    named = ", ".join(without[:SHOWN]) + (
+        f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else ""
+    )
     counts["are empty, and so wrong"] = texts.count("") - len(without)
-    counts[f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}"] = len(without)
-    return texts, is_cut, [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n]
+    counts[
+        f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}"
+    ] = len(without)
+    return (
+        texts,
+        is_cut,
+        [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n],
+    )
 
 
 def _carried_answers(
@@ -276,21 +370,32 @@ def _carried_answers(
 ) -> list[tuple[str, ...]] | None:
     """The gold answers that a file carries, which only tell questions apart: a note says why they can't be read."""
     try:
-        lists = read_lists(cells[name], f"{path.name}: {name}", firsts=list(map(as_text, cells.get("obj", ()))))
+        lists = read_lists(
+            cells[name], f"{path.name}: {name}", firsts=list(map(as_text, cells.get("obj", ())))
+        )
     except LongtailError as error:
-        notes.append(f"the answers that it carries are left aside: {str(error).partition('; say')[0]}")
+        notes.append(
+            f"the answers that it carries are left aside: {str(error).partition('; say')[0]}"
+        )
         return None
     return [tuple(filter(None, map(as_text, texts or ()))) for texts in lists]
 
 
-def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:
+def _judgements(
+    path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]
+) -> list[bool] | None:
     """What a column says is right; None for one of SCORES that is neither true nor false somewhere, such as F1."""
     judged = list(map(judgement, columns[name]))
     if None not in judged or name in layouts.SCORES:
         return None if None in judged else judged
     row = judged.index(None)
-    which, said = next(iter(ids.values()))[row] if ids else f"row {row + 1}", as_text(columns[name][row])
-    raise LongtailError(f"{path}: {name} of {which} is {said!r}, expected true or false; correct it")
+    which, said = (
+        next(iter(ids.values()))[row] if ids else f"row {row + 1}",
+        as_text(columns[name][row]),
+    )
+    raise LongtailError(
+        f"{path}: {name} of {which} is {said!r}, expected true or false; correct it"
+    )
 
 
 class UnreadableError(ValueError):
@@ -324,13 +429,17 @@ def _texts_of(value: Any, *, in_parts: bool = False) -> list[str]:
     if value is None:
         return []
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | date):
-        raise UnreadableError(str(value).lower() if isinstance(value, bool) else f"of the type {type(value).__name__}")
+        raise UnreadableError(
+            str(value).lower() if isinstance(value, bool) else f"of the type {type(value).__name__}"
+        )
     return [as_text(int(value) if isinstance(value, float) and value.is_integer() else value)]
 
 
 def _written(text: str) -> Any:
     """What a text spells: a text in JSON, a list or an object, as JSON or as Python does; None for another text."""
-    if text[:1] == '"' == text[-1:] and "\\" in text:  # without an escape, the quotes may be a title's
+    if (
+        text[:1] == '"' == text[-1:] and "\\" in text
+    ):  # without an escape, the quotes may be a title's
         with suppress(ValueError):
             return parse_json(text)
     if not OBJECT.match(text):
@@ -369,12 +478,19 @@ def _of_object(value: dict[str, Any]) -> list[str]:
     for name in known:
         if fields[name] is not None:  # Parquet has all objects' fields in each
             return _texts_of(fields[name], in_parts=name in PARTS)
-    if known or fields.get("error") or all(name in NO_ANSWER or NOT_SAID.search(name) for name in fields):
+    if (
+        known
+        or fields.get("error")
+        or all(name in NO_ANSWER or NOT_SAID.search(name) for name in fields)
+    ):
         return []
     raise UnreadableError(f"an object with the fields {listed(map(str, value))}")
 
 
 def _speaker(message: Mapping[str, Any]) -> str:
     """Whose message an object is, in small letters; "" for no message. LangChain's have a type in place of a role."""
-    role, kind = message.get("role", message.get("from") if "value" in message else None), str(message.get("type"))
+    role, kind = (
+        message.get("role", message.get("from") if "value" in message else None),
+        str(message.get("type")),
+    )
     return str(role).lower() if role is not None else kind * (kind in (*ASSISTANT, *OTHERS))

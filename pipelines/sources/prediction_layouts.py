@@ -12,7 +12,9 @@ import yaml
 from pipelines.sources.cell_values import written_list
 from pipelines.sources.record_files import plain
 
-_SAID = yaml.safe_load(Path(__file__).with_name("prediction_layouts.yaml").read_text(encoding="utf-8"))
+_SAID = yaml.safe_load(
+    Path(__file__).with_name("prediction_layouts.yaml").read_text(encoding="utf-8")
+)
 _NAMES: dict[str, tuple[str, ...]] = {}
 
 
@@ -23,7 +25,19 @@ def _names(said: str) -> tuple[str, ...]:
 for _name, _said in _SAID["names"].items():
     _NAMES[_name] = _names(_said)
 # in the order of the file
-PREDICTION, CONVERSATION, JUDGED, SCORES, IDS, QUESTION, ANSWERS, PROMPT, RETRIEVED, TELLING, ASKED = _NAMES.values()
+(
+    PREDICTION,
+    CONVERSATION,
+    JUDGED,
+    SCORES,
+    IDS,
+    QUESTION,
+    ANSWERS,
+    PROMPT,
+    RETRIEVED,
+    TELLING,
+    ASKED,
+) = _NAMES.values()
 DOUBT = _SAID["doubt"]
 ROLES = {"prediction": PREDICTION + CONVERSATION, "correct": JUDGED + SCORES}
 ROLES |= {"question": QUESTION, "answers": ANSWERS, "prompt": PROMPT}
@@ -39,9 +53,14 @@ class Layout(NamedTuple):
 
     name: str
     needs: Sequence[str]  # places that a record has
-    within: Mapping[str, Collection[str]] = {}  # object, "" for the record -> the columns that are taken of it
+    within: Mapping[
+        str, Collection[str]
+    ] = {}  # object, "" for the record -> the columns that are taken of it
     columns: Mapping[str, str] = {}  # column -> its place
-    prompt: Sequence[str] = ("", "")  # place of a prompt, and the pattern whose group is the question
+    prompt: Sequence[str] = (
+        "",
+        "",
+    )  # place of a prompt, and the pattern whose group is the question
 
 
 def _layout(said: dict[str, Any]) -> Layout:
@@ -50,21 +69,33 @@ def _layout(said: dict[str, Any]) -> Layout:
 
 
 LAYOUTS = tuple(map(_layout, _SAID["layouts"]))
-PLACES = [place for layout in LAYOUTS for place in (*layout.needs, *layout.within, *layout.columns.values())]
+PLACES = [
+    place
+    for layout in LAYOUTS
+    for place in (*layout.needs, *layout.within, *layout.columns.values())
+]
 KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *ASKED, FILTER}
-FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.split("|")}  # in some layout
+FIELDS = {
+    plain(path.partition(".")[0]) for place in PLACES for path in place.split("|")
+}  # in some layout
 
 
 def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
     """The layout of the file that begins with these records, some of which may lack an answer."""
     return next(
-        layout for layout in LAYOUTS if any(all(values_at(one, place) for place in layout.needs) for one in records)
+        layout
+        for layout in LAYOUTS
+        if any(all(values_at(one, place) for place in layout.needs) for one in records)
     )
 
 
 def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
-    row = {name: value for name, value in record.items() if not layout.within or plain(name) not in KNOWN}
+    row = {
+        name: value
+        for name, value in record.items()
+        if not layout.within or plain(name) not in KNOWN
+    }
     for place, names in layout.within.items():
         for fields in values_at(record, place) if place else [record]:
             if isinstance(fields, dict):
@@ -74,7 +105,11 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
         if values or name != "prediction":  # a record without its place is of another layout
             instead = row.get(name) if name == "retrieved" else None
             row[name] = next((value for value in values if value not in (None, [])), instead)
-    if "answers" in layout.columns and isinstance(one := row["answers"], str) and written_list(one) is None:
+    if (
+        "answers" in layout.columns
+        and isinstance(one := row["answers"], str)
+        and written_list(one) is None
+    ):
         row["answers"] = [one]
     place, pattern = layout.prompt
     if place and isinstance(prompt := record.get(place), str):
@@ -88,7 +123,11 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
 def _strings(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
-    inside = [value.get(name) for name in ("content", "prompt", "text")] if isinstance(value, dict) else value
+    inside = (
+        [value.get(name) for name in ("content", "prompt", "text")]
+        if isinstance(value, dict)
+        else value
+    )
     return [text for one in inside for text in _strings(one)] if isinstance(inside, list) else []
 
 
@@ -100,7 +139,11 @@ def values_at(record: Mapping[str, Any], place: str) -> list[Any]:
         try:
             for field in path.split("."):
                 is_list = isinstance(value, list)
-                value = len(value) if is_list and field == "#" else value[int(field) if is_list else field]
+                value = (
+                    len(value)
+                    if is_list and field == "#"
+                    else value[int(field) if is_list else field]
+                )
         except (KeyError, IndexError, TypeError, ValueError):
             continue
         values.append(value)

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from pipelines.errors import LongtailError
 from pipelines.sources.prediction_layouts import ANSWERS, IDS, QUESTION, values_at
 from pipelines.sources.rejects import DETAIL, Rejects
-from pipelines.sources.streams import is_parquet, open_blocks, open_rows, parse_json, parse_whole, visible_files
+from pipelines.sources.streams import (
+    is_parquet,
+    open_blocks,
+    open_rows,
+    parse_json,
+    parse_whole,
+    visible_files,
+)
 from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
@@ -80,20 +87,31 @@ def read_questions_with_passages(
         for number, row, text, answers in _answered(path, rejects, ANSWERS, ASKED, needed=answered):
             if passages := passages_of(row):
                 dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
-                yield QuestionWithPassages(f"{name}/{number}", dataset, text, answers, passages, row)
+                yield QuestionWithPassages(
+                    f"{name}/{number}", dataset, text, answers, passages, row
+                )
             else:
                 rejects.add(path, number, "no passages", shown(row))
 
 
 def passages_of(record: dict[str, Any]) -> list[Passage]:
     """The passages with a text in a record, in its order, but ActiveRAG's in reverse: its last one is the best."""
-    given = next((list_ for list_ in values_at(record, PASSAGES) if isinstance(list_, list) and list_), [])
+    given = next(
+        (list_ for list_ in values_at(record, PASSAGES) if isinstance(list_, list) and list_), []
+    )
     scores = next((list_ for list_ in values_at(record, SCORES) if isinstance(list_, list)), [])
     passages = []
-    for passage, score in zip(given, scores if len(scores) == len(given) else [None] * len(given), strict=True):
+    for passage, score in zip(
+        given, scores if len(scores) == len(given) else [None] * len(given), strict=True
+    ):
         record = passage if isinstance(passage, dict) else {"text": passage}
-        fields = {of: next((record[name] for name in names if name in record), None) for of, names in FIELDS.items()}
-        title, text = (fields[name] if isinstance(fields[name], str) else "" for name in ("title", "text"))
+        fields = {
+            of: next((record[name] for name in names if name in record), None)
+            for of, names in FIELDS.items()
+        }
+        title, text = (
+            fields[name] if isinstance(fields[name], str) else "" for name in ("title", "text")
+        )
         if not title and (match := re.match(f"{TITLED}|{NUMBERED}", text)):
             title, text = match[match.lastindex], text[match.end() :]
         try:
@@ -103,7 +121,9 @@ def passages_of(record: dict[str, Any]) -> list[Passage]:
         if text.strip():
             id_ = fields["id"] if isinstance(fields["id"], str | int) else ""
             passages.append(Passage(title, " ".join(text.split()), str(id_), number))
-    worst_first = all(isinstance(passage, str) and re.match(NUMBERED, passage) for passage in given)  # ActiveRAG
+    worst_first = all(
+        isinstance(passage, str) and re.match(NUMBERED, passage) for passage in given
+    )  # ActiveRAG
     return passages[::-1] if worst_first else passages
 
 
@@ -113,17 +133,23 @@ def _named(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in visible_files(folder):
         name = path.relative_to(folder).with_suffix("").as_posix()
         if (other := files.setdefault(name, path)) != path:
-            raise LongtailError(f"{path}: its questions have the same ids as those of {other.name}; leave one out")
+            raise LongtailError(
+                f"{path}: its questions have the same ids as those of {other.name}; leave one out"
+            )
         yield name, path
 
 
-def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(
+    path: Path, columns: Sequence[str], rejects: Rejects
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line or row from 1, record) of one file. A Parquet file is read only for those of `columns` that it has.
 
     `rejects` counts all records, and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
     if is_parquet(path):
-        rows = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
+        rows = parquet.foreign_rows(
+            path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH
+        )
         records = enumerate(rows, start=1)
     elif next(open_blocks(path)).lstrip().startswith(b"["):
         records = enumerate(parse_whole(path), start=1)
@@ -149,11 +175,22 @@ def shown(record: Any) -> str:
 
 
 def _answered(
-    path: Path, rejects: Rejects, names: Sequence[str], asked: str = "question", *, needed: bool = True
+    path: Path,
+    rejects: Rejects,
+    names: Sequence[str],
+    asked: str = "question",
+    *,
+    needed: bool = True,
 ) -> Iterator[tuple[int, dict, str, list[str]]]:
     """Yield (line or row, record, question, answers) of a file's good records; the answers are in one of `names`."""
     places = f"{asked}|{PASSAGES}|{SCORES}".split("|")
-    columns = (*names, *IDS, "metadata", "data_source", *(place.partition(".")[0] for place in places))
+    columns = (
+        *names,
+        *IDS,
+        "metadata",
+        "data_source",
+        *(place.partition(".")[0] for place in places),
+    )
     for number, record in read_records(path, columns, rejects):
         text = next(iter(values_at(record, asked)), None)
         answers = _answers(next(filter(None, map(record.get, names)), None))

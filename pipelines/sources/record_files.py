@@ -16,7 +16,15 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.cell_values import written_list
-from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole, read_head
+from pipelines.sources.streams import (
+    is_parquet,
+    open_blocks,
+    open_lines,
+    open_text,
+    parse_json,
+    parse_whole,
+    read_head,
+)
 
 PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
@@ -26,8 +34,12 @@ TEXTS, LINES = "JSON list of predictions", "text, a prediction a line"  # layout
 
 Known = Collection[str]  # the plain names of columns that someone would read
 Records = Iterator[tuple[int, dict[str, Any]]]  # (line or row from 1, record)
-Opened = tuple[str, list[str], Records]  # the file's kind in words, its columns if it has a header, its records
-csv.field_size_limit(bounds.RECORD)  # for the whole process: what one reader permits must not depend on another
+Opened = tuple[
+    str, list[str], Records
+]  # the file's kind in words, its columns if it has a header, its records
+csv.field_size_limit(
+    bounds.RECORD
+)  # for the whole process: what one reader permits must not depend on another
 LONGEST_CELL = 1 << 17  # characters, in `one_row`
 MOST_LINES = 100  # the most lines of a row; all of them have at most `bounds.RECORD` characters
 
@@ -51,7 +63,10 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     names = names or list(first[1] if first else ())
     own = set(map(plain, first[1] if first else ()))
     if first and (paths := [name for name in known if "." in name and name not in own]):
-        rows = ((number, row | {path: _value_at(row, path) for path in paths}) for number, row in chain([first], rows))
+        rows = (
+            (number, row | {path: _value_at(row, path) for path in paths})
+            for number, row in chain([first], rows)
+        )
         first = next(rows)
         names = [*names, *(path for path in paths if first[1][path] is not None)]
     spelled = Counter(name for name in map(plain, names) if name in known)
@@ -59,23 +74,31 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
         found = kind if kind in (TEXTS, LINES) else f"its columns are {listed(names)}"
         raise LongtailError(f"{path}: {found}, expected {expected}; rename one, or add a header")
     if twice := next((name for name, count in spelled.items() if count > 1), None):
-        raise LongtailError(f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one")
+        raise LongtailError(
+            f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one"
+        )
     if first is None:
         has = "nothing in it but a header" if names else "no row in it"
-        raise LongtailError(f"{path}: {has}, expected a row for each question; check how it was written")
+        raise LongtailError(
+            f"{path}: {has}, expected a row for each question; check how it was written"
+        )
     return kind, names, chain([first], rows)
 
 
 def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]:
     """Plain name -> values, of the columns that are wanted. Raises LongtailError for a row with other ones."""
     first = next(rows)
-    spelled = {plain(name): name for name in first[1] if plain(name) in wanted}  # plain -> as the first row has it
+    spelled = {
+        plain(name): name for name in first[1] if plain(name) in wanted
+    }  # plain -> as the first row has it
     columns: dict[str, list[Any]] = {name: [] for name in spelled}
     for number, row in chain([first], rows):
         if row.keys() != first[1].keys():
             there = {name for name in row if plain(name) in wanted}
             if odd := there ^ {*spelled.values()}:
-                raise LongtailError(f"{path}: row {number}: other columns than the first ({listed(sorted(odd))})")
+                raise LongtailError(
+                    f"{path}: row {number}: other columns than the first ({listed(sorted(odd))})"
+                )
         for name, values in columns.items():
             values.append(row[spelled[name]])
     return columns
@@ -99,7 +122,9 @@ def _fields(value: Any) -> Mapping[str, Any]:
 def listed(names: Iterable[str]) -> str:
     """The names of columns, for a message."""
     shown = [name.strip() for name in names if name.strip()]
-    return ", ".join(shown[:LISTED]) + (f" and {len(shown) - LISTED} more" if len(shown) > LISTED else "")
+    return ", ".join(shown[:LISTED]) + (
+        f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    )
 
 
 def _opened(path: Path, known: Known) -> Opened:
@@ -112,10 +137,16 @@ def _opened(path: Path, known: Known) -> Opened:
             names.extend(schema.names)
             return [name for name in names if plain(name) in known]
 
-        return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
+        return (
+            "Parquet",
+            names,
+            enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1),
+        )
     head = read_head(path).lstrip().decode("utf-8", "replace")
     if not head:
-        raise LongtailError(f"{path}: nothing but blank lines, expected data; check how it was written")
+        raise LongtailError(
+            f"{path}: nothing but blank lines, expected data; check how it was written"
+        )
     if "\r" in head and "\n" not in head:
         does = f"tr '\\r' '\\n' < {shlex.quote(path.name)} > {shlex.quote('new-' + path.name)} converts it"
         raise LongtailError(f"{path}: its lines end in \\r alone, expected \\n; {does}")
@@ -136,9 +167,16 @@ def _lines(path: Path) -> Opened:
 def _table(path: Path, known: Known) -> Opened:
     header = next((line for line in open_text(path) if line.strip()), "")
     columns = {delimiter: one_row([header], delimiter) or [] for delimiter in TABLES}
-    best = max(TABLES, key=lambda mark: (sum(plain(name) in known for name in columns[mark]), len(columns[mark])))
-    called = best == "\t" or {".csv", ".tsv"} & {*path.suffixes}  # a table; in other texts, a comma is just a comma
-    if not any(plain(name) in known for name in columns[best]) and (len(columns[best]) < 2 or not called):
+    best = max(
+        TABLES,
+        key=lambda mark: (sum(plain(name) in known for name in columns[mark]), len(columns[mark])),
+    )
+    called = best == "\t" or {".csv", ".tsv"} & {
+        *path.suffixes
+    }  # a table; in other texts, a comma is just a comma
+    if not any(plain(name) in known for name in columns[best]) and (
+        len(columns[best]) < 2 or not called
+    ):
         return _lines(path)
     quoted = best != "\t" or _quotes_close(path, header.count("\t"))
     rows = strict_rows(path, best, quoted=quoted)
@@ -147,7 +185,9 @@ def _table(path: Path, known: Known) -> Opened:
     def records() -> Records:
         for number, cells in rows:
             if len(cells) != len(names):
-                raise LongtailError(f"{path}: line {number}: {len(cells)} columns, expected {len(names)}")
+                raise LongtailError(
+                    f"{path}: line {number}: {len(cells)} columns, expected {len(names)}"
+                )
             yield number, dict(zip(names, cells, strict=True))
 
     return TABLES[best] + " without quotes" * (not quoted), names, records()
@@ -157,17 +197,25 @@ def _quotes_close(path: Path, tabs: int) -> bool:
     """Whether quotes of a file with tabs quote cells: not if every line is a row, and some is none where they quote."""
     if any(line.count("\t") != tabs for line in open_text(path)):
         return True
-    return all(len(one_row([line], "\t") or ()) == tabs + 1 for line in open_text(path) if '"' in line)
+    return all(
+        len(one_row([line], "\t") or ()) == tabs + 1 for line in open_text(path) if '"' in line
+    )
 
 
 def _json_objects(path: Path, known: Known) -> Opened:
     lines = (line for line in open_lines(path) if line.strip())
     first, second, record = next(lines), next(lines, b""), None
-    with suppress(ValueError):  # an object on several lines, or a broken line, which its reader says
+    with suppress(
+        ValueError
+    ):  # an object on several lines, or a broken line, which its reader says
         record = parse_json(first)
-    cells = [plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)]
+    cells = [
+        plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)
+    ]
     if second.lstrip()[:1] == b"{" or (record and (second or any(name in known for name in cells))):
-        numbered = ((number, line) for number, line in enumerate(open_text(path), start=1) if line.strip())
+        numbered = (
+            (number, line) for number, line in enumerate(open_text(path), start=1) if line.strip()
+        )
         return "JSON lines", [], _objects(path, "line", numbered, parse_json)
     return _whole_object(path, parse_whole(path) if record is None else record, known)
 
@@ -181,28 +229,41 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
         if not any(plain(name) in known for name in record):
             by_id = ({"id": key} | value for key, value in record.items())
             return "JSON object by id", [], enumerate(by_id, start=1)
-        lists = {name: list(value.values()) for name, value in record.items()}  # as pandas writes a table
+        lists = {
+            name: list(value.values()) for name, value in record.items()
+        }  # as pandas writes a table
     if not lists:
         by_id = ({"id": key, "prediction": value} for key, value in record.items())
         return "JSON object by id", [], enumerate(by_id, start=1)
     longest = max(map(len, lists.values()))
-    if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
-        raise LongtailError(f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others")
+    if fault := next(
+        (name for name in lists if plain(name) in known and len(lists[name]) != longest), None
+    ):
+        raise LongtailError(
+            f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others"
+        )
     columns = {name: value for name, value in lists.items() if len(value) == longest}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     return "JSON object of columns", [], enumerate(rows, start=1)
 
 
 def _objects(
-    path: Path, what: str, elements: Iterable[tuple[int, Any]], parse: Callable[[Any], Any] = lambda element: element
+    path: Path,
+    what: str,
+    elements: Iterable[tuple[int, Any]],
+    parse: Callable[[Any], Any] = lambda element: element,
 ) -> Records:
     for number, element in elements:
         try:
             record = parse(element)
         except ValueError as error:
-            raise LongtailError(f"{path}: {what} {number}: {error}, expected a JSON object") from None
+            raise LongtailError(
+                f"{path}: {what} {number}: {error}, expected a JSON object"
+            ) from None
         if not isinstance(record, dict):
-            raise LongtailError(f"{path}: {what} {number}: no JSON object, expected one as the first is")
+            raise LongtailError(
+                f"{path}: {what} {number}: no JSON object, expected one as the first is"
+            )
         yield number, record
 
 
@@ -210,7 +271,9 @@ def _predictions(elements: Iterable[Any]) -> Records:
     return enumerate(({"prediction": element} for element in elements), start=1)
 
 
-def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
+def table_rows(
+    path: Path, delimiter: str, columns: int | None = None
+) -> Iterator[tuple[int, list[str] | None, str]]:
     """Yield (its line, from 1; its cells, or None as in `one_row`; the line's text) of each row.
 
     A row is one line. With `columns`, a quoted cell may span lines, if the row then has that many cells. A blank line
@@ -223,7 +286,11 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
         cells = one_row([text], delimiter)
         if cells is None and columns:
             held = len(text) + sum(len(line) for _, line in ahead)
-            while len(ahead) < MOST_LINES - 1 and held <= bounds.RECORD and (line := next(lines, None)):
+            while (
+                len(ahead) < MOST_LINES - 1
+                and held <= bounds.RECORD
+                and (line := next(lines, None))
+            ):
                 ahead.append(line)
                 held += len(line[1])
             for more in range(1, len(ahead) + 1):
@@ -250,7 +317,9 @@ def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tup
                 yield reader.line_num, cells
             row = reader.line_num + 1
     except csv.Error as error:
-        raise LongtailError(f"{path}: line {row}: {error}, expected a quoted table, its quotes doubled") from None
+        raise LongtailError(
+            f"{path}: line {row}: {error}, expected a quoted table, its quotes doubled"
+        ) from None
 
 
 def one_row(lines: Iterable[str], delimiter: str) -> list[str] | None:

@@ -12,7 +12,9 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.storage import parquet
 
-SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+SCHEMA = pa.schema(
+    [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
+)
 KEPT = 100_000  # bad rows of an input that are kept with their reasons; further ones are counted
 DETAIL = 200  # characters of a bad row that are kept
 FIRST_CHECK = 10_000  # rows read before the share is first checked
@@ -52,7 +54,9 @@ class Rejects:
     def take(self, other: Rejects, rows_before: int = 0) -> None:
         """Check another input, or a part of a file after `rows_before` rows, and add its bad rows and counts."""
         other.check()
-        of_file = ((file, row + rows_before, reason, detail) for file, row, reason, detail in other.rows)
+        of_file = (
+            (file, row + rows_before, reason, detail) for file, row, reason, detail in other.rows
+        )
         self.rows += islice(of_file, KEPT - len(self.rows))
         self.bad += other.bad
         self.skipped += other.skipped

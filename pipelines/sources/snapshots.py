@@ -17,7 +17,7 @@ import msgspec
 from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
 from pipelines.sources.wikimedia import Client
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 from pipelines.work import http
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
@@ -56,14 +56,18 @@ def of_month(entry: str, old: str, new: str) -> str:
 
 def views_files(entries: Iterable[str], months: Sequence[str]) -> list[str]:
     """Addresses and globs of the page views of all `months`, made from the last month's."""
-    return list(dict.fromkeys(of_month(entry, months[-1], month) for month in months for entry in entries))
+    return list(
+        dict.fromkeys(of_month(entry, months[-1], month) for month in months for entry in entries)
+    )
 
 
 def today() -> date:
     return datetime.now(UTC).date()
 
 
-def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client) -> dict[str, str]:
+def resolve(
+    urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client
+) -> dict[str, str]:
     """Address with `latest` -> the address that it stands for in the month, kept in `folder`; others are left out.
 
     Addresses of one wiki get the same date. Until `days_apart` days after the month, raises Late where the last dump is
@@ -77,15 +81,21 @@ def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, clie
         return {}
     if last_day(month) >= today():
         address = next(iter(groups.values()))[0]
-        raise LongtailError(f"{address}: popularity.month is {month}, expected a month that is over")
-    pins = msgspec.json.decode((folder / PINS).read_bytes()) if (folder / PINS).exists() else {"month": ""}
+        raise LongtailError(
+            f"{address}: popularity.month is {month}, expected a month that is over"
+        )
+    pins = (
+        msgspec.json.decode((folder / PINS).read_bytes())
+        if (folder / PINS).exists()
+        else {"month": ""}
+    )
     kept = pins["addresses"] if pins["month"] == month else {}
     for base, group in groups.items():
         if not kept.keys() >= set(group):
             day = _choose(base, group, month, days_apart, client)
             kept |= {url: _dated(url, day) for url in group}
     folder.mkdir(parents=True, exist_ok=True)
-    shards.write_json(folder / PINS, {"month": month, "addresses": kept})
+    write_json(folder / PINS, {"month": month, "addresses": kept})
     return {url: kept[url] for group in groups.values() for url in group}
 
 
@@ -94,7 +104,11 @@ def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client
     for url in urls:
         if (answer := client.send("HEAD", url)).status_code == 404:
             waits = today() <= last_day(month) + timedelta(days_apart)
-            raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
+            raise (
+                Late(f"{url}: not there yet")
+                if waits
+                else Gone(f"{url}: not on the server; choose another month")
+            )
         if answer.status_code != 200:
             raise http.refusal(answer, url)
 
@@ -109,7 +123,9 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
     """Name of a source -> its files' dates (YYYY-MM-DD), and the months of page views; empty for one month, no date."""
     known = {}
     for name, title in DATED.items():
-        if days := {file["date"] for file in manifest if "date" in file and file["dataset"] == name}:
+        if days := {
+            file["date"] for file in manifest if "date" in file and file["dataset"] == name
+        }:
             known[title] = sorted(days)
     return known | {"page views": sorted(months)} if known or len(months) > 1 else {}
 
@@ -117,7 +133,9 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
 def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
     """A sentence that warns if the dates of `dates` are too far apart, else "". A month stands for all its days."""
     days = [day for listed in of.values() for day in listed]
-    first = [date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days]
+    first = [
+        date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days
+    ]
     last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]
     apart = (max(first) - min(last)).days if days else 0
     if apart <= days_apart:
@@ -146,7 +164,9 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
             return day
         if waits:
             raise Late(f"{base}/{day}/{missing[0]}: not whole yet")
-    raise Gone(f"{base}/: no whole dump by the end of {month}, the server has those of {listed[-1]} to {listed[0]}")
+    raise Gone(
+        f"{base}/: no whole dump by the end of {month}, the server has those of {listed[-1]} to {listed[0]}"
+    )
 
 
 def _listed(body: bytes) -> list[str]:
@@ -159,5 +179,7 @@ def _listed(body: bytes) -> list[str]:
 def _dated(url: str, day: str) -> str:
     """An address with `latest` as that of a day's dump; latest-all.json.gz is wikidata-DAY-all.json.gz in a folder."""
     match = LATEST.fullmatch(url)
-    name = match["name"].replace("latest", day) if match["name"] else f"wikidata-{day}-{match['rest']}"
+    name = (
+        match["name"].replace("latest", day) if match["name"] else f"wikidata-{day}-{match['rest']}"
+    )
     return f"{match['base']}/{day}/{name}"

@@ -20,19 +20,30 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import record_files
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, bounded_lines, is_parquet, open_rows, parse_whole, read_head
+from pipelines.sources.streams import (
+    AGAIN,
+    bounded_lines,
+    is_parquet,
+    open_rows,
+    parse_whole,
+    read_head,
+)
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
 DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
-QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
+QUERIES = re.compile(
+    r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])"
+)  # of test collections, by their names
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
 PARQUET_BATCH = 1 << 10  # rows
 A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an article
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
 MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
-TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
+TITLE = re.compile(
+    rb"\s*= (?!= )(.*\S) =\s*"
+)  # WikiText's " = Title = "; a section is " = = Section = = "
 
 
 class Layout(NamedTuple):
@@ -60,7 +71,13 @@ LAYOUTS = (
     Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
     Layout("KILT", "text", "wikipedia_title", passages=False),
     Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
-    Layout("WikiExtractor, and the Hub's wikipedia", "text", "title", beside=("id", "url"), passages=False),
+    Layout(
+        "WikiExtractor, and the Hub's wikipedia",
+        "text",
+        "title",
+        beside=("id", "url"),
+        passages=False,
+    ),
     Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
     UNTITLED,
     ARTICLES,
@@ -102,7 +119,11 @@ def columns_of(head: bytes) -> list[str]:
 def header_of(head: bytes) -> list[str]:
     """The columns that a table's first line names, a bare word in each of its cells; none without such a line."""
     first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
-    return first if len(first) > 1 and all(re.fullmatch(r"[^\W\d][\w-]*", cell) for cell in first) else []
+    return (
+        first
+        if len(first) > 1 and all(re.fullmatch(r"[^\W\d][\w-]*", cell) for cell in first)
+        else []
+    )
 
 
 def is_query_file(file: Path, layout: Layout | None) -> bool:
@@ -140,21 +161,31 @@ class Raw(NamedTuple):
     file: str
     row: int  # line or row of the file, from 1; the line of an article's title in WikiText; the page's id in a dump
     wikitext: bool = False  # or plain text
-    whole: bool = False  # a passage, which is a document as it is: neither cut nor left out for being short
+    whole: bool = (
+        False  # a passage, which is a document as it is: neither cut nor left out for being short
+    )
 
 
-def read_raw(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
+def read_raw(
+    name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None
+) -> Iterator[Raw]:
     """Yield the documents of a part, by the reader in the catalogue; redirects are added to `redirects`."""
     reader = catalogue.function(name, "documents")
-    yield from reader(name, part, rejects) if redirects is None else reader(name, part, rejects, redirects)
+    yield from (
+        reader(name, part, rejects) if redirects is None else reader(name, part, rejects, redirects)
+    )
 
 
-def read_wikipedia(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
+def read_wikipedia(
+    name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None
+) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or a corpus in one of LAYOUTS; the file's beginning tells which."""
     layout = known(part.file)
     if layout == DUMP:
         for page in read_articles(part, rejects, redirects):
-            yield Raw(page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True)
+            yield Raw(
+                page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True
+            )
     else:
         yield from read_documents(name, part, rejects, layout)
 
@@ -168,7 +199,11 @@ def _row(layout: Layout) -> type:
     """A record's type, whose `text`, `title` and `id` are the fields that the layout names."""
     fields = [
         ("text", str | list[str] | None),  # or paragraphs; null: an empty cell
-        ("meta", _Meta | str | None, None),  # a text or null, in some data sets on the Hub, names no subset
+        (
+            "meta",
+            _Meta | str | None,
+            None,
+        ),  # a text or null, in some data sets on the Hub, names no subset
         ("subset", str | None, None),
         ("title", Any, ""),  # anything but a text is no title
         ("id", Any, None),
@@ -177,7 +212,9 @@ def _row(layout: Layout) -> type:
     return msgspec.defstruct("Row", fields, rename=names)
 
 
-def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[Raw]:
+def read_documents(
+    name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES
+) -> Iterator[Raw]:
     """Yield the documents of one file: JSON lines or a JSON list, a table, or Parquet.
 
     An article's id is a hash of its text, which exact duplicates share; a passage has the id that its source gives it.
@@ -195,7 +232,9 @@ def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ART
         own = f"{layout.prefix}{row.id}" if layout.id and isinstance(row.id, str | int) else ""
         if text.strip():
             whole = layout.passages and len(text) <= A_PASSAGE
-            yield Raw(own or text_id(text), subset, title, text, part.file.name, number, whole=whole)
+            yield Raw(
+                own or text_id(text), subset, title, text, part.file.name, number, whole=whole
+            )
         elif title and is_article:  # a redirect, or a page that is a template's
             rejects.skip("no_text")
         else:
@@ -207,7 +246,9 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
 
 
-def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[tuple[int, str, Any]]:
+def read_texts(
+    path: Path, rejects: Rejects, layout: Layout = ARTICLES
+) -> Iterator[tuple[int, str, Any]]:
     """Yield (line or row, text, the row's other fields) of a file; bad rows go to `rejects` as in `read_documents`."""
     row_type = _row(layout)
     convert, decode = partial(msgspec.convert, type=row_type), msgspec.json.Decoder(row_type).decode
@@ -236,7 +277,9 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
     elif layout == DOCS:
         counted = _docs(path, rejects)
     elif (head := read_head(path)).lstrip()[:1] == b"[":
-        counted = enumerate((json.dumps(one).encode() for one in parse_whole(path)), start=1)  # as a line would be
+        counted = enumerate(
+            (json.dumps(one).encode() for one in parse_whole(path)), start=1
+        )  # as a line would be
     else:
         columns = [] if is_json(head) else columns_of(head)
         yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
@@ -246,7 +289,9 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
         yield number, record
 
 
-def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _table(
+    path: Path, rejects: Rejects, columns: list[str]
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (line, row) of a table under a header, whose columns are separated by tabs, with quotes as DPR has them."""
     rows = open_rows(path, rejects)
     next(rows)
@@ -276,14 +321,19 @@ def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
             begun = 0
         elif begun and line.strip() == b"</doc>":
             try:
-                yield begun, {"title": unescape(title.decode("utf-8")), "text": article.decode("utf-8")}
+                yield (
+                    begun,
+                    {"title": unescape(title.decode("utf-8")), "text": article.decode("utf-8")},
+                )
             except UnicodeDecodeError as error:
                 rejects.add(path, begun, "not_utf8", str(error))
             begun = 0
         elif begun:
             article += line.removesuffix(b"\r") + b"\n"
     if begun:
-        raise LongtailError(f"{path}: cut in the middle of {title!r}, expected </doc> at its end; {AGAIN}")
+        raise LongtailError(
+            f"{path}: cut in the middle of {title!r}, expected </doc> at its end; {AGAIN}"
+        )
 
 
 def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
@@ -294,12 +344,18 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     """The columns of a Parquet file that are read. Raises LongtailError where the texts or titles are no strings."""
     kinds = {field.name: field.type for field in schema}
     strings = "string", "large_string", "string_view"  # also in lists, and as pandas' categories
-    texts = [name for name, kind in kinds.items() if str(getattr(kind, "value_type", kind)) in strings]
-    untitled = layout.title not in texts and not pa.types.is_null(kinds.get(layout.title, pa.null()))
+    texts = [
+        name for name, kind in kinds.items() if str(getattr(kind, "value_type", kind)) in strings
+    ]
+    untitled = layout.title not in texts and not pa.types.is_null(
+        kinds.get(layout.title, pa.null())
+    )
     wrong = layout.title if untitled else layout.text
     if wrong not in texts:
         kind = f", not of {kinds[wrong]}" if wrong in kinds else ""
-        raise LongtailError(f"{path}: columns {', '.join(kinds)}, expected a column `{wrong}` of strings{kind}")
+        raise LongtailError(
+            f"{path}: columns {', '.join(kinds)}, expected a column `{wrong}` of strings{kind}"
+        )
     meta = kinds.get("meta", pa.null())
     has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
     names = [name for name in (layout.text, "subset", layout.title) if name in texts]
@@ -315,10 +371,14 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """
     path = part.file
     if is_parquet(path):  # a line in each row; an empty one stands for " ", WikiText's blank line
-        texts = ((row["text"] or "").encode().removesuffix(b"\n") or b" " for row in _parquet_rows(path))
+        texts = (
+            (row["text"] or "").encode().removesuffix(b"\n") or b" " for row in _parquet_rows(path)
+        )
         lines = (text if len(text) <= bounds.RECORD else None for text in texts)
     else:
-        lines = (line and line.removesuffix(b"\r") for line in bounded_lines(path))  # of a file that Windows wrote
+        lines = (
+            line and line.removesuffix(b"\r") for line in bounded_lines(path)
+        )  # of a file that Windows wrote
     before = rejects.read
     for row, title, article in _articles(lines):
         if title is None and article is not None and not any(map(bytes.strip, article)):
@@ -327,7 +387,9 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
         if article is None:
             rejects.add(path, row, "too_long", bounds.too_long("an article"))
         elif title is None:
-            rejects.add(path, row, "no_title", "expected a line ' = Title = ' between blank lines first")
+            rejects.add(
+                path, row, "no_title", "expected a line ' = Title = ' between blank lines first"
+            )
         else:
             try:
                 text = b"\n".join([*article, b""]).decode("utf-8")
@@ -335,10 +397,14 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
             except UnicodeDecodeError as error:
                 rejects.add(path, row, "not_utf8", str(error))
     if rejects.read == before:
-        raise LongtailError(f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again")
+        raise LongtailError(
+            f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again"
+        )
 
 
-def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None, list[bytes] | None]]:
+def _articles(
+    lines: Iterable[bytes | None],
+) -> Iterator[tuple[int, bytes | None, list[bytes] | None]]:
     """Yield (line of the title, title, lines) of each article; the lines are None for one longer than `bounds.RECORD`.
 
     What stands before the first title comes first, with None as its title; it may be empty.
@@ -347,7 +413,9 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
     article: list[bytes] | None = []
     before: bytes | None = b""
     for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):
-        blank_around = before is not None and after is not None and not before.strip() and not after.strip()
+        blank_around = (
+            before is not None and after is not None and not before.strip() and not after.strip()
+        )
         match = TITLE.fullmatch(line) if line and blank_around else None
         if match:
             yield row, title, article and article[:-1]

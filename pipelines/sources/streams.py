@@ -36,9 +36,13 @@ if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects
 
 BLOCK = 1 << 16  # bytes in one read
-PIECE = 1 << 18  # decompressed bytes at once, which fit in the processor's cache; of zstd see DECOMPRESSORS
+PIECE = (
+    1 << 18
+)  # decompressed bytes at once, which fit in the processor's cache; of zstd see DECOMPRESSORS
 MEMORY = 1 << 28  # bytes that a file in xz may ask for; `xz -9` takes a quarter of them
-NO_DATA = re.compile(r"(?:.*/)?(?:\..*|Thumbs\.db|desktop\.ini)|__MACOSX/.*|.*/")  # files that a zip has besides
+NO_DATA = re.compile(
+    r"(?:.*/)?(?:\..*|Thumbs\.db|desktop\.ini)|__MACOSX/.*|.*/"
+)  # files that a zip has besides
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 A_LINE = "a line for each row"
@@ -67,17 +71,25 @@ class Decompressor(NamedTuple):
 # decompressors read one stream at a time, and say whether it ended. zstd makes at most 32 MB of a kilobyte.
 DECOMPRESSORS = {
     ".bz2": Decompressor(rb"BZh[1-9]", bz2.BZ2Decompressor),
-    ".gz": Decompressor(rb"\x1f\x8b", lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), padding=b"\0"),
-    ".xz": Decompressor(rb"\xfd7z|\x5d\0\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_AUTO, MEMORY), padding=b"\0"),
+    ".gz": Decompressor(
+        rb"\x1f\x8b", lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), padding=b"\0"
+    ),
+    ".xz": Decompressor(
+        rb"\xfd7z|\x5d\0\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_AUTO, MEMORY), padding=b"\0"
+    ),
     ".zip": Decompressor(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", None),
     # a frame, or one to be skipped
-    ".zst": Decompressor(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", _zstd, read=1 << 10, bound=()),
+    ".zst": Decompressor(
+        rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", _zstd, read=1 << 10, bound=()
+    ),
 }
 
 
 def packing(start: bytes) -> str:
     """The suffix that files have which begin so, of DECOMPRESSORS; "" for what is not compressed."""
-    return next((suffix for suffix, kind in DECOMPRESSORS.items() if re.match(kind.start, start)), "")
+    return next(
+        (suffix for suffix, kind in DECOMPRESSORS.items() if re.match(kind.start, start)), ""
+    )
 
 
 def decompressed(path: Path, suffix: str) -> Iterator[bytes]:
@@ -103,7 +115,9 @@ def _streams(path: Path, suffix: str, stored: Iterator[bytes]) -> Iterator[bytes
             try:
                 out = decompressor.decompress(data, *kind.bound)
             except Exception as error:  # each library has its own
-                raise LongtailError(f"{path}: corrupt, expected {suffix} data ({error}); {AGAIN}") from None
+                raise LongtailError(
+                    f"{path}: corrupt, expected {suffix} data ({error}); {AGAIN}"
+                ) from None
             data = decompressor.unused_data if decompressor.eof else b""
             more = bool(kind.bound) and not decompressor.eof and not decompressor.needs_input
             if decompressor.eof:
@@ -111,7 +125,9 @@ def _streams(path: Path, suffix: str, stored: Iterator[bytes]) -> Iterator[bytes
             if out:
                 yield out
     if decompressor is not None:
-        raise LongtailError(f"{path}: cut in the middle, expected a complete {suffix} file; {AGAIN}")
+        raise LongtailError(
+            f"{path}: cut in the middle, expected a complete {suffix} file; {AGAIN}"
+        )
 
 
 def _unzipped(path: Path) -> Iterator[bytes]:
@@ -119,30 +135,48 @@ def _unzipped(path: Path) -> Iterator[bytes]:
     try:
         with zipfile.ZipFile(path) as packed:
             names = [member.filename.encode() for member in packed.infolist()]
-            if kind := next((kind for kind in ZIPPED if any(re.match(kind.start, name) for name in names)), None):
+            if kind := next(
+                (kind for kind in ZIPPED if any(re.match(kind.start, name) for name in names)), None
+            ):
                 raise refusal(path, kind)
-            files = [member for member in packed.infolist() if not NO_DATA.fullmatch(member.filename)]
+            files = [
+                member for member in packed.infolist() if not NO_DATA.fullmatch(member.filename)
+            ]
             if len(files) != 1:
-                shown = ", ".join(member.filename for member in files[:5]) + ", …" * (len(files) > 5)
+                shown = ", ".join(member.filename for member in files[:5]) + ", …" * (
+                    len(files) > 5
+                )
                 has = f"{len(files)} files ({shown})" if files else "no file"
-                raise LongtailError(f"{path}: a zip with {has}, expected one; unpack it and give one of its files")
+                raise LongtailError(
+                    f"{path}: a zip with {has}, expected one; unpack it and give one of its files"
+                )
             with packed.open(files[0]) as member:
                 yield from iter(lambda: member.read(PIECE), b"")
-    except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError, OSError) as error:  # or one with a password
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        RuntimeError,
+        OSError,
+    ) as error:  # or one with a password
         said = "cut in the middle or corrupt, expected a complete .zip file without a password"
         raise LongtailError(f"{path}: {said} ({error}); {AGAIN}") from None
 
 
 def visible_files(folder: Path) -> list[Path]:
     """All files below a folder, sorted, without hidden ones (.about.md)."""
-    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    return sorted(
+        file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")
+    )
 
 
 def source_files(folder: Path) -> list[Path]:
     """The visible files of one data set's folder under data/raw; raises LongtailError if there is none."""
     files = visible_files(folder)
     if not files:
-        raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
+        raise LongtailError(
+            f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch"
+        )
     return files
 
 
@@ -154,7 +188,9 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
-            raise LongtailError(f"{path}: line {number}: {bounds.too_long(A_LINE)}; check what the file is")
+            raise LongtailError(
+                f"{path}: line {number}: {bounds.too_long(A_LINE)}; check what the file is"
+            )
         yield line
 
 
@@ -246,7 +282,9 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
     if not start:
         raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
     if inside := "Parquet" if start.startswith(PARQUET_MARK) else packing(start) if suffix else "":
-        raise LongtailError(f"{path}: {inside} data{' inside ' * bool(suffix)}{suffix}, expected text; unpack it first")
+        raise LongtailError(
+            f"{path}: {inside} data{' inside ' * bool(suffix)}{suffix}, expected text; unpack it first"
+        )
     refuse(path, start[:HEAD])
     if start.startswith(UTF16_MARKS):
         blocks = _from_utf16(path, chain([start], blocks))
@@ -266,7 +304,9 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None) -> Iterator[list[bytes]]:
+def open_runs(
+    path: str | Path, size: int, blocks: Iterable[bytes] | None = None
+) -> Iterator[list[bytes]]:
     """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as a list of its pieces.
 
     `blocks` are some of the file's lines, to be read in place of the file. Where a run ends depends on the data and
@@ -275,7 +315,9 @@ def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None
     run: list[bytes] = []
     length, longest = 0, bounds.RECORD
     for block in open_blocks(path) if blocks is None else blocks:
-        while length + len(block) >= size and (end := block.find(b"\n", max(size - 1 - length, 0)) + 1):
+        while length + len(block) >= size and (
+            end := block.find(b"\n", max(size - 1 - length, 0)) + 1
+        ):
             yield [*run, block[:end]]
             run, length, block = [], 0, block[end:]
         length += len(block)
@@ -306,7 +348,9 @@ def check_start(path: Path) -> bytes:
     """The first bytes of a file. Raises LongtailError if it is missing, empty, or of a kind that no reader takes."""
     check_link(path)
     if not path.is_file():
-        raise LongtailError(f"{path}: no such file; check fetch.root and fetch.files, or run the fetch stage")
+        raise LongtailError(
+            f"{path}: no such file; check fetch.root and fetch.files, or run the fetch stage"
+        )
     if not (head := head_of(path)):
         raise LongtailError(f"{path}: empty, expected data; {AGAIN}")
     refuse(path, head)
@@ -325,4 +369,6 @@ def _from_utf16(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
             if text := decoder.decode(block, final=not block):
                 yield text.encode("utf-8")
     except UnicodeDecodeError as error:
-        raise LongtailError(f"{path}: damaged or cut, expected UTF-16 ({error.reason}); {AGAIN}") from None
+        raise LongtailError(
+            f"{path}: damaged or cut, expected UTF-16 ({error.reason}); {AGAIN}"
+        ) from None

@@ -28,13 +28,28 @@ ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
 # One line's item, and its claims as aligned lists of properties, objects and dates.
 NUMBERS, TEXTS = pa.list_(pa.int64()), pa.list_(pa.string())
-NAMES = {"row": pa.int64(), "qid": pa.int64(), "label": pa.string(), "aliases": TEXTS, "wiki_title": pa.string()}
+NAMES = {
+    "row": pa.int64(),
+    "qid": pa.int64(),
+    "label": pa.string(),
+    "aliases": TEXTS,
+    "wiki_title": pa.string(),
+}
 ENTITIES = pa.schema(NAMES | {"properties": NUMBERS, "objects": NUMBERS, "dates": TEXTS})
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}  # when a statement holds
-TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")  # the layout of 2014-15 fills years up with zeros
-PARTS = {9: 1, 10: 2, 11: 3, 12: 3, 13: 3, 14: 3}  # precision -> parts of the date that are known: year, month, day
+TIME = re.compile(
+    r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T"
+)  # the layout of 2014-15 fills years up with zeros
+PARTS = {
+    9: 1,
+    10: 2,
+    11: 3,
+    12: 3,
+    13: 3,
+    14: 3,
+}  # precision -> parts of the date that are known: year, month, day
 
 
 # msgspec skips everything else unparsed.
@@ -71,7 +86,9 @@ class Qualifier(msgspec.Struct, gc=False):
         return iso(value.time, value.precision) if isinstance(value, Value) else ""
 
 
-Qualifiers = msgspec.defstruct("Qualifiers", [(pid, list[Qualifier], []) for pid in QUALIFIERS.values()], gc=False)
+Qualifiers = msgspec.defstruct(
+    "Qualifiers", [(pid, list[Qualifier], []) for pid in QUALIFIERS.values()], gc=False
+)
 
 
 class Statement(msgspec.Struct, gc=False):
@@ -105,11 +122,16 @@ class Layout:
         # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not as an alias
         names = [f"name{i}" for i in range(len(codes))]
         renamed = dict(zip(names, codes, strict=True))
-        labels, aliases = [(name, Text | None, None) for name in names], [(name, list[Text], []) for name in names]
+        labels, aliases = (
+            [(name, Text | None, None) for name in names],
+            [(name, list[Text], []) for name in names],
+        )
         self._labels = msgspec.defstruct("Labels", labels, rename=renamed, gc=False)
         self._aliases = msgspec.defstruct("Aliases", aliases, rename=renamed, gc=False)
         article = [("article", Article | None, None)]
-        self._sitelinks = msgspec.defstruct("Sitelinks", article, rename={"article": site}, gc=False)
+        self._sitelinks = msgspec.defstruct(
+            "Sitelinks", article, rename={"article": site}, gc=False
+        )
         self._names = attrgetter(*names)
         self._others = names[1 : codes.index(MUL)]
         self.decoder = cache(self._decoder)
@@ -121,8 +143,16 @@ class Layout:
         fields += [("labels", self._labels | list, msgspec.field(default_factory=self._labels))]
         fields += [("aliases", self._aliases | list, msgspec.field(default_factory=self._aliases))]
         if properties is not None:
-            claims = msgspec.defstruct("Claims", [(pid, list[Statement], []) for pid in properties], gc=False)
-            fields += [("sitelinks", self._sitelinks | list, msgspec.field(default_factory=self._sitelinks))]
+            claims = msgspec.defstruct(
+                "Claims", [(pid, list[Statement], []) for pid in properties], gc=False
+            )
+            fields += [
+                (
+                    "sitelinks",
+                    self._sitelinks | list,
+                    msgspec.field(default_factory=self._sitelinks),
+                )
+            ]
             fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
         return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
 
@@ -135,7 +165,9 @@ class Layout:
 
     def title(self, entity: msgspec.Struct) -> str | None:
         """The title of the Wikipedia article."""
-        article = getattr(getattr(entity, "sitelinks", None), "article", None)  # an empty map may be a list
+        article = getattr(
+            getattr(entity, "sitelinks", None), "article", None
+        )  # an empty map may be a list
         return article.title if article else None
 
     def aliases(self, entity: msgspec.Struct, label: str | None) -> Sequence[str]:
@@ -143,16 +175,26 @@ class Layout:
         aliases = () if isinstance(entity.aliases, list) else self._names(entity.aliases)
         if not self._others and not any(aliases):
             return ()  # the usual case; a new list would only be work for the garbage collector
-        names = () if isinstance(entity.labels, list) else [getattr(entity.labels, name) for name in self._others]
+        names = (
+            ()
+            if isinstance(entity.labels, list)
+            else [getattr(entity.labels, name) for name in self._others]
+        )
         texts = chain(filter(None, names), *aliases)
-        return [text for text in dict.fromkeys(text.value for text in texts) if text and text != label]
+        return [
+            text for text in dict.fromkeys(text.value for text in texts) if text and text != label
+        ]
 
 
 layout_of = cache(Layout)
 
 
 def parse_block(
-    file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects, language: Language = ENGLISH
+    file: str,
+    block: Iterable[bytes],
+    properties: tuple[str, ...],
+    rejects: Rejects,
+    language: Language = ENGLISH,
 ) -> tuple[pa.Table, int, str]:
     """Return (table of ENTITIES, number of lines, error in the last line or "") for one block in pieces.
 
@@ -172,7 +214,12 @@ def parse_block(
         rejects.read += 1
         if is_property:
             rejects.skip("not_an_item")
-        elif head and b'"id":' in head and b'"type":' in head and not any(map(head.__contains__, layout.code_keys)):
+        elif (
+            head
+            and b'"id":' in head
+            and b'"type":' in head
+            and not any(map(head.__contains__, layout.code_keys))
+        ):
             rejects.skip(layout.nameless)
         else:
             try:
@@ -199,9 +246,13 @@ def parse_block(
 def check_read(path: str | Path, rejects: Rejects, end_error: str) -> None:
     """Raise LongtailError if a file that was read to its end is cut, has no entity, or has too many bad lines."""
     if end_error:
-        raise LongtailError(f"{path}: cut within its last entity ({end_error}), expected a whole dump; fetch it again")
+        raise LongtailError(
+            f"{path}: cut within its last entity ({end_error}), expected a whole dump; fetch it again"
+        )
     if rejects.read == rejects.bad.total():
-        raise LongtailError(f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again")
+        raise LongtailError(
+            f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again"
+        )
     rejects.check()
 
 
@@ -224,7 +275,9 @@ def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, in
     links = text.rfind(b'"sitelinks":', start, end)
     if links < 0 or text.find(site_key, links, end) >= 0:
         return b"", links
-    names = max(text.find(b'"labels":', start, links), text.find(b'"aliases":', start, links), start)
+    names = max(
+        text.find(b'"labels":', start, links), text.find(b'"aliases":', start, links), start
+    )
     claims = text.find(b'"claims":', names, links)
     if claims < 0 or not text.endswith((b"},", b"}"), start, end):
         return b"", links
@@ -232,22 +285,37 @@ def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, in
 
 
 def _parse(
-    text: bytes, start: int, end: int, head: bytes, links: int, properties: tuple[str, ...], layout: Layout
+    text: bytes,
+    start: int,
+    end: int,
+    head: bytes,
+    links: int,
+    properties: tuple[str, ...],
+    layout: Layout,
 ) -> msgspec.Struct:
     """The entity in text[start:end], without article and claims if it has no article. Raises msgspec's errors."""
     if head:
-        with suppress(*BROKEN):  # then the whole line is parsed, and shows what is wrong if anything is
+        with suppress(
+            *BROKEN
+        ):  # then the whole line is parsed, and shows what is wrong if anything is
             return layout.decoder(None).decode(head)
     if links < 0:
         links = max(text.rfind(b'"sitelinks"', start, end), start)
     decoder = layout.decoder(properties if text.find(layout.site_key, links, end) >= 0 else None)
     if text.startswith(b"{", start) and text.endswith(b"},", start, end):
-        return decoder.decode(memoryview(text)[start : end - 1])  # most lines are long: they are not copied
+        return decoder.decode(
+            memoryview(text)[start : end - 1]
+        )  # most lines are long: they are not copied
     return decoder.decode(text[start:end].strip().removesuffix(b","))
 
 
 def _item(
-    file: str, row: int, parsed: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects, layout: Layout
+    file: str,
+    row: int,
+    parsed: msgspec.Struct,
+    properties: tuple[str, ...],
+    rejects: Rejects,
+    layout: Layout,
 ) -> tuple | None:
     label, title = layout.label(parsed), layout.title(parsed)
     if parsed.redirect:
@@ -286,7 +354,9 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
         snak = statement.mainsnak
         value = snak.datavalue and snak.datavalue.value
         if statement.rank != best:
-            rejects.skip("deprecated_statement" if statement.rank == "deprecated" else "outranked_statement")
+            rejects.skip(
+                "deprecated_statement" if statement.rank == "deprecated" else "outranked_statement"
+            )
         elif snak.snaktype != "value":
             rejects.skip(f"{snak.snaktype}_statement")
         elif not isinstance(value, Value) or (number := _item_number(value)) is None:

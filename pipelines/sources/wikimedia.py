@@ -16,9 +16,17 @@ from pipelines.errors import LongtailError
 from pipelines.work import http
 
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
-TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query service itself gives up after 60
+TIMEOUT = (
+    30,
+    120,
+)  # seconds to connect and between two reads; the query service itself gives up after 60
 KEPT_DAYS = 7.0  # older answers are asked for again
-BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
+BUSY = (
+    "maxlag",
+    "ratelimited",
+    "readonly",
+    "internal_api_error",
+)  # error codes that begin so are temporary
 
 AT_MOST = 50  # titles or ids in a request to MediaWiki's API
 COMMON = {"action": "query", "format": "json", "formatversion": "2", "maxlag": "5"}
@@ -71,13 +79,17 @@ class Query(msgspec.Struct):
 
 class _Queried(msgspec.Struct):
     query: Query
-    rest: dict[str, str | int] = msgspec.field(name="continue", default_factory=dict)  # params of the next request
+    rest: dict[str, str | int] = msgspec.field(
+        name="continue", default_factory=dict
+    )  # params of the next request
 
 
 def open_client(contact: str | None, cache: Path) -> closing[Client]:
     """A client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
     if not contact:
-        raise LongtailError("params.yaml: contact is null, expected an address or web page, as Wikimedia's policy asks")
+        raise LongtailError(
+            "params.yaml: contact is null, expected an address or web page, as Wikimedia's policy asks"
+        )
     return closing(Client(contact, cache))
 
 
@@ -89,7 +101,9 @@ class Client(http.Client):
         self.session.headers["User-Agent"] = f"longtail/0.1 ({contact})"
         self._kept = http.Kept(cache, KEPT_DAYS)
 
-    def ask(self, url: str, params: Mapping[str, str] | None = None, check: http.Check | None = None) -> bytes | None:
+    def ask(
+        self, url: str, params: Mapping[str, str] | None = None, check: http.Check | None = None
+    ) -> bytes | None:
         """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if it answers 404.
 
         `check(body)` may raise Again to repeat the request, or LongtailError to give up; it also sees the bodies of
@@ -107,7 +121,12 @@ class Client(http.Client):
         return body
 
     def ask_api(
-        self, url: str, params: Mapping[str, str], kind: type[Answer], param: str, check: Callable[[Answer], None]
+        self,
+        url: str,
+        params: Mapping[str, str],
+        kind: type[Answer],
+        param: str,
+        check: Callable[[Answer], None],
     ) -> Answer:
         """What MediaWiki's API at `url`, the value of `param`, answers, as `kind`; `check(answer)` may raise Again."""
 
@@ -120,13 +139,19 @@ class Client(http.Client):
             if error:
                 said = f"the API answers {error.code}: {error.info}"
                 again = error.code.startswith(BUSY)
-                raise http.Again(said) if again else LongtailError(f"{http.shown(url, params)}: {said}")
+                raise (
+                    http.Again(said)
+                    if again
+                    else LongtailError(f"{http.shown(url, params)}: {said}")
+                )
             check(answer)
             return answer
 
         body = self.ask(url, params, parsed)
         if body is None:
-            raise LongtailError(f"{url}: the server answers 404, expected MediaWiki's api.php ({param})")
+            raise LongtailError(
+                f"{url}: the server answers 404, expected MediaWiki's api.php ({param})"
+            )
         return parsed(body)
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
@@ -157,8 +182,12 @@ def ask_query(
     before: list[dict[str, str | int]] = []
     while not before or rest:
         if rest in before:
-            raise LongtailError(f"{http.shown(api, asked | rest)}: the answer goes on with itself, expected an end")
+            raise LongtailError(
+                f"{http.shown(api, asked | rest)}: the answer goes on with itself, expected an end"
+            )
         before.append(rest)
-        answer = client.ask_api(api, COMMON | asked | rest, _Queried, param, lambda answer: check(answer.query))
+        answer = client.ask_api(
+            api, COMMON | asked | rest, _Queried, param, lambda answer: check(answer.query)
+        )
         yield answer.query
         rest = answer.rest

@@ -45,7 +45,10 @@ ID = re.compile(r"<id>(\d+)</id>")  # the first in a page is the page's
 OVERLAP = 0.02  # share of a page that the next page repeats
 STATEMENTS = 50_000  # per request; halved when the service runs out of time
 SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
-OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the service and from its proxy
+OUT_OF_TIME = (
+    b"TimeoutException",
+    b"upstream request timeout",
+)  # from the service and from its proxy
 ITEM = re.compile(r"https?://[^/]+/entity/Q([1-9][0-9]{0,17})")
 
 # The service knows the prefixes.
@@ -63,7 +66,13 @@ STATEMENTS_PAGE = """SELECT ?s ?o WHERE {{
 
 
 def write_api_pages(
-    client: Client, settings: params.Pages, seed: int, published: Path, pages: Path, questions: Path, rejected: Path
+    client: Client,
+    settings: params.Pages,
+    seed: int,
+    published: Path,
+    pages: Path,
+    questions: Path,
+    rejected: Path,
 ) -> dict[str, float]:
     """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.
 
@@ -78,12 +87,18 @@ def write_api_pages(
     drawn = draws.sample(seed, "fetch.pages", known, settings.max_subjects or len(known))
     titles = {known[i]: titles[known[i]] for i in drawn}
     subjects = sorted({*titles.values()} - {""})
-    print(f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True)
+    print(
+        f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True
+    )
     asked = dict.fromkeys(subjects)
     if settings.namesakes:  # "Mercury (planet)" has "Mercury", and that with other qualifiers
         names = sorted({QUALIFIER.sub("", title) for title in subjects})
         bar = tqdm(names, desc="namesakes", unit="name", mininterval=2)
-        listed = [title for name in bar for title in _articles(client, settings.api, LISTED, apprefix=f"{name} (")]
+        listed = [
+            title
+            for name in bar
+            for title in _articles(client, settings.api, LISTED, apprefix=f"{name} (")
+        ]
         asked |= dict.fromkeys(sorted({*names, *listed}))
     asked |= dict.fromkeys(_others(client, settings.api, seed, subjects, asked, settings.others))
     targets = _write_dump(client, settings.api, list(asked), pages)
@@ -100,7 +115,9 @@ def write_api_pages(
             if page is None:
                 rejects.add(questions, number, "no_page", row[title])
             elif item not in (None, row[uri].rpartition("/")[2]):
-                rejects.add(questions, number, "page_of_another", f"{row[title]}: {page} is about {item}")
+                rejects.add(
+                    questions, number, "page_of_another", f"{row[title]}: {page} is about {item}"
+                )
             else:
                 writer.writerow([*row[:title], page, *row[title + 1 :]])
     rejects.write(rejected)
@@ -116,9 +133,13 @@ def write_api_pages(
 def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     (_, header), *rows = strict_rows(published, "\t")
     if not {URI, TITLE} <= {*header}:
-        raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
+        raise LongtailError(
+            f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published"
+        )
     if odd := next((number for number, row in rows if len(row) != len(header)), 0 if rows else 2):
-        raise LongtailError(f"{published}: line {odd} has no question in {len(header)} columns; fetch it again")
+        raise LongtailError(
+            f"{published}: line {odd} has no question in {len(header)} columns; fetch it again"
+        )
     return header, rows
 
 
@@ -140,12 +161,20 @@ def _others(
 
 def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[str]:
     """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
-    asked = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
+    asked = {
+        "list": "allpages",
+        "apnamespace": "0",
+        "apfilterredir": "nonredirects",
+        "aplimit": str(limit),
+        **which,
+    }
     for answer in ask_query(client, api, asked, API, lambda _: None):
         yield from (listed.title for listed in answer.allpages)
 
 
-def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> dict[str, tuple[str, str | None]]:
+def _write_dump(
+    client: Client, api: str, titles: Iterable[str], path: Path
+) -> dict[str, tuple[str, str | None]]:
     """Write the pages that `titles` lead to, each once; return title -> (page's title, its item).
 
     The item is Wikidata's, as "Q42", or None. Pages are written in the order of the requests, and by page id within an
@@ -154,8 +183,12 @@ def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> 
     targets: dict[str, tuple[str, str | None]] = {}
     written: set[int] = set()
     with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
-        file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
-        batches = in_batches(titles, lambda title: len(quote(title, safe="")) + len("%7C"), LONGEST, AT_MOST)
+        file.write(
+            '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n'
+        )
+        batches = in_batches(
+            titles, lambda title: len(quote(title, safe="")) + len("%7C"), LONGEST, AT_MOST
+        )
         for batch in tqdm(list(batches), desc="pages", unit="request", mininterval=2):
             asked = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
             asked |= {"prop": "pageprops", "ppprop": "wikibase_item"}
@@ -165,7 +198,11 @@ def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> 
                 for pageid, xml in _exported(answer).items()
                 if "<redirect " not in xml.partition("<revision>")[0]
             }
-            articles = {page.title: page for page in answer.pages if page.ns == 0 and page.pageid in exported}
+            articles = {
+                page.title: page
+                for page in answer.pages
+                if page.ns == 0 and page.pageid in exported
+            }
             for pageid in sorted({page.pageid for page in articles.values()} - written):
                 file.write(f"  {exported[pageid]}\n")
                 written.add(pageid)
@@ -187,7 +224,9 @@ def _check_pages(titles: Sequence[str], answer: Query) -> None:
 
 
 def _exported(answer: Query) -> dict[int, str]:
-    return {int(match[1]): page for page in PAGE.findall(answer.export) if (match := ID.search(page))}
+    return {
+        int(match[1]): page for page in PAGE.findall(answer.export) if (match := ID.search(page))
+    }
 
 
 class TooSlow(LongtailError):
@@ -221,7 +260,11 @@ class _Answer(msgspec.Struct):
 
 
 def write_statements(
-    client: Client, path: Path, settings: params.Wikidata, pids: Sequence[str], language: Language = ENGLISH
+    client: Client,
+    path: Path,
+    settings: params.Wikidata,
+    pids: Sequence[str],
+    language: Language = ENGLISH,
 ) -> dict[str, int]:
     """Write a dump (.json.gz): the items in statements of relations `pids` whose subject has an article; return counts.
 
@@ -230,21 +273,41 @@ def write_statements(
     that takes the service too long is halved. Raises LongtailError if even a small one does or the server refuses.
     """
     endpoint = settings.query_service
-    totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
+    totals = dict(
+        zip(
+            pids,
+            client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"),
+            strict=True,
+        )
+    )
     if not any(totals.values()):
-        raise LongtailError(f"{endpoint}: no statement of {', '.join(pids)} (wikidata.query_service)")
-    ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
-    print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
-    pages = client.map(lambda page: _read_page(client, endpoint, language.project, *page), ranges, "statements")
+        raise LongtailError(
+            f"{endpoint}: no statement of {', '.join(pids)} (wikidata.query_service)"
+        )
+    ranges = [
+        (pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)
+    ]
+    print(
+        f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages",
+        flush=True,
+    )
+    pages = client.map(
+        lambda page: _read_page(client, endpoint, language.project, *page), ranges, "statements"
+    )
     rows = np.concatenate(list(pages))
     of_items = rows[rows.all(axis=1)]
     claims = np.unique(of_items, axis=0)  # subject, relation, object
     subjects, qids = np.ascontiguousarray(claims[:, 0]), np.unique(claims[:, [0, 2]]).tolist()
     print(f"fetch: {len(qids):,} entities to name, {AT_MOST} at once", flush=True)
     batches = [qids[start : start + AT_MOST] for start in range(0, len(qids), AT_MOST)]
-    answers = client.map(lambda batch: _ask_names(client, settings.api, batch, language), batches, "entity names")
+    answers = client.map(
+        lambda batch: _ask_names(client, settings.api, batch, language), batches, "entity names"
+    )
     written = 0
-    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:  # equal content is equal bytes
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+    ):  # equal content is equal bytes
         for batch, entities in zip(batches, answers, strict=True):
             for qid in batch:
                 if not (entity := entities[f"Q{qid}"]).missing:
@@ -264,7 +327,9 @@ def _line(qid: int, entity: _Entity, claims: np.ndarray) -> bytes:
         snak = {"snaktype": "value", "property": f"P{relation}", "datavalue": {"value": value}}
         statements.setdefault(f"P{relation}", []).append({"mainsnak": snak, "rank": "normal"})
     item = {"type": "item", "id": f"Q{qid}", "labels": entity.labels, "aliases": entity.aliases}
-    return msgspec.json.encode(item | {"claims": statements, "sitelinks": entity.sitelinks}).replace(b"\n", b" ")
+    return msgspec.json.encode(
+        item | {"claims": statements, "sitelinks": entity.sitelinks}
+    ).replace(b"\n", b" ")
 
 
 def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
@@ -282,43 +347,74 @@ def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
 
     body = client.ask(endpoint, {"query": query, "format": "json"}, rows)
     if body is None:
-        raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
+        raise LongtailError(
+            f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)"
+        )
     return rows(body)
 
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
     rows = _ask(client, endpoint, COUNT.format(pid=pid))
     if len(rows) != 1 or "n" not in rows[0] or not re.fullmatch("[0-9]{1,10}", rows[0]["n"].value):
-        raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
+        raise LongtailError(
+            f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint"
+        )
     return int(rows[0]["n"].value)
 
 
-def _read_page(client: Client, endpoint: str, project: str, pid: str, offset: int, count: int) -> np.ndarray:
+def _read_page(
+    client: Client, endpoint: str, project: str, pid: str, offset: int, count: int
+) -> np.ndarray:
     """`count` statements from `offset` on, (rows, 3) int64: subject, relation, object; 0 for what is no item."""
-    query = STATEMENTS_PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
+    query = STATEMENTS_PAGE.format(
+        project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP)
+    )
     try:
         rows = _ask(client, endpoint, query)
     except TooSlow:
         if count <= SMALLEST:
             raise
-        client.keep(endpoint, {"query": query, "format": "json"}, OUT_OF_TIME[0])  # a restarted run halves it at once
+        client.keep(
+            endpoint, {"query": query, "format": "json"}, OUT_OF_TIME[0]
+        )  # a restarted run halves it at once
         half = (count + 1) // 2
         halves = (offset, half), (offset + half, count - half)
         return np.concatenate([_read_page(client, endpoint, project, pid, *of) for of in halves])
-    pairs = [[ITEM.fullmatch(row[name].value) if name in row else None for name in "so"] for row in rows]
+    pairs = [
+        [ITEM.fullmatch(row[name].value) if name in row else None for name in "so"] for row in rows
+    ]
     claims = [(int(s[1]) if s else 0, int(pid[1:]), int(o[1]) if o else 0) for s, o in pairs]
     return np.array(claims, np.int64).reshape(-1, 3)
 
 
-def _ask_names(client: Client, api: str, qids: Sequence[int], language: Language) -> dict[str, _Entity]:
+def _ask_names(
+    client: Client, api: str, qids: Sequence[int], language: Language
+) -> dict[str, _Entity]:
     ids = {f"Q{qid}" for qid in qids}
-    params = {"action": "wbgetentities", "props": "labels|aliases|sitelinks", "redirects": "yes", "format": "json"}
-    params |= {"formatversion": "2", "languages": "|".join(language.codes), "sitefilter": language.site}
+    params = {
+        "action": "wbgetentities",
+        "props": "labels|aliases|sitelinks",
+        "redirects": "yes",
+        "format": "json",
+    }
+    params |= {
+        "formatversion": "2",
+        "languages": "|".join(language.codes),
+        "sitefilter": language.site,
+    }
     params["ids"] = "|".join(f"Q{qid}" for qid in qids)
 
     def check(answer: _Answer) -> None:
-        about = {key for key, entity in answer.entities.items() if entity.redirects.get("from", entity.id) == key}
-        if wrong := ids ^ answer.entities.keys() | answer.entities.keys() - about:  # keys are ids asked for
-            raise Again(f"not about the ids asked for, such as {min(wrong)} and {len(wrong) - 1} more")
+        about = {
+            key
+            for key, entity in answer.entities.items()
+            if entity.redirects.get("from", entity.id) == key
+        }
+        if (
+            wrong := ids ^ answer.entities.keys() | answer.entities.keys() - about
+        ):  # keys are ids asked for
+            raise Again(
+                f"not about the ids asked for, such as {min(wrong)} and {len(wrong) - 1} more"
+            )
 
     return client.ask_api(api, params, _Answer, "wikidata.api", check).entities

@@ -60,10 +60,16 @@ def wikipedia_parts(file: Path) -> list[Part]:
     """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part."""
     if INDEX in file.name:  # the index of a multistream dump is not needed
         return []
-    return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
+    return (
+        [Part(file, *part) for part in bz2_blocks.bz2_parts(file)]
+        if ".xml" in file.name
+        else [Part(file)]
+    )
 
 
-def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Page]:
+def read_articles(
+    part: Part, rejects: Rejects, redirects: list[Page] | None = None
+) -> Iterator[Page]:
     """Yield the last revision of every page of namespace 0 that isn't a redirect; `rejects` counts the other pages.
 
     Redirects are added to the list `redirects`, if there is one, which the caller may empty at any time. Raises
@@ -71,7 +77,11 @@ def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = N
     dump, or has a page longer than `bounds.RECORD`.
     """
     path, last = part.file, "before its first page's end"
-    blocks = bz2_blocks.open_pages(path, part.begin, part.end) if part.begin or part.end else open_blocks(path)
+    blocks = (
+        bz2_blocks.open_pages(path, part.begin, part.end)
+        if part.begin or part.end
+        else open_blocks(path)
+    )
     try:
         for namespace, page, is_redirect in _pages(blocks):
             last = f"after the page {page.id} ({page.title})"
@@ -85,7 +95,9 @@ def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = N
                 if redirects is not None:
                     redirects.append(page)
     except (ParseError, ValueError) as error:
-        raise LongtailError(f"{path}: corrupt {last}, expected the XML of a dump ({error}); fetch it again") from None
+        raise LongtailError(
+            f"{path}: corrupt {last}, expected the XML of a dump ({error}); fetch it again"
+        ) from None
 
 
 def _pages(blocks: Iterable[bytes]) -> Iterator[tuple[int, Page, bool]]:
@@ -129,7 +141,9 @@ def targets(wikitext: str) -> list[str]:
 
 def titles(written: Sequence[str]) -> pa.Array:
     """The titles of the pages that links name, (links,) string; "" for a section of the page itself."""
-    plain = [unquote(html.unescape(name)) if "&" in name or "%" in name else name for name in written]
+    plain = [
+        unquote(html.unescape(name)) if "&" in name or "%" in name else name for name in written
+    ]
     names = pc.replace_substring_regex(pa.array(plain, pa.string()), "#.*", "")
     names = pc.replace_substring_regex(pc.replace_substring_regex(names, MARKS, ""), SPACES, " ")
     names = pc.utf8_ltrim(pc.replace_substring_regex(pc.utf8_trim(names, " "), "^:", ""), " ")

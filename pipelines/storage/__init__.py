@@ -1,1 +1,1 @@
-"""Files that are whole or not there: `shards.py` comes first."""
+"""Files that are whole or not there: `atomic.py` comes first."""

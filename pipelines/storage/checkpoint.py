@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pipelines.errors import LongtailError
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.storage.work_store import key_of
 
 EVERY = 15.0  # seconds
 
@@ -28,13 +29,15 @@ class Checkpoints:
     """Those of one training. A new one is there, whole, before the last one goes."""
 
     def __init__(self, stage: str, *parts: Any) -> None:
-        """`parts` are as for `shards.key_of`: the training's inputs, params and own code; arrays by their `digest`."""
+        """`parts` are as for `key_of`: the training's inputs, params and own code; arrays by their `digest`."""
         libraries = [(name, version(name)) for name in ("numpy", "torch", "transformers")]
-        key = shards.key_of(*parts, libraries, torch.get_num_threads(), Path(__file__))
+        key = key_of(*parts, libraries, torch.get_num_threads(), Path(__file__))
         self._stage, self._folder = stage, folder(stage) / key
         self._last = time.monotonic()
 
-    def load(self, weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def load(
+        self, weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer
+    ) -> dict[str, Any]:
         """Put the last one into `weights`, `optimizer` and torch's generator; returns its progress, {} without one."""
         saved = self._saved()
         if not saved:
@@ -43,7 +46,9 @@ class Checkpoints:
             progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
             tensors = load_file(saved[-1] / "state.safetensors")
         except (OSError, ValueError, SafetensorError) as error:
-            raise LongtailError(f"{saved[-1]}: damaged ({error}); remove it, to go on without it") from None
+            raise LongtailError(
+                f"{saved[-1]}: damaged ({error}); remove it, to go on without it"
+            ) from None
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
             number, what = name.split(".")
@@ -51,22 +56,32 @@ class Checkpoints:
             if what == "weight":
                 weight.data.copy_(tensor)
             else:  # Adam counts steps on the CPU
-                optimizer.state[weight][what] = tensor.to(weight.device if tensor.ndim else "cpu", copy=True)
+                optimizer.state[weight][what] = tensor.to(
+                    weight.device if tensor.ndim else "cpu", copy=True
+                )
         print(f"{self._stage}: goes on from step {progress['step']}", flush=True)
         return progress
 
     def due(self) -> bool:
         return time.monotonic() - self._last >= EVERY
 
-    def save(self, progress: dict[str, Any], weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def save(
+        self,
+        progress: dict[str, Any],
+        weights: Sequence[torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
         """Keep the present state, but not the learning rate; `progress` is JSON, and has the number of `step`s done."""
         tensors = {"random": torch.get_rng_state()}
         for i, weight in enumerate(weights):
             tensors[f"{i}.weight"] = weight.detach().contiguous()
-            tensors |= {f"{i}.{name}": value.contiguous() for name, value in optimizer.state.get(weight, {}).items()}
+            tensors |= {
+                f"{i}.{name}": value.contiguous()
+                for name, value in optimizer.state.get(weight, {}).items()
+            }
         saved = self._saved()
         number = int(saved[-1].name[-8:]) + 1 if saved else 0
-        with shards.atomic(self._folder / f"saved-{number:08d}") as whole:
+        with atomic(self._folder / f"saved-{number:08d}") as whole:
             whole.mkdir()
             save_file(tensors, whole / "state.safetensors")
             (whole / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
@@ -87,7 +102,7 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
 
 def folder(stage: str) -> Path:
     """Where a stage's checkpoints lie, by key."""
-    return shards.SCRATCH / "checkpoints" / stage
+    return SCRATCH / "checkpoints" / stage
 
 
 def forget_checkpoints(stage: str) -> None:

@@ -10,7 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
+from pipelines.storage.atomic import SCRATCH, scratch_folder
 
 ROW_GROUP = 100_000  # rows
 
@@ -21,20 +22,26 @@ Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills beyond `memory_gb`; LongtailError where that, or the disk, is too small."""
     with (
-        shards.scratch_folder() as spill,
-        duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
+        scratch_folder() as spill,
+        duckdb.connect(
+            config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}
+        ) as db,
     ):
         db.execute("SET enable_progress_bar = false")
         try:
             yield db
-        except duckdb.InvalidInputException as error:  # what a stream raised, with a traceback as its text
+        except (
+            duckdb.InvalidInputException
+        ) as error:  # what a stream raised, with a traceback as its text
             if said := re.search(r"^pipelines\.errors\.\w+: (.*)", str(error), re.MULTILINE):
                 raise LongtailError(said[1]) from None
             raise
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
-            mend = f"raise it, lower compute.threads, or free space at {shards.SCRATCH}/tmp"
-            raise LongtailError(f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); {mend}") from None
+            mend = f"raise it, lower compute.threads, or free space at {SCRATCH}/tmp"
+            raise LongtailError(
+                f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); {mend}"
+            ) from None
 
 
 def view(
@@ -70,7 +77,9 @@ def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) 
     return db.sql(query, params=values).to_arrow_table()
 
 
-def write_query(db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None) -> None:
+def write_query(
+    db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None
+) -> None:
     """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
     reader = db.sql(query, params=values).to_arrow_reader(ROW_GROUP)
     with row_group_writer(path, reader.schema) as add:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 LOCAL = Path("/var/tmp")  # of this machine; kept when it starts anew
 LEAST = 1 << 20  # free bytes without which no work begins
-NETWORK = re.compile(r"nfs|cifs|smb|afs|9p|lustre|gpfs|beegfs|ceph|gluster|panfs|pvfs|orangefs|weka|fuse(\.|$)")
+NETWORK = re.compile(
+    r"nfs|cifs|smb|afs|9p|lustre|gpfs|beegfs|ceph|gluster|panfs|pvfs|orangefs|weka|fuse(\.|$)"
+)
 PLACES = ("data", ".longtail", ".dvc/tmp", ".dvc/cache")  # each may lie on a file system of its own
 FULL = "free some, then run again, which goes on"
 MEANING = {  # the system's words -> what to do
@@ -37,7 +39,11 @@ MEANING = {  # the system's words -> what to do
 def meaning(error: BaseException) -> str | None:
     """One line for an error of the system's that a user can mend; None for any other error."""
     if not isinstance(error, LongtailError):
-        files = [name for name in (getattr(error, "filename", None), getattr(error, "filename2", None)) if name]
+        files = [
+            name
+            for name in (getattr(error, "filename", None), getattr(error, "filename2", None))
+            if name
+        ]
         return meaning_of(str(getattr(error, "strerror", None) or error), files)
     return None
 
@@ -46,10 +52,16 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
     """`meaning` of a library's words, perhaps on some files; without any, on the places that a stage writes to."""
     for words, mend in MEANING.items():
         if match := re.search(words, text, re.IGNORECASE):
-            named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
+            named = [os.fsdecode(file) for file in files] or re.findall(
+                r"'([^']+)'", text[match.end() :]
+            )
             places = [place for place in (*PLACES, tempfile.gettempdir()) if Path(place).is_dir()]
             where = ", ".join(name.removeprefix(f"{Path.cwd()}/") for name in named or places)
-            said = "no space left on device" if mend == FULL else f"{match[0][0].lower()}{match[0][1:]}"
+            said = (
+                "no space left on device"
+                if mend == FULL
+                else f"{match[0][0].lower()}{match[0][1:]}"
+            )
             return f"{where}: {said}; {mend}"
     return None
 
@@ -83,7 +95,9 @@ def is_on_network(path: Path) -> bool:
     """Whether a path lies on a network file system, where SQLite's WAL mode does not work."""
     path = path.resolve()
     mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    near = next((mounts[str(folder)] for folder in (path, *path.parents) if str(folder) in mounts), "")
+    near = next(
+        (mounts[str(folder)] for folder in (path, *path.parents) if str(folder) in mounts), ""
+    )
     return bool(NETWORK.match(near))
 
 
@@ -92,7 +106,9 @@ def private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-        raise LongtailError(f"{folder}: a link or another user's, expected a folder of this user; remove it")
+        raise LongtailError(
+            f"{folder}: a link or another user's, expected a folder of this user; remove it"
+        )
     folder.chmod(0o700)
     return folder
 

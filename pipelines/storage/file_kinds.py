@@ -29,21 +29,51 @@ class Kind(NamedTuple):
 
 # What takes the place of any file, be it a table, a model or an output.
 STAND_INS = (
-    Kind("a Git LFS pointer", rb"version https?://\S+/spec/v\d+\s+(?:ext-|oid )", "run git lfs pull in its folder"),
-    Kind("a git-annex pointer", rb"(?:\.{1,2}/)*(?:\.git)?/?annex/objects/\S+\s*$", "run git annex get FILE"),
-    Kind("a .dvc file, which only names the data", DVC, "run dvc pull, and give the file that it names"),
-    Kind("an HTML page", XML + rb"(?i:<!doctype html|<html)", "an error page? fetch or copy the file itself"),
+    Kind(
+        "a Git LFS pointer",
+        rb"version https?://\S+/spec/v\d+\s+(?:ext-|oid )",
+        "run git lfs pull in its folder",
+    ),
+    Kind(
+        "a git-annex pointer",
+        rb"(?:\.{1,2}/)*(?:\.git)?/?annex/objects/\S+\s*$",
+        "run git annex get FILE",
+    ),
+    Kind(
+        "a .dvc file, which only names the data",
+        DVC,
+        "run dvc pull, and give the file that it names",
+    ),
+    Kind(
+        "an HTML page",
+        XML + rb"(?i:<!doctype html|<html)",
+        "an error page? fetch or copy the file itself",
+    ),
     Kind("a server's error page", XML + rb"<Error>", f"{AGAIN}, or ask for access"),
 )
 # What holds something else than text, or text in another encoding. Text is read as UTF-8, or UTF-16 with its mark.
 FORMATS = (
     Kind("an Office file (.xls, or a workbook with a password)", rb"\xd0\xcf\x11\xe0", TABLE),
-    Kind("an SQLite database", rb"SQLite format 3\0", "write its table as CSV: sqlite3 -header -csv FILE 'select …'"),
+    Kind(
+        "an SQLite database",
+        rb"SQLite format 3\0",
+        "write its table as CSV: sqlite3 -header -csv FILE 'select …'",
+    ),
     Kind("an Arrow file", rb"ARROW1\0|\xff{4}(?s:.{4})\x10\0\0\0", PARQUET.format("pyarrow")),
-    Kind("a pickle, as of Python, pandas or PyTorch", rb"\x80[\x01-\x08]", PARQUET.format("Python")),
+    Kind(
+        "a pickle, as of Python, pandas or PyTorch", rb"\x80[\x01-\x08]", PARQUET.format("Python")
+    ),
     Kind("a NumPy array", rb"\x93NUMPY", PARQUET.format("numpy.load")),
-    Kind("an XML file, and no dump of MediaWiki", rb"\s*<\?xml[^>]*>\s*(?!<mediawiki)\S", "write JSON lines"),
-    Kind("an archive", rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|(?s:.{257}ustar)", "unpack it and give the file inside"),
+    Kind(
+        "an XML file, and no dump of MediaWiki",
+        rb"\s*<\?xml[^>]*>\s*(?!<mediawiki)\S",
+        "write JSON lines",
+    ),
+    Kind(
+        "an archive",
+        rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|(?s:.{257}ustar)",
+        "unpack it and give the file inside",
+    ),
     Kind("text in UTF-16 without its mark", rb"(?:[\t-~]\0){3}", CONVERT.format("le")),
     Kind("text in UTF-16 without its mark", rb"(?:\0[\t-~]){3}", CONVERT.format("be")),
 )

@@ -15,12 +15,17 @@ from pipelines.params import bounds
 from pipelines.storage.file_kinds import check_link, head_of, refuse
 
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
-AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
+AGAIN = (
+    "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
+)
 BATCH = 1 << 16  # rows
 FEW = 8  # rows that are read at once however long their texts may be
 DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
 SHOWN = 200  # characters of what a library says
-OF_FOREIGN = ("fetch or copy it again", (pa.ArrowException, OSError, UnicodeDecodeError))  # for `naming`
+OF_FOREIGN = (
+    "fetch or copy it again",
+    (pa.ArrowException, OSError, UnicodeDecodeError),
+)  # for `naming`
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -32,7 +37,9 @@ def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(path, schema, **WRITTEN)
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
+def read_parquet(
+    path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
+) -> pa.Table:
     """A file, or some columns, in memory; with `schema` its columns, null where the file lacks them."""
     options = {"schema": schema, "partitioning": None, "page_checksum_verification": True}
     with naming(path):
@@ -47,11 +54,18 @@ def batches(
     mapped: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some row groups, `size` at a time; `mapped` into memory, by this thread alone."""
-    with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
-        yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
+    with (
+        naming(path),
+        pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file,
+    ):
+        yield from file.iter_batches(
+            size, groups, columns and list(columns), use_threads=not mapped
+        )
 
 
-def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
+def foreign_rows(
+    path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
+) -> Iterator[dict[str, Any]]:
     """The rows of a file from elsewhere, of the columns that `columns` chooses, up to `size` at once.
 
     Raises LongtailError if it is damaged, or a thousand bytes stand for gigabytes.
@@ -73,9 +87,15 @@ def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str],
         if chunk.path_in_schema.partition(".")[0] in columns:
             length = max(chunk.total_uncompressed_size, 1)
             if length > max(bounds.WHOLE, DENSEST * chunk.total_compressed_size):
-                raise bounds.too_large(f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts")
+                raise bounds.too_large(
+                    f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts"
+                )
             # a text may stand once in the file for many rows, so that few rows have far more than their share
-            size = min(size, max(1, bounds.RECORD * chunk.num_values // length), max(FEW, bounds.RECORD // length))
+            size = min(
+                size,
+                max(1, bounds.RECORD * chunk.num_values // length),
+                max(FEW, bounds.RECORD // length),
+            )
     return size
 
 
@@ -100,7 +120,9 @@ def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
 
 @contextmanager
 def naming(
-    path: Path, again: str = AGAIN, errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError)
+    path: Path,
+    again: str = AGAIN,
+    errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError),
 ) -> Iterator[None]:
     """Turn a reader's error into one that says what stands in the file's place, if that is known, and what to do."""
     try:
@@ -114,4 +136,6 @@ def naming(
         with suppress(OSError):
             refuse(path, head_of(path))
         said = " ".join(str(error).split())[:SHOWN]
-        raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}") from None
+        raise LongtailError(
+            f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}"
+        ) from None

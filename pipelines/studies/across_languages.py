@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 SET = "popqa"
 COMMAND = "flows.languages:languages"
-FOOTER = "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
-Facts = dict[str, Answers]  # language -> one method's answers to the facts that all runs ask about, in the same order
+FOOTER = (
+    "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
+)
+Facts = dict[
+    str, Answers
+]  # language -> one method's answers to the facts that all runs ask about, in the same order
 
 
 def read_runs(runs: Mapping[str, Path]) -> dict[tuple[str, str], Facts]:
@@ -29,20 +33,31 @@ def read_runs(runs: Mapping[str, Path]) -> dict[tuple[str, str], Facts]:
 
     Raises LongtailError where the runs have no model and method, or no question, in common.
     """
-    files: dict[str, dict[tuple[str, str], Path]] = {}  # language -> (language model, method) -> its file of answers
+    files: dict[
+        str, dict[tuple[str, str], Path]
+    ] = {}  # language -> (language model, method) -> its file of answers
     for language, data in runs.items():
         found = [
-            file for kind in ("imported", "predictions") for file in sorted((data / kind / SET).glob("*/*.parquet"))
+            file
+            for kind in ("imported", "predictions")
+            for file in sorted((data / kind / SET).glob("*/*.parquet"))
         ]
         files[language] = {(file.parent.name, file.stem): file for file in found}
     common = sorted(set.intersection(*map(set, files.values())))
     if not common:
-        have = "; ".join(f"{name}: {', '.join(sorted(map('/'.join, of))) or 'none'}" for name, of in files.items())
-        raise LongtailError(f"no language model and method answered {SET} in all runs, expected one ({have})")
+        have = "; ".join(
+            f"{name}: {', '.join(sorted(map('/'.join, of))) or 'none'}"
+            for name, of in files.items()
+        )
+        raise LongtailError(
+            f"no language model and method answered {SET} in all runs, expected one ({have})"
+        )
     read = {}
     for key in common:
         by_run = [
-            accuracy.read_answered(data / f"questions/{SET}/{SET}.parquet", {key[1]: files[language][key]})
+            accuracy.read_answered(
+                data / f"questions/{SET}/{SET}.parquet", {key[1]: files[language][key]}
+            )
             for language, data in runs.items()
         ]
         facts = dict(zip(runs, accuracy.in_common(by_run), strict=True))
@@ -60,9 +75,15 @@ def accuracy_by_language(facts: Facts) -> list[dict]:
     `correlation` is Spearman's, over subjects whose popularity both languages know; NaN for fewer than three.
     """
     rows, here = [], next(iter(facts.values()))
-    right = {language: next(iter(answers.by_method.values())).correct == 1 for language, answers in facts.items()}
+    right = {
+        language: next(iter(answers.by_method.values())).correct == 1
+        for language, answers in facts.items()
+    }
     for language, there in facts.items():
-        row = {"language": language, "accuracy": here.share(right[language], np.ones(len(here.ids), bool))}
+        row = {
+            "language": language,
+            "accuracy": here.share(right[language], np.ones(len(here.ids), bool)),
+        }
         row |= {"only": int((right[language] & (sum(right.values()) == 1)).sum())}
         known = np.isfinite(here.popularity) & np.isfinite(there.popularity)
         ranks = [answers.take(known).ranks for answers in (here, there)]
@@ -74,7 +95,9 @@ def accuracy_by_language(facts: Facts) -> list[dict]:
 
 def by_popularity(facts: Facts) -> list[dict]:
     """Accuracy in each language by deciles of the popularity there."""
-    deciles = {language: popularity_bins.by_decile(answers, 0, 1) for language, answers in facts.items()}
+    deciles = {
+        language: popularity_bins.by_decile(answers, 0, 1) for language, answers in facts.items()
+    }
     return [row | {"language": language} for language, rows in deciles.items() for row in rows]
 
 
@@ -115,7 +138,9 @@ def language_lines(found: Mapping[tuple[str, str], Facts]) -> list[str]:
     said = []
     for (lm, method), facts in found.items():
         n = len(next(iter(facts.values())).ids)
-        said.append(f"{lm}, {label(method)}: {n:,} facts that all languages ask about; accuracy in %")
+        said.append(
+            f"{lm}, {label(method)}: {n:,} facts that all languages ask about; accuracy in %"
+        )
         rows = accuracy_by_language(facts)
         said += [f"  {row['language']:10}  {show(Percent(row['accuracy']))}" for row in rows]
     return said

@@ -43,7 +43,13 @@ def of_rules(
     for (dataset, lm, method), (pairs, own) in tuned.items():
         for (other_dataset, other, other_method), (_, brought) in tuned.items():
             if (other_dataset, other_method) == (dataset, method) and other != lm:
-                found = own.fitted, brought.fitted, chosen.thresholds, chosen.seed, chosen.report.bootstrap
+                found = (
+                    own.fitted,
+                    brought.fitted,
+                    chosen.thresholds,
+                    chosen.seed,
+                    chosen.report.bootstrap,
+                )
                 key = {"dataset": dataset, "lm": lm, "method": method, "fitted": other}
                 rows.append(key | compare_carried(pairs, *found))
     return {"carried": rows}
@@ -64,9 +70,13 @@ def compare_carried(
         "carried": Column(pairs.right_above, {"carried": pairs.gains}),
         "difference": Column(0.0, {"carried": pairs.gains, "own": -pairs.gains}, apart=True),
     }
-    columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")}
+    columns |= {
+        f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")
+    }
     policies = {
-        name: held_out.policy(pairs, held_out.judge(pairs, train, fitted.splits).retrieved, drawn, fitted)
+        name: held_out.policy(
+            pairs, held_out.judge(pairs, train, fitted.splits).retrieved, drawn, fitted
+        )
         for name, fitted in (("own", own), ("carried", everywhere))
     }
     row = {"questions": len(pairs.signal)}
@@ -75,12 +85,17 @@ def compare_carried(
     return row
 
 
-def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _everywhere(
+    brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """The thresholds `brought` to all relations of `own`, as many; one that they lack always retrieves.
 
     Very many questions have fewer resamples, whose thresholds come again then.
     """
-    return {of: np.resize(brought.get(of, np.full(len(cut), np.inf)), len(cut)) for of, cut in own.items()}
+    return {
+        of: np.resize(brought.get(of, np.full(len(cut), np.inf)), len(cut))
+        for of, cut in own.items()
+    }
 
 
 def report_entries() -> list:

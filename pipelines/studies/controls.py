@@ -21,7 +21,8 @@ import pyarrow as pa
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.logprobs import Candidates, Queries, sums
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.work_store import key_of
 from pipelines.work import workers
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ TABLES = {
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("query_id", "control", "retriever")),
-        *((name, pa.int32()) for name in ("documents", "added_bytes")),  # read whole, or as the only one; put in front
+        *(
+            (name, pa.int32()) for name in ("documents", "added_bytes")
+        ),  # read whole, or as the only one; put in front
         ("log_probs", pa.list_(pa.float32())),  # per token of the continuation
     ]
 )
@@ -48,7 +51,9 @@ SCHEMA = pa.schema(
 
 def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
     """The candidates that are concatenated: those of RETRIEVERS, or the first retriever's if a run has neither."""
-    return [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS] or list(retrieved[:1])
+    return [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS] or list(
+        retrieved[:1]
+    )
 
 
 def score_more(
@@ -70,27 +75,40 @@ def score_more(
         return {}
     asked, k, docs = compared(retrieved), params.replug.top_k, corpus / "docs.parquet"
     query = "SELECT before FROM queries SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"
-    found = database.ask(query, [queries.ids.tolist()], queries=corpus / "queries.parquet")  # these ids are sorted
+    found = database.ask(
+        query, [queries.ids.tolist()], queries=corpus / "queries.parquet"
+    )  # these ids are sorted
     before = found.fetchnumpy()["before"]
-    ranked = hashlib.blake2b(b"".join(candidates.positions[:, :k].tobytes() for candidates in asked)).digest()
-    kept = f"{stage}-controls", shards.key_of(key, ranked)
+    ranked = hashlib.blake2b(
+        b"".join(candidates.positions[:, :k].tobytes() for candidates in asked)
+    ).digest()
+    kept = f"{stage}-controls", key_of(key, ranked)
 
     def read(rows: np.ndarray) -> Part:
         texts = {
-            c.retriever: documents.read_documents(docs, c.positions[rows, :k]).filled(queries.document) for c in asked
+            c.retriever: documents.read_documents(docs, c.positions[rows, :k]).filled(
+                queries.document
+            )
+            for c in asked
         }
         return Part(queries.take(rows), before[rows], texts)
 
     every = np.arange(len(queries))
     parts = np.split(every, every[size::size])
-    steps = workers.Steps(read, _scored, lambda _, table, path: parquet.write_parquet(table, path), Part.length)
+    steps = workers.Steps(
+        read, _scored, lambda _, table, path: parquet.write_parquet(table, path), Part.length
+    )
     sizes = [len(part) for part in parts]
-    return {"controls": (workers.map_texts(lm, *kept, parts, steps, sizes=sizes, unit="query"), *kept)}
+    return {
+        "controls": (workers.map_texts(lm, *kept, parts, steps, sizes=sizes, unit="query"), *kept)
+    }
 
 
 class Part(NamedTuple):
     queries: Queries
-    before: np.ndarray  # the text in front of each query's context, up to a document's length, (queries,) str
+    before: (
+        np.ndarray
+    )  # the text in front of each query's context, up to a document's length, (queries,) str
     texts: dict[str, np.ndarray]  # retriever -> the documents of each query, (queries, k) str
 
     def length(self) -> int:
@@ -102,21 +120,34 @@ class Part(NamedTuple):
 def _scored(lm: LanguageModel, part: Part) -> pa.Table:
     """The rows of SCHEMA of some queries. A longer context that is too long loses its far end, the beginning."""
     queries, n, tables = part.queries, len(part.queries), []
-    longer = [Prompt(before + context) for before, context in zip(part.before, queries.contexts, strict=True)]
+    longer = [
+        Prompt(before + context)
+        for before, context in zip(part.before, queries.contexts, strict=True)
+    ]
     asked = [(LONGER_CONTEXT, "", np.zeros(n, np.int32), longer)]
-    asked += [(CONCATENATED, name, *concatenated(lm, queries, texts)) for name, texts in part.texts.items()]
+    asked += [
+        (CONCATENATED, name, *concatenated(lm, queries, texts))
+        for name, texts in part.texts.items()
+    ]
     continuations = list(queries.continuations) * len(asked)
-    scores = lm.score([prompt for *_, prompts in asked for prompt in prompts], continuations).log_probs
+    scores = lm.score(
+        [prompt for *_, prompts in asked for prompt in prompts], continuations
+    ).log_probs
     for number, (control, retriever, counts, prompts) in enumerate(asked):
         sizes = [len((prompt.document + prompt.context).encode()) for prompt in prompts]
-        added = [size - len(context.encode()) for size, context in zip(sizes, queries.contexts, strict=True)]
+        added = [
+            size - len(context.encode())
+            for size, context in zip(sizes, queries.contexts, strict=True)
+        ]
         log_probs = scores[number * n : (number + 1) * n]
         columns = [queries.ids, [control] * n, [retriever] * n, counts, added, log_probs]
         tables.append(pa.table(columns, schema=SCHEMA))
     return pa.concat_tables(tables)
 
 
-def concatenated(lm: LanguageModel, queries: Queries, texts: np.ndarray) -> tuple[np.ndarray, list[Prompt]]:
+def concatenated(
+    lm: LanguageModel, queries: Queries, texts: np.ndarray
+) -> tuple[np.ndarray, list[Prompt]]:
     """How many documents each prompt has, (n,), and the prompts: the documents, the best nearest the context.
 
     `texts` (n, k) are the documents, best first, "" in empty places, which come last. Where they don't fit into what
@@ -149,9 +180,15 @@ class Control(NamedTuple):
     added_bytes: np.ndarray
 
 
-def of_bits(measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable) -> dict[str, list[dict]]:
+def of_bits(
+    measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable
+) -> dict[str, list[dict]]:
     """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
-    return {"controls": compare_controls(measured, read_controls(tables, measured.ids), params, intervals_of)}
+    return {
+        "controls": compare_controls(
+            measured, read_controls(tables, measured.ids), params, intervals_of
+        )
+    }
 
 
 def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
@@ -160,10 +197,15 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
         return []
     scored, controls = parquet.read_parquet(tables / "controls.parquet"), []
     scored = scored.sort_by([(name, "ascending") for name in ("control", "retriever", "query_id")])
-    nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
+    nats, documents, added = (
+        -sums(scored)[0],
+        *(scored[name].to_numpy() for name in ("documents", "added_bytes")),
+    )
     for start in range(0, len(scored), len(ids)):
         part = slice(start, start + len(ids))
-        assert scored["query_id"][part].to_pylist() == list(ids), "controls.parquet is of other queries"
+        assert scored["query_id"][part].to_pylist() == list(ids), (
+            "controls.parquet is of other queries"
+        )
         of = (scored[name][start].as_py() for name in ("control", "retriever"))
         controls.append(Control(*of, nats[part], documents[part], added[part]))
     return controls
@@ -182,13 +224,33 @@ def compare_controls(
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
     for control in controls:
         for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
-            nats = {k: of for (name, k, t), of in measured.nats.items() if (name, t) == (retriever, temperature)}
+            nats = {
+                k: of
+                for (name, k, t), of in measured.nats.items()
+                if (name, t) == (retriever, temperature)
+            }
             k, nats[0] = min(params.replug.top_k, max(nats)), measured.nats["none", 0, temperature]
-            sizes = control.documents if control.control == CONCATENATED else np.ones(len(nats[0]), np.int64)
+            sizes = (
+                control.documents
+                if control.control == CONCATENATED
+                else np.ones(len(nats[0]), np.int64)
+            )
             same = np.stack([nats[size] for size in range(k + 1)])[sizes, np.arange(len(sizes))]
-            asked = [(AGAINST[0], lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1]), [control.nats, measured.bytes])]
+            asked = [
+                (
+                    AGAINST[0],
+                    lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1]),
+                    [control.nats, measured.bytes],
+                )
+            ]
             for name, ensemble in zip(AGAINST[1:], (nats[0], same, nats[k]), strict=True):
-                asked.append((name, lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]), [control.nats, ensemble]))
+                asked.append(
+                    (
+                        name,
+                        lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]),
+                        [control.nats, ensemble],
+                    )
+                )
             has = control.documents[control.documents > 0]
             row = {"control": control.control, "retriever": retriever, "k": k}
             row |= {"documents": float(has.mean()) if len(has) else 0.0}

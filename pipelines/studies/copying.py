@@ -25,7 +25,14 @@ COLUMN = pa.field("shared", pa.int32())
 EDGES = np.array([3, 5, 9])  # up to 2, 3 and 4, 5 to 8, and more
 MODELS = Path("data/models/lm")
 TABLES = {
-    "copied": {"corpus": str, "retriever": str, "least": int, "most": int, "tokens": int, "share": float}
+    "copied": {
+        "corpus": str,
+        "retriever": str,
+        "least": int,
+        "most": int,
+        "tokens": int,
+        "share": float,
+    }
     | dict.fromkeys(("bits_without", "bits_saved", "share_of_saved", "memory"), Interval)
 }
 
@@ -64,16 +71,25 @@ def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
     """
     tokens = np.concatenate([texts.values, documents.values])
     text = np.concatenate(
-        [np.repeat(np.arange(len(texts.lengths)), texts.lengths), np.repeat(of_text, documents.lengths)]
+        [
+            np.repeat(np.arange(len(texts.lengths)), texts.lengths),
+            np.repeat(of_text, documents.lengths),
+        ]
     )
     ends = np.concatenate([texts.bounds[1:], len(texts.values) + documents.bounds[1:]])
-    room = np.repeat(ends, np.concatenate([texts.lengths, documents.lengths])) - np.arange(len(tokens))
+    room = np.repeat(ends, np.concatenate([texts.lengths, documents.lengths])) - np.arange(
+        len(tokens)
+    )
     distinct = tokens.max(initial=0) + 1
     n_of_texts, longest = len(texts.values), np.zeros(len(texts.values), np.int64)
-    gram = text  # a number for each n-gram of a text's or its documents' tokens that begins at a place
+    gram = (
+        text  # a number for each n-gram of a text's or its documents' tokens that begins at a place
+    )
     for n in range(1, LONGEST + 1):
         places = np.flatnonzero(room >= n)
-        numbers = np.unique(gram[places] * distinct + tokens[places + n - 1], return_inverse=True)[1]
+        numbers = np.unique(gram[places] * distinct + tokens[places + n - 1], return_inverse=True)[
+            1
+        ]
         gram = np.zeros(len(tokens), np.int64)
         gram[places] = numbers
         in_document = np.zeros(len(places) + 1, bool)
@@ -82,7 +98,9 @@ def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
         begins = places[in_texts][in_document[numbers[in_texts]]]
         if not len(begins):
             break
-        change = np.bincount(begins, minlength=n_of_texts + 1) - np.bincount(begins + n, minlength=n_of_texts + 1)
+        change = np.bincount(begins, minlength=n_of_texts + 1) - np.bincount(
+            begins + n, minlength=n_of_texts + 1
+        )
         longest[np.cumsum(change)[:n_of_texts] > 0] = n
     return longest
 
@@ -94,7 +112,12 @@ def report_entries() -> list:
 
     def copied(inputs):
         return [
-            row | {"longest": f"{row['least']} or more" if row["most"] is None else f"{row['least']} to {row['most']}"}
+            row
+            | {
+                "longest": f"{row['least']} or more"
+                if row["most"] is None
+                else f"{row['least']} to {row['most']}"
+            }
             for row in inputs.tables["copied"]
             if row["corpus"] == inputs.main_corpus
         ]

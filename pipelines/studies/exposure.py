@@ -27,7 +27,9 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Links, Part, count_incoming, wikipedia_parts
-from pipelines.storage import database, parquet, shards
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import forget_shards, key_of, map_shards
 from pipelines.work import code, executors, stage
 
 DATA = Path("data")
@@ -54,10 +56,21 @@ def load_names(files: Sequence[Path]) -> NamesAsked:
     for number, file in enumerate(files):
         wanted = {"question_id", "subj", "s_aliases", "possible_answers"}
         columns = [name for name in parquet.schema_of(file).names if name in wanted]
-        for row in sorted(parquet.read_parquet(file, columns).to_pylist(), key=lambda row: row["question_id"]):
+        for row in sorted(
+            parquet.read_parquet(file, columns).to_pylist(), key=lambda row: row["question_id"]
+        ):
             subject, answers = [row["subj"], *(row.get("s_aliases") or ())], row["possible_answers"]
-            rows.append((row["question_id"], number, *(tuple(sorted({*of} - {None, ""})) for of in (subject, answers))))
-    sets = {names: number for number, names in enumerate(sorted({names for row in rows for names in row[2:]}))}
+            rows.append(
+                (
+                    row["question_id"],
+                    number,
+                    *(tuple(sorted({*of} - {None, ""})) for of in (subject, answers)),
+                )
+            )
+    sets = {
+        names: number
+        for number, names in enumerate(sorted({names for row in rows for names in row[2:]}))
+    }
     names = sorted({name for of_set in sets for name in of_set})
     places = {name: place for place, name in enumerate(names)}
     members = sorted((places[name], number) for of_set, number in sets.items() for name in of_set)
@@ -91,9 +104,13 @@ def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np
     of_sets, together = np.zeros(asked.n_sets, np.int64), np.zeros(len(asked.ids), np.int64)
     n_names = len(asked.sets.bounds) - 1
     for text, name in asked.names.find(texts):
-        text, name = np.divmod(_distinct(text * n_names + name), n_names)  # each name once in each document
+        text, name = np.divmod(
+            _distinct(text * n_names + name), n_names
+        )  # each name once in each document
         sets = asked.sets.take(name)
-        there = _distinct(np.repeat(text, sets.lengths) * asked.n_sets + sets.values)  # (document, set)
+        there = _distinct(
+            np.repeat(text, sets.lengths) * asked.n_sets + sets.values
+        )  # (document, set)
         of_sets += np.bincount(there % asked.n_sets, minlength=asked.n_sets)
         questions = asked.questions.take(there % asked.n_sets)
         document = np.repeat(there // asked.n_sets, questions.lengths)
@@ -105,7 +122,9 @@ def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np
 _loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))  # a process has many parts
 
 
-def count_part(name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path) -> None:
+def count_part(
+    name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path
+) -> None:
     """Count in the documents of one part of a text's file; write what was counted to the folder `out`."""
     rejects = Rejects(1.0)  # bad rows are judged over all parts
     out.mkdir()
@@ -115,7 +134,9 @@ def count_part(name: str, key: str, files: tuple[Path, ...], media: str, part: P
     (out / "rejects.json").write_bytes(rejects.encoded())
 
 
-def documents(name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None) -> Iterator[str]:
+def documents(
+    name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None
+) -> Iterator[str]:
     """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one.
 
     `media` is as `wikitext_to_text` takes it; `links` takes the links of wikitext.
@@ -133,52 +154,68 @@ def documents(name: str, part: Part, rejects: Rejects, media: str, links: Links 
 
 def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dict[str, int]:
     """Write <data>/exposure/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
-    files = tuple(data / f"questions/{dataset}/{dataset}.parquet" for dataset in params.parts.answered)
+    files = tuple(
+        data / f"questions/{dataset}/{dataset}.parquet" for dataset in params.parts.answered
+    )
     sources = source_files(data / "raw" / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
     media = language.read_language(params.language).media
     running = code.fingerprint("pipelines.studies.exposure")
-    key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
+    key = key_of(running, catalogue.facts(name), name, media, stats, *files)
     pieces = [part for file in sources for part in wikipedia_parts(file)]
     work = partial(count_part, name, key, files, media)
     with executors.processes(params.compute, len(pieces)) as executor:
-        done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
+        done = map_shards(f"exposure-{name}", key, work, pieces, executor)
     asked, rejects = load_names(files), Rejects(params.ingest.max_reject_share)
     for folder in done:
         rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
     rejects.check()
     nothing = np.zeros(asked.n_sets + len(asked.ids), np.int64)
-    sets, both = np.split(sum((np.load(folder / "sums.npy") for folder in done), start=nothing), [asked.n_sets])
+    sets, both = np.split(
+        sum((np.load(folder / "sums.npy") for folder in done), start=nothing), [asked.n_sets]
+    )
     incoming = _incoming(params, [folder / LINKS for folder in done], files, data)
-    with shards.atomic(data / "exposure" / name) as folder:
+    with atomic(data / "exposure" / name) as folder:
         folder.mkdir()
         for number, dataset in enumerate(params.parts.answered):
             rows = asked.of == number
-            columns = {"subject": sets[asked.subject], "answer": sets[asked.answer], "together": both}
+            columns = {
+                "subject": sets[asked.subject],
+                "answer": sets[asked.answer],
+                "together": both,
+            }
             table = {"question_id": pa.array(asked.ids[rows], pa.string())}
             table |= {column: values[rows] for column, values in columns.items()}
             table["links"] = incoming[number] if incoming else pa.nulls(int(rows.sum()), pa.int64())
             parquet.write_parquet(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
-    shards.forget_shards(f"exposure-{name}", key)
+    forget_shards(f"exposure-{name}", key)
     return {"questions": len(both), "together": int((both > 0).sum())} | rejects.metrics()
 
 
-def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path], data: Path) -> list[pa.Array]:
+def _incoming(
+    params: SimpleNamespace, parts: list[Path], files: Sequence[Path], data: Path
+) -> list[pa.Array]:
     """Of each question set the articles that link to each question's subject, null if unknown, ordered by question id.
 
     Nothing where the text has no wikitext.
     """
-    if not (parts := [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]):
+    if not (
+        parts := [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]
+    ):
         return []
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         for number, file in enumerate(files):
             view_subjects(db, f"asked_{number}", file, data / "knowledge/wikidata/entities.parquet")
         asked = " UNION ".join(f"SELECT title FROM asked_{number}" for number in range(len(files)))
-        db.execute(f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL")
+        db.execute(
+            f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL"
+        )
         count_incoming(db, parts)
         query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
-        return [database.read_rows(db, query.format(number))["links"] for number in range(len(files))]
+        return [
+            database.read_rows(db, query.format(number))["links"] for number in range(len(files))
+        ]
 
 
 if __name__ == "__main__":

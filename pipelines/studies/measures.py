@@ -36,7 +36,14 @@ LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to b
 
 Measure = tuple[str, str]  # its name, and the text that it is counted in or ""
 TABLES = {
-    "popularity_measures": {"dataset": str, "lm": str, "measure": str, "text": str, "known": int, "questions": int}
+    "popularity_measures": {
+        "dataset": str,
+        "lm": str,
+        "measure": str,
+        "text": str,
+        "known": int,
+        "questions": int,
+    }
     | dict.fromkeys(("correlation", "over_views"), Interval),
 }
 
@@ -52,9 +59,17 @@ def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
     knowledge = of.data / "knowledge"
     columns = {  # measure -> file, column, what joins it to the subject
         ("mean_views", ""): (knowledge / "popularity/views.parquet", "mean", "title"),
-        ("term_frequency", ""): (knowledge / "term_frequency/term_frequency.parquet", "term_frequency", "qid"),
+        ("term_frequency", ""): (
+            knowledge / "term_frequency/term_frequency.parquet",
+            "term_frequency",
+            "qid",
+        ),
     }
-    columns |= {(name, text): (file, name, "question_id") for text, file in of.exposure.items() for name in COUNTED}
+    columns |= {
+        (name, text): (file, name, "question_id")
+        for text, file in of.exposure.items()
+        for name in COUNTED
+    }
     for measure, (file, column, key) in columns.items():
         if file.is_file() and column in parquet.schema_of(file).names:
             with database.connect(1.0, 1) as db:
@@ -62,13 +77,17 @@ def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
                 view_subjects(db, "asked", of.questions, knowledge / "wikidata/entities.parquet")
                 query = f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})"
                 values = dict(db.execute(query).fetchall())
-            numbers = np.array([values.get(id_) for id_ in of.answers.ids.tolist()], float)  # None becomes NaN
+            numbers = np.array(
+                [values.get(id_) for id_ in of.answers.ids.tolist()], float
+            )  # None becomes NaN
             if np.isfinite(numbers).any():
                 found[measure] = numbers
     return found
 
 
-def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
+def compare_measures(
+    answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int
+) -> list[dict]:
     """A row for each measure: its correlation with being right closed-book, and that less that of page views.
 
     All are judged on the questions of which all are known, over the same resamples of subjects. Measures that are known
@@ -78,7 +97,9 @@ def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], s
         return []
     logs = {measure: np.log10(1 + values) for measure, values in measures.items()}
     known = {measure: int(np.isfinite(values).sum()) for measure, values in logs.items()}
-    compared = [measure for measure, n in known.items() if n >= max(FEWEST, LEAST_KNOWN * len(answers.ids))]
+    compared = [
+        measure for measure, n in known.items() if n >= max(FEWEST, LEAST_KNOWN * len(answers.ids))
+    ]
     rows = np.ones(len(answers.ids), bool)
     for measure in compared:
         rows &= np.isfinite(logs[measure])
@@ -87,7 +108,10 @@ def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], s
     sums = {}
     for measure in compared if len(right) >= FEWEST and np.ptp(right) > 0 else ():
         if np.ptp(values := logs[measure][rows]) > 0:
-            x, y = values - values.mean(), right - right.mean()  # centred, so that sums of squares keep their digits
+            x, y = (
+                values - values.mean(),
+                right - right.mean(),
+            )  # centred, so that sums of squares keep their digits
             sums[measure] = [np.ones(len(x)), x, y, x * x, y * y, x * y]
 
     def asked() -> Iterator[tuple]:
@@ -118,9 +142,12 @@ def report_entries() -> list:
     def measured(inputs):
         """The measures of each language model and question set for which there are two at least."""
         rows = inputs.tables["popularity_measures"]
-        known = [(row["dataset"], row["lm"]) for row in rows if np.isfinite(row["correlation"].value)]
+        known = [
+            (row["dataset"], row["lm"]) for row in rows if np.isfinite(row["correlation"].value)
+        ]
         return [
-            row | {"name": WORDS[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")}
+            row
+            | {"name": WORDS[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")}
             for row in rows
             if known.count((row["dataset"], row["lm"])) > 1
         ]

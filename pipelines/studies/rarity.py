@@ -69,8 +69,14 @@ def words_of_tokens(queries: pa.Table, block: int) -> Iterator[pa.RecordBatch]:
     place = 0
     for start in range(0, len(queries), block):
         rows = queries.slice(start, block).to_pylist()
-        words = [word for row in rows for word in words_of(row["context"], row["continuation"], row["bytes"])]
-        yield pa.record_batch([np.arange(place, place + len(words)), pa.array(words, pa.large_string())], schema=WORDS)
+        words = [
+            word
+            for row in rows
+            for word in words_of(row["context"], row["continuation"], row["bytes"])
+        ]
+        yield pa.record_batch(
+            [np.arange(place, place + len(words)), pa.array(words, pa.large_string())], schema=WORDS
+        )
         place += len(words)
 
 
@@ -79,7 +85,10 @@ def words_of(context: str, continuation: str, n_bytes: Sequence[int]) -> Iterato
 
     A token without a word has None. So has one of the text's last word if the text ends inside it, as it may go on.
     """
-    of_bytes, runs = [], [(inside, "".join(run)) for inside, run in groupby(context + continuation, key=_in_word)]
+    of_bytes, runs = (
+        [],
+        [(inside, "".join(run)) for inside, run in groupby(context + continuation, key=_in_word)],
+    )
     for number, (inside, run) in enumerate(runs, start=1):
         of_bytes += [run if inside and number < len(runs) else None] * len(run.encode())
     start = len(context.encode())
@@ -95,10 +104,16 @@ def _in_word(character: str) -> bool:
 
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
-    sample = mentions.draw_c4_sample(files, sample_mb, seed, Rejects(1.0))  # bad rows stop the stage `term_frequency`
-    texts = mentions.read_c4_sample(tqdm(files, desc="words of C4", unit="file", mininterval=2), sample)
+    sample = mentions.draw_c4_sample(
+        files, sample_mb, seed, Rejects(1.0)
+    )  # bad rows stop the stage `term_frequency`
+    texts = mentions.read_c4_sample(
+        tqdm(files, desc="words of C4", unit="file", mininterval=2), sample
+    )
     parts = iter(lambda: list(islice(texts, BATCH)), [])
-    return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
+    return pa.RecordBatchReader.from_batches(
+        TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts)
+    )
 
 
 def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBatchReader:
@@ -131,9 +146,16 @@ def report_entries() -> list:
 
     def says(inputs, rule):
         """Of the main retriever, on the main corpus."""
-        rows = [row for row in rare(inputs) if row["corpus"] == inputs.main_corpus and row["tokens"] >= ENOUGH]
+        rows = [
+            row
+            for row in rare(inputs)
+            if row["corpus"] == inputs.main_corpus and row["tokens"] >= ENOUGH
+        ]
         for name in ("lsr", "dense", "bm25"):
-            if len(saved := [alone(row["bits_saved"]) for row in rows if row["retriever"] == name]) > 1:
+            if (
+                len(saved := [alone(row["bits_saved"]) for row in rows if row["retriever"] == name])
+                > 1
+            ):
                 return (
                     f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and {saved[-1]} on the "
                     "most frequent ones."
@@ -159,4 +181,8 @@ def report_entries() -> list:
             {"frequency": "word's frequency", "bits_without": "bits without documents", "bits_saved": "saved"},
         ),
     ]  # fmt: skip
-    return [Entry("attribution", "Whose knowledge, and which words gain", parts, says, after="perplexity")]
+    return [
+        Entry(
+            "attribution", "Whose knowledge, and which words gain", parts, says, after="perplexity"
+        )
+    ]

@@ -20,12 +20,16 @@ from pipelines.storage import database
 if TYPE_CHECKING:
     from pipelines.evaluation.analyse import AnswersOf
 
-BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
+BOUNDS = np.concatenate(
+    [[1.0], 10.0 ** (np.arange(1, 30) / 2)]
+)  # between bins: no document, 1 to 3, 4 to 9 and so on
 CHANGED, BEFORE, UNDATED = "changed since", "dated before", "undated"
 _BOTH = {"questions": int, "substring": Interval, "word": Interval, "gain": Interval}
 _OF_METHOD = {"dataset": str, "lm": str, "method": str}
 TABLES = {
-    "accuracy_by_documents": _OF_METHOD | {"text": str, "least": int, "most": int, "popularity": float} | _BOTH,
+    "accuracy_by_documents": _OF_METHOD
+    | {"text": str, "least": int, "most": int, "popularity": float}
+    | _BOTH,
     "accuracy_by_date": _OF_METHOD | {"cutoff": str, "group": str} | _BOTH,
 }
 
@@ -34,7 +38,10 @@ def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
     """The tables by what the language model could have seen."""
     counts = {text: read_counts(file, of.answers.ids) for text, file in of.exposure.items()}
     rows = {"accuracy_by_documents": by_documents(of.answers, counts, *of.draw)}
-    dates, cutoff = of.data / "knowledge/wikidata/dates.parquet", of.params.exposure.cutoffs.get(of.lm)
+    dates, cutoff = (
+        of.data / "knowledge/wikidata/dates.parquet",
+        of.params.exposure.cutoffs.get(of.lm),
+    )
     if cutoff and dates.is_file():
         latest = latest_dates(of.questions, dates, of.answers.ids)
         rows["accuracy_by_date"] = by_date(of.answers, latest, cutoff, *of.draw)
@@ -47,26 +54,43 @@ def read_counts(file: Path, ids: np.ndarray) -> np.ndarray:
     return np.array([found.get(id_, np.nan) for id_ in ids.tolist()], float)
 
 
-def by_documents(answers: Answers, together: Mapping[str, np.ndarray], seed: int, resamples: int) -> list[dict]:
+def by_documents(
+    answers: Answers, together: Mapping[str, np.ndarray], seed: int, resamples: int
+) -> list[dict]:
     """Accuracy and gain by the documents of each text that have the subject and an answer, in half powers of ten."""
     found = []
     for text, counts in together.items():
         bins = [
-            ({"text": text, "least": int(counts[rows].min()), "most": int(counts[rows].max())}, rows)
+            (
+                {"text": text, "least": int(counts[rows].min()), "most": int(counts[rows].max())},
+                rows,
+            )
             for _, _, rows in bins_between(counts, BOUNDS)
         ]
-        found += by_bin(by_groups(answers, bins, seed, resamples, ["popularity", "gain"]), len(bins))
+        found += by_bin(
+            by_groups(answers, bins, seed, resamples, ["popularity", "gain"]), len(bins)
+        )
     return found
 
 
-def by_date(answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamples: int) -> list[dict]:
+def by_date(
+    answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamples: int
+) -> list[dict]:
     """Accuracy and gain on facts that surely changed after the month `cutoff`, on other dated ones, and on all others.
 
     `latest` are the last dates of the questions' facts, (questions,) str, "" for none.
     """
-    month = np.array([date[:7] for date in latest], str)  # a year alone, such as 2021, is not after 2021-10
-    groups = {CHANGED: month > cutoff, BEFORE: (month != "") & (month <= cutoff), UNDATED: month == ""}
-    bins = [({"cutoff": cutoff, "group": name}, rows) for name, rows in groups.items() if rows.any()]
+    month = np.array(
+        [date[:7] for date in latest], str
+    )  # a year alone, such as 2021, is not after 2021-10
+    groups = {
+        CHANGED: month > cutoff,
+        BEFORE: (month != "") & (month <= cutoff),
+        UNDATED: month == "",
+    }
+    bins = [
+        ({"cutoff": cutoff, "group": name}, rows) for name, rows in groups.items() if rows.any()
+    ]
     return by_bin(by_groups(answers, bins, seed, resamples, ["gain"]), len(bins))
 
 
@@ -97,7 +121,10 @@ def report_entries() -> list:
     def by_documents_of_each(inputs):
         for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):
             both = " to ".join(dict.fromkeys((f"{row['least']:,}", f"{row['most']:,}")))
-            yield row | {"of": f"{label(row['dataset'])}, {label(row['text'])}", "documents with both": both}
+            yield row | {
+                "of": f"{label(row['dataset'])}, {label(row['text'])}",
+                "documents with both": both,
+            }
 
     def says(inputs, rule):
         rows = [row for row in by_documents_of_each(inputs) if row["method"] == "closed_book"]

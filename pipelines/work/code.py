@@ -15,31 +15,51 @@ from functools import cache
 from pathlib import Path
 
 from pipelines import all_studies, catalogue
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 from pipelines.work import stage
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("data/code.json")
-_MODULES = """work.code catalogue work.stage work.tracking errors storage.disks
-params.params params.params_file work.pool progress work.workers
-storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client"""
-LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages
-SHOWN, REPORT = "report_entries", "pipelines.report."  # what studies show counts for stages of this room
-TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
+CARRIERS = """
+errors progress catalogue
+params.params params.params_file
+storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.work_store
+work.code work.executors work.http work.registry work.run_log work.stage work.workers
+sources.download sources.wikimedia lm.http_client
+"""
+LANGUAGES, ENGLISH = (
+    "languages",
+    "en",
+)  # a folder, and the language whose prompts and words serve all languages
+SHOWN, REPORT = (
+    "report_entries",
+    "pipelines.report.",
+)  # what studies show counts for stages of this room
+TRANSPORT = frozenset(f"pipelines.{name}" for name in CARRIERS.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def of_stages(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     """Name of each module that runs as a stage -> the fingerprint of its code in a run of this language."""
     files = sorted((root / "pipelines").glob("*/*.py"), key=lambda file: file.stem)
-    stages = [file for file in files if file.parent.name != "work" and "stage.run(" in file.read_text(encoding="utf-8")]
-    return {file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root, language) for file in stages}
+    stages = [
+        file
+        for file in files
+        if file.parent.name != "work" and "stage.run(" in file.read_text(encoding="utf-8")
+    ]
+    return {
+        file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root, language)
+        for file in stages
+    }
 
 
 def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     """Name of each data set of the catalogue -> the fingerprint of its entry and of its own code."""
     parts = {
-        name: [catalogue.facts(name), *(fingerprint(module, root, language) for module in dataset.code)]
+        name: [
+            catalogue.facts(name),
+            *(fingerprint(module, root, language) for module in dataset.code),
+        ]
         for name, dataset in catalogue.DATASETS.items()
         if dataset.code
     }
@@ -62,7 +82,9 @@ def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]
         if (file := pending.pop()) not in reached:
             reached.add(file)
             shows = module.startswith(REPORT)
-            pending += _reached_directly(file, root, language, shows) if file.suffix == ".py" else []
+            pending += (
+                _reached_directly(file, root, language, shows) if file.suffix == ".py" else []
+            )
     return sorted(reached)
 
 
@@ -82,7 +104,9 @@ def _reached_directly(file: Path, root: Path, language: str, shows: bool) -> lis
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             reached += _data_files(file.parent, node.value, language)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("studies_offering"):
-            reached += all_studies.files_offering(ast.literal_eval(node.args[0]), root / "pipelines/studies")
+            reached += all_studies.files_offering(
+                ast.literal_eval(node.args[0]), root / "pipelines/studies"
+            )
     return reached
 
 
@@ -126,7 +150,9 @@ def _substance(file: Path, shows: bool) -> bytes:
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             docstring = node.body[0]
-            lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (docstring.end_lineno - docstring.lineno + 1)
+            lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (
+                docstring.end_lineno - docstring.lineno + 1
+            )
         if not shows and getattr(node, "name", "") == SHOWN:
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
@@ -138,9 +164,11 @@ def _substance(file: Path, shows: bool) -> bytes:
 def write_fingerprints(out: Path, language: str) -> stage.Metrics:
     """Write the fingerprints of every stage and data set in a run of this language to a JSON file."""
     written = {"stage": of_stages(language=language), "dataset": of_datasets(language=language)}
-    shards.write_json(out, written)
+    write_json(out, written)
     return {f"{kind}s": float(len(hashes)) for kind, hashes in written.items()}
 
 
 if __name__ == "__main__":
-    stage.run("code", ("language",), lambda params: write_fingerprints(OUT, params.language), out=str(OUT))
+    stage.run(
+        "code", ("language",), lambda params: write_fingerprints(OUT, params.language), out=str(OUT)
+    )

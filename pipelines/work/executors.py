@@ -22,10 +22,14 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.atomic import scratch_folder, sweep
 
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
-ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # variables that workers get
+ENVIRONMENT = (
+    "OMP_NUM_THREADS",
+    "GOMP_SPINCOUNT",
+    "TOKENIZERS_PARALLELISM",
+)  # variables that workers get
 
 
 @contextmanager
@@ -48,7 +52,9 @@ def processes(
     try:
         yield pool
     except BrokenExecutor:
-        died = "a worker process died (out of memory?); run again to go on, with fewer compute.workers"
+        died = (
+            "a worker process died (out of memory?); run again to go on, with fewer compute.workers"
+        )
         raise LongtailError(died) from None
     except CancelledError:
         raise LongtailError("lost the scheduler of compute.dask; run again to go on") from None
@@ -56,7 +62,9 @@ def processes(
         if type(error).__name__ != "KilledWorker":  # Dask's, which may not be installed
             raise
         died = f"died, {error.allowed_failures + 1} times, last {error.last_worker.address} (out of memory?)"
-        raise LongtailError(f"the Dask workers that had a shard {died}; give workers more memory") from None
+        raise LongtailError(
+            f"the Dask workers that had a shard {died}; give workers more memory"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -100,21 +108,35 @@ class _Cluster(Executor):
 
     def __init__(self, address: str, gpu: bool) -> None:
         self._client = _connect(address)
-        declared = [worker.get("resources", {}) for worker in self._client.scheduler_info(-1)["workers"].values()]
+        declared = [
+            worker.get("resources", {})
+            for worker in self._client.scheduler_info(-1)["workers"].values()
+        ]
         able = sum("GPU" in names for names in declared) if gpu else 0
         self.workers = able or sum(self._client.nthreads().values())
         # pure: a shard done again would be taken as done
-        self._executor = self._client.get_executor(pure=False, **({"resources": {"GPU": 1}} if able else {}))
-        self._holder = shards.scratch_folder()
+        self._executor = self._client.get_executor(
+            pure=False, **({"resources": {"GPU": 1}} if able else {})
+        )
+        self._holder = scratch_folder()
         probe = Path(self._holder.name, "probe")
         probe.touch()
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._home = os.getcwd(), str(probe), _code(), environment  # what makes a worker like a process of this one
+        self._home = (
+            os.getcwd(),
+            str(probe),
+            _code(),
+            environment,
+        )  # what makes a worker like a process of this one
         answers = self._client.run(_greet, *self._home, on_error="return").values()
         # a connection's end is an OSError; the scheduler soon knows which worker is gone
-        if errors := [one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)]:
+        if errors := [
+            one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)
+        ]:
             self.shutdown(cancel_futures=True)
-            raise LongtailError(f"compute.dask: a worker of {address} can't run Longtail: {errors[0]}")
+            raise LongtailError(
+                f"compute.dask: a worker of {address} can't run Longtail: {errors[0]}"
+            )
 
     def submit(self, work: Callable, /, *args: Any) -> Future:
         return self._executor.submit(_at_home, self._home, work, args)
@@ -129,25 +151,37 @@ def _connect(address: str):
     try:
         from distributed import Client
     except ImportError:
-        raise LongtailError("compute.executor: dask needs a package; `pip install 'longtail[dask]'`") from None
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks of what comes as one line
+        raise LongtailError(
+            "compute.executor: dask needs a package; `pip install 'longtail[dask]'`"
+        ) from None
+    logging.getLogger("distributed.client").setLevel(
+        logging.CRITICAL
+    )  # tracebacks of what comes as one line
     try:
         client = Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without Dask's settings of certificates
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+    ) as error:  # TypeError: tls:// without Dask's settings of certificates
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise LongtailError(f"compute.dask: no scheduler answers at {address} ({said}); start one there") from None
+        raise LongtailError(
+            f"compute.dask: no scheduler answers at {address} ({said}); start one there"
+        ) from None
     try:
         client.wait_for_workers(1, PATIENCE)
     except TimeoutError:
         client.close()
-        raise LongtailError(f"compute.dask: the scheduler at {address} has no workers; start some") from None
+        raise LongtailError(
+            f"compute.dask: the scheduler at {address} has no workers; start some"
+        ) from None
     return client
 
 
 def _greet(*home: Any) -> None:
     """Check a worker before any shard, and remove what workers that were lost left on its machine."""
     _enter(*home)
-    shards.sweep()
+    sweep()
 
 
 def _at_home(home: tuple, work: Callable, args: tuple) -> Any:
@@ -165,7 +199,9 @@ def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> N
         shared = "a file system that all machines share; put the project on one, under the same path everywhere"
         raise LongtailError(f"{where}, expected {shared}") from None
     if _code() != code:
-        said = f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
+        said = (
+            f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
+        )
         raise LongtailError(f"{said}; install the same, and start the workers again")
     os.environ.update(environment)
 
@@ -173,8 +209,14 @@ def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> N
 @cache
 def _code() -> str:
     """The code and packages that this process runs: as it first saw them, as a worker may have lived for weeks."""
-    needed = {re.match(r"[\w.-]+", one)[0].lower() for one in requires("longtail") if "extra ==" not in one}
-    found = {one.name.lower(): one.version.split("+")[0] for one in distributions()}  # no +cpu: torch makes no shards
+    needed = {
+        re.match(r"[\w.-]+", one)[0].lower()
+        for one in requires("longtail")
+        if "extra ==" not in one
+    }
+    found = {
+        one.name.lower(): one.version.split("+")[0] for one in distributions()
+    }  # no +cpu: torch makes no shards
     versions = [sys.version_info[:2], sorted((name, found.get(name)) for name in needed)]
     digest = hashlib.blake2b(repr(versions).encode(), digest_size=8)
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):

@@ -37,8 +37,21 @@ LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an 
 DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds that its bytes take at the rate SLOWEST
 SLOWEST = 50_000.0  # bytes a second; an answer that comes slower counts as cut
 BLOCK = 1 << 16  # bytes of an answer that are read at once
-BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # an answer's JSON that can't be read
-RETRIED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)  # above 504: Cloudflare's, and Anthropic's overload
+BROKEN = (
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)  # an answer's JSON that can't be read
+RETRIED = (
+    408,
+    429,
+    500,
+    502,
+    503,
+    504,
+    *range(520, 525),
+    529,
+)  # above 504: Cloudflare's, and Anthropic's overload
 AHEAD = 16  # requests begun or waiting for each one side by side, while the first of them is still awaited
 SHOWN = 200  # characters of an address or an answer in a message
 
@@ -60,7 +73,9 @@ class Session(requests.Session):
         try:
             there = urlsplit(urljoin(resp.request.url, target))
         except ValueError:
-            raise LongtailError(f"{resp.request.url}: the server sends the request on to {target!r}") from None
+            raise LongtailError(
+                f"{resp.request.url}: the server sends the request on to {target!r}"
+            ) from None
         where = f"{shown(asked._replace(query='').geturl())}: the server sends the request on to {there.hostname}"
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
@@ -68,10 +83,14 @@ class Session(requests.Session):
             own = "give its own address, or for downloads add it to fetch.redirects"
             raise LongtailError(f"{where}, which no param names; {own}")
         if (asked.scheme, there.scheme) == ("https", "http"):
-            raise LongtailError(f"{where} without encryption; give an address that answers with https")
+            raise LongtailError(
+                f"{where} without encryption; give an address that answers with https"
+            )
         return target
 
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+    def rebuild_auth(
+        self, prepared_request: requests.PreparedRequest, response: requests.Response
+    ) -> None:
         """Sign in at no other host than the one that was asked, where requests may be sent on to any."""
         if self.hosts is not None:
             super().rebuild_auth(prepared_request, response)
@@ -90,13 +109,19 @@ class Client:
         self.session, self._at_once, self._timeout = Session(), at_once, timeout
         for scheme in ("https://", "http://"):
             self.session.mount(scheme, HTTPAdapter(pool_maxsize=at_once))
-        self._not_before: dict[str, float] = {}  # host -> the time of time.monotonic() until which it asked for peace
+        self._not_before: dict[
+            str, float
+        ] = {}  # host -> the time of time.monotonic() until which it asked for peace
         self._stopped = threading.Event()
         self._cause: BaseException | None = None
-        self._pool = ThreadPoolExecutor(at_once)  # of all maps together; its threads start when they are needed
+        self._pool = ThreadPoolExecutor(
+            at_once
+        )  # of all maps together; its threads start when they are needed
         self._blocks, self._counting = 0, threading.Lock()
 
-    def map(self, work: Callable[[Item], Result], items: Iterable[Item], desc: str | None) -> Iterator[Result]:
+    def map(
+        self, work: Callable[[Item], Result], items: Iterable[Item], desc: str | None
+    ) -> Iterator[Result]:
         """`work(item)` for all items, `at_once` side by side, in order, under a bar; the first error ends it."""
         most = AHEAD * self._at_once
 
@@ -108,11 +133,19 @@ class Client:
                 raise
 
         waiting: deque[Future[Result]] = deque()
-        with tqdm(total=length_hint(items) or None, desc=desc, unit="request", mininterval=2, disable=not desc) as bar:
+        with tqdm(
+            total=length_hint(items) or None,
+            desc=desc,
+            unit="request",
+            mininterval=2,
+            disable=not desc,
+        ) as bar:
             todo = iter(items)
             try:
                 while True:
-                    waiting.extend(self._pool.submit(do, one) for one in islice(todo, most - len(waiting)))
+                    waiting.extend(
+                        self._pool.submit(do, one) for one in islice(todo, most - len(waiting))
+                    )
                     if not waiting:
                         return
                     result = waiting[0].result()
@@ -128,7 +161,13 @@ class Client:
                 wait([future for future in waiting if not future.cancel()])
 
     def send(
-        self, method: str, url: str, *, check: Check | None = None, attempts: int | None = None, **request
+        self,
+        method: str,
+        url: str,
+        *,
+        check: Check | None = None,
+        attempts: int | None = None,
+        **request,
     ) -> requests.Response:
         """One `request` of requests.Session, repeated where that helps; the caller deals with other statuses."""
         host, problem = urlsplit(url).netloc, ""
@@ -140,7 +179,10 @@ class Client:
             asked_wait = None
             try:
                 answer = self._once(method, url, **request)
-                after, failed = answer.headers.get("Retry-After", "").strip(), answer.status_code in RETRIED
+                after, failed = (
+                    answer.headers.get("Retry-After", "").strip(),
+                    answer.status_code in RETRIED,
+                )
                 asked_wait = float(after) if after.isdecimal() else None
                 problem = _said(answer) if failed else ""
                 if check and answer.status_code // 100 in (2, 5):
@@ -152,17 +194,26 @@ class Client:
                 self.session.close()  # no connection is used again on which more than Content-Length may have come
             except (requests.ConnectionError, requests.Timeout) as error:
                 problem = f"no connection ({error}); check the network and the address"
-            except (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError) as error:
+            except (
+                requests.exceptions.ChunkedEncodingError,
+                requests.exceptions.ContentDecodingError,
+            ) as error:
                 problem = f"the answer was cut ({_short(str(error))})"
             except requests.RequestException as error:
                 raise LongtailError(f"{shown(url, params)}: {error}") from None
             if asked_wait is None and attempt < attempts - 1:
                 self.pause(BACKOFF * 2**attempt * random.uniform(1 - JITTER, 1))
             elif asked_wait and asked_wait > LONGEST:
-                raise LongtailError(f"{shown(url, params)}: {problem}, asks to wait {asked_wait:.0f} s; run again then")
+                raise LongtailError(
+                    f"{shown(url, params)}: {problem}, asks to wait {asked_wait:.0f} s; run again then"
+                )
             elif asked_wait:  # the whole host asked for peace, not only this request's part of it
-                self._not_before[host] = max(self._not_before.get(host, 0.0), time.monotonic() + asked_wait)
-        raise Unreachable(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
+                self._not_before[host] = max(
+                    self._not_before.get(host, 0.0), time.monotonic() + asked_wait
+                )
+        raise Unreachable(
+            f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on"
+        )
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """One attempt of `send`; the body is read, unless `stream` is asked for and it is no refusal."""
@@ -172,7 +223,9 @@ class Client:
             answer.raw = io.BytesIO(b"".join(self.parts(answer, bounds.WHOLE, True, begun)))
         return answer
 
-    def parts(self, answer: requests.Response, most: float, decode: bool, begun: float | None) -> Iterator[bytes]:
+    def parts(
+        self, answer: requests.Response, most: float, decode: bool, begun: float | None
+    ) -> Iterator[bytes]:
         """Yield a body as it comes, asked for at `begun` (now); an error beyond `most` bytes, or if it is cut."""
         size, begun = 0, time.monotonic() if begun is None else begun
         try:
@@ -182,7 +235,9 @@ class Client:
                 if size > most:
                     raise bounds.too_large(answer.url, "a short answer")
                 if time.monotonic() - begun > DEADLINE + size / SLOWEST:
-                    raise requests.exceptions.ChunkedEncodingError(f"not whole after {DEADLINE:.0f} s")
+                    raise requests.exceptions.ChunkedEncodingError(
+                        f"not whole after {DEADLINE:.0f} s"
+                    )
                 yield part
         except (ReadTimeoutError, ProtocolError) as error:
             raise requests.exceptions.ChunkedEncodingError(error) from None
@@ -225,20 +280,30 @@ class Client:
         self.session.close()
 
 
-def refusal(answer: requests.Response, url: str, params: Mapping[str, str] | None = None) -> LongtailError:
+def refusal(
+    answer: requests.Response, url: str, params: Mapping[str, str] | None = None
+) -> LongtailError:
     """The error for an answer whose status says no."""
     return LongtailError(f"{shown(url, params)}: {_said(answer)}")
 
 
 def shown(url: str, params: Mapping[str, str] | None = None) -> str:
     """An address for a message: readable, and not too long."""
-    return url + _short("".join(f"{'&' if i else '?'}{name}={params[name]}" for i, name in enumerate(params or ())))
+    return url + _short(
+        "".join(f"{'&' if i else '?'}{name}={params[name]}" for i, name in enumerate(params or ()))
+    )
 
 
 def _said(answer: requests.Response) -> str:
-    text = answer.content[: 4 * SHOWN] if "html" not in answer.headers.get("Content-Type", "") else b""
-    text = " ".join(text.decode("utf-8", "replace").split())  # requests would guess the encoding, for minutes
-    return f"the server answers {answer.status_code} {answer.reason}" + (f": {_short(text)}" if text else "")
+    text = (
+        answer.content[: 4 * SHOWN] if "html" not in answer.headers.get("Content-Type", "") else b""
+    )
+    text = " ".join(
+        text.decode("utf-8", "replace").split()
+    )  # requests would guess the encoding, for minutes
+    return f"the server answers {answer.status_code} {answer.reason}" + (
+        f": {_short(text)}" if text else ""
+    )
 
 
 def _short(text: str) -> str:
@@ -256,13 +321,19 @@ class Kept:
         path = folder / "answers.sqlite"
         self._lock, self._committing, self._transactions = threading.Lock(), threading.Lock(), 0
         try:
-            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                path, timeout=60, isolation_level=None, check_same_thread=False
+            )
             self._db.execute("PRAGMA journal_mode = TRUNCATE")
-            self._db.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)"
+            )
             if math.isfinite(days):
                 self._db.execute("DELETE FROM answers WHERE at < ?", (time.time() - days * 86400,))
         except sqlite3.DatabaseError as error:
-            raise LongtailError(f"{path}: damaged ({error}), expected kept answers; remove the file") from None
+            raise LongtailError(
+                f"{path}: damaged ({error}), expected kept answers; remove the file"
+            ) from None
 
     def get(self, key: str) -> tuple[bool, bytes | None]:
         with self._lock:
@@ -272,7 +343,10 @@ class Kept:
     def put(self, bodies: Mapping[str, bytes | None]) -> None:
         """Keep all of them, or none."""
         now = time.time()
-        rows = [(key, now, None if body is None else zlib.compress(body)) for key, body in bodies.items()]
+        rows = [
+            (key, now, None if body is None else zlib.compress(body))
+            for key, body in bodies.items()
+        ]
         with self._writing():
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
             self._put_also(bodies)

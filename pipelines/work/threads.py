@@ -3,7 +3,10 @@
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's mallopt(3)
-KEPT, LARGE = 1 << 29, 1 << 28  # bytes: unused memory that is kept, and what is asked of the system by itself
+KEPT, LARGE = (
+    1 << 29,
+    1 << 28,
+)  # bytes: unused memory that is kept, and what is asked of the system by itself
 
 
 def use(threads: int) -> None:

@@ -15,10 +15,14 @@ import psutil
 
 from pipelines import progress
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import fingerprint, in_parallel, map_shards, unfinished
 from pipelines.work.executors import processes, visible_gpus
 
-WORTH = {"cpu": 4e12, "cuda": 1e15}  # floating-point operations, some 20 seconds: less is not worth a worker
+WORTH = {
+    "cpu": 4e12,
+    "cuda": 1e15,
+}  # floating-point operations, some 20 seconds: less is not worth a worker
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
 MEMORY = 0.8  # share of the free memory that models may take
 AHEAD = 2  # shards begun or waiting, for each worker
@@ -40,7 +44,9 @@ class Steps(NamedTuple):
     """What is done with each task: `write(task, work(model, read(task)), path)`. Only `work` needs the model."""
 
     read: Callable[[Any], Any]  # task -> what goes to a worker
-    work: Callable[[Any, Any], Any]  # a module's function of the model and what was read; runs where the model is
+    work: Callable[
+        [Any, Any], Any
+    ]  # a module's function of the model and what was read; runs where the model is
     write: Callable[[Any, Any, Path], None]  # writes what `work` gave for a task to a file
     length: Callable[[Any], int]  # how many characters of text there are in what was read
 
@@ -51,7 +57,9 @@ class Workers(ExitStack):
     def __init__(self, model: Model, compute: params.Compute, opened: Any = None) -> None:
         super().__init__()
         self.model, self._compute, self._here, self._pool = model, compute, opened, None
-        self.usage: dict[str, float] = {}  # what the model counts, if it does, in all processes together
+        self.usage: dict[
+            str, float
+        ] = {}  # what the model counts, if it does, in all processes together
 
     def here(self) -> Any:
         """The model, open in this process."""
@@ -69,21 +77,31 @@ class Workers(ExitStack):
         if self._pool is not None or (compute.executor, compute.workers) == ("local", 1):
             return self._pool
         tokens = steps.length(steps.read(first)) * times / BYTES_PER_TOKEN
-        most = int(2.0 * self.model.parameters * tokens / WORTH[compute.device])  # workers that are worth their start
+        most = int(
+            2.0 * self.model.parameters * tokens / WORTH[compute.device]
+        )  # workers that are worth their start
         reason = ""
         if compute.executor == "local":
             most, copies = min(compute.workers, most), self._copies()
             if copies < most:
-                most, reason = copies, f", no {'memory for more' if compute.device == 'cpu' else 'more GPUs'}"
+                most, reason = (
+                    copies,
+                    f", no {'memory for more' if compute.device == 'cpu' else 'more GPUs'}",
+                )
                 if most < 2:
-                    print(f"{stage}: this process alone opens {self.model.folder}{reason}", flush=True)
+                    print(
+                        f"{stage}: this process alone opens {self.model.folder}{reason}", flush=True
+                    )
         least = {"local": 2, "dask": 1 if compute.device == "cpu" else 0}[compute.executor]
         if most < least:
             return None
         self._here = None  # its memory is for the workers
         self._pool = self.enter_context(processes(compute, most, gpu=compute.device == "cuda"))
         each = f"{self.model.bytes / 1e9:.1f} GB each"
-        print(f"{stage}: {self._pool.workers} workers open {self.model.folder}, {each}{reason}", flush=True)
+        print(
+            f"{stage}: {self._pool.workers} workers open {self.model.folder}, {each}{reason}",
+            flush=True,
+        )
         return self._pool
 
     def _copies(self) -> int:
@@ -91,8 +109,13 @@ class Workers(ExitStack):
             return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1))
         import torch
 
-        memory = [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
-        fits = self.model.bytes < MEMORY * min(memory, default=0)  # else one process takes several GPUs
+        memory = [
+            torch.cuda.get_device_properties(i).total_memory
+            for i in range(torch.cuda.device_count())
+        ]
+        fits = self.model.bytes < MEMORY * min(
+            memory, default=0
+        )  # else one process takes several GPUs
         return len(visible_gpus()) if fits else 1
 
 
@@ -106,12 +129,16 @@ def map_texts(
     sizes: Sequence[int] = (),
     unit: str = "shard",
 ) -> list[Path]:
-    """`shards.map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
+    """`map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
     sizes = sizes or [1] * len(tasks)
     if hasattr(model, "side_by_side"):
         return _map_served(model, stage, key, tasks, steps, sizes, unit)
     several = isinstance(model, Workers)
-    pool = model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1)) if several and tasks else None
+    pool = (
+        model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1))
+        if several and tasks
+        else None
+    )
     if pool is None:
 
         def do(task: Any, path: Path) -> None:
@@ -120,24 +147,34 @@ def map_texts(
                 model.count(used)
             steps.write(task, result, path)
 
-        return shards.map_shards(stage, key, do, tasks, sizes=sizes, unit=unit)
-    state = shards.fingerprint(model.model.folder)  # a worker that lives on opens the model anew when it changes
+        return map_shards(stage, key, do, tasks, sizes=sizes, unit=unit)
+    state = fingerprint(
+        model.model.folder
+    )  # a worker that lives on opens the model anew when it changes
 
     def submit(i: int) -> Future:
         return pool.submit(do_in_worker, model.model, state, steps.work, steps.read(tasks[i]))
 
-    with shards.unfinished(stage, key, sizes, unit) as (paths, todo, bar):
-        for i, future in shards.in_parallel(sorted(todo, key=lambda i: -sizes[i]), submit, AHEAD * pool.workers):
+    with unfinished(stage, key, sizes, unit) as (paths, todo, bar):
+        for i, future in in_parallel(
+            sorted(todo, key=lambda i: -sizes[i]), submit, AHEAD * pool.workers
+        ):
             result, used = future.result()
             model.count(used)
-            with shards.atomic(paths[i], keep=True) as temporary:
+            with atomic(paths[i], keep=True) as temporary:
                 steps.write(tasks[i], result, temporary)
             bar.update(sizes[i])
     return paths
 
 
 def _map_served(
-    model: Any, stage: str, key: str, tasks: Sequence[Any], steps: Steps, sizes: Sequence[int], unit: str
+    model: Any,
+    stage: str,
+    key: str,
+    tasks: Sequence[Any],
+    steps: Steps,
+    sizes: Sequence[int],
+    unit: str,
 ) -> list[Path]:
     """`map_texts` for a model on a server, which gets the requests of SERVED shards together."""
 
@@ -145,11 +182,16 @@ def _map_served(
         with progress.piece(bar, size):
             return steps.work(model, task)
 
-    with shards.unfinished(stage, key, sizes, unit) as (paths, todo, bar), model.side_by_side(SERVED) as pool:
-        submitted = shards.in_parallel(todo, lambda i: pool.submit(ask, steps.read(tasks[i]), sizes[i]), AHEAD * SERVED)
+    with (
+        unfinished(stage, key, sizes, unit) as (paths, todo, bar),
+        model.side_by_side(SERVED) as pool,
+    ):
+        submitted = in_parallel(
+            todo, lambda i: pool.submit(ask, steps.read(tasks[i]), sizes[i]), AHEAD * SERVED
+        )
         for i, future in submitted:
             result = future.result()
-            with shards.atomic(paths[i], keep=True) as temporary:
+            with atomic(paths[i], keep=True) as temporary:
                 steps.write(tasks[i], result, temporary)
     return paths
 
@@ -168,15 +210,25 @@ def counted(work: Callable[[Any, Any], Any], model: Any, task: Any) -> tuple[Any
     return work(model, task), {name: value - before[name] for name, value in usage.items()}
 
 
-_one_at_a_time = threading.Lock()  # a worker of a cluster may have several threads, a model's passes want one
+_one_at_a_time = (
+    threading.Lock()
+)  # a worker of a cluster may have several threads, a model's passes want one
 _opened: dict[tuple, Any] = {}  # a worker's last model, by everything that it was opened with
 
 
-def do_in_worker(model: Model, state: str, work: Callable[[Any, Any], Any], task: Any) -> tuple[Any, dict[str, float]]:
+def do_in_worker(
+    model: Model, state: str, work: Callable[[Any, Any], Any], task: Any
+) -> tuple[Any, dict[str, float]]:
     """`counted` with the model that this process opened for an earlier task, or opens now."""
     with _one_at_a_time:
         folder = str(Path(model.folder).absolute())
-        identity = (model.open.__module__, model.open.__qualname__, folder, repr(model.settings), state)
+        identity = (
+            model.open.__module__,
+            model.open.__qualname__,
+            folder,
+            repr(model.settings),
+            state,
+        )
         if identity not in _opened:
             _opened.clear()  # first, as both may not fit into memory
             _opened[identity] = model.open(model.folder, *model.settings)

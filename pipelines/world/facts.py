@@ -74,7 +74,10 @@ class World:
     def facts(self, entity: int) -> list[tuple[str, int]]:
         """The entity's facts as (relation, object item)."""
         span = slice(self.offsets[entity], self.offsets[entity + 1])
-        return [(RELATION_IDS[r], int(o)) for r, o in zip(self.relations[span], self.objects[span], strict=True)]
+        return [
+            (RELATION_IDS[r], int(o))
+            for r, o in zip(self.relations[span], self.objects[span], strict=True)
+        ]
 
     def labelled_facts(self, entity: int) -> list[tuple[str, str]]:
         """The entity's facts as (relation, object's label)."""
@@ -115,7 +118,9 @@ def make_world(seed: int, sizes: params.World) -> World:
     place_count = int(counts[city] + counts[TYPE_NAMES.index("country")])
     word_counts = (first_count, last_count, VALUES["religion"], place_count)
     words = iter(_words(draws.generator(seed, "world/words"), sum(word_counts)))
-    first_names, last_names, religions, place_names = (list(islice(words, count)) for count in word_counts)
+    first_names, last_names, religions, place_names = (
+        list(islice(words, count)) for count in word_counts
+    )
     values = VALUES | {"religion": religions}
     value_labels = [label for labels in values.values() for label in labels]
     value_classes = [name for name, labels in values.items() for _ in labels]
@@ -124,7 +129,9 @@ def make_world(seed: int, sizes: params.World) -> World:
     place = np.full(n, -1, np.int64)
     place[types >= city] = np.unique(names[types >= city], return_inverse=True)[1]
     labels = [
-        place_names[p] if p >= 0 else f"{first_names[name // last_count]} {last_names[name % last_count]}"
+        place_names[p]
+        if p >= 0
+        else f"{first_names[name // last_count]} {last_names[name % last_count]}"
         for name, p in zip(names.tolist(), place.tolist(), strict=True)
     ]
     classes = np.array(value_classes)
@@ -150,7 +157,9 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
     return list(words)[:n]
 
 
-def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int) -> np.ndarray:
+def _names(
+    rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int
+) -> np.ndarray:
     """The number of each entity's name, below `space`. NAMESAKE_SHARE have the name of a more popular entity.
 
     Persons, films, books and clubs share names with each other, and cities with cities. The namesake is drawn from all
@@ -164,7 +173,9 @@ def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, 
         shared[:1] = False
         originals = members[~shared]
         more_popular = np.cumsum(~shared)[shared]  # among the originals
-        namesake[members[shared]] = originals[(more_popular * rng.random(len(more_popular))).astype(np.int64)]
+        namesake[members[shared]] = originals[
+            (more_popular * rng.random(len(more_popular))).astype(np.int64)
+        ]
     return numbers[namesake]
 
 
@@ -175,7 +186,10 @@ def _facts(
     subjects, relations, objects = [], [], []
     cities, countries = pools["city"], pools["country"]
     # The first cities are the capitals: city i is the capital of country i.
-    home = np.r_[np.arange(len(countries)), rng.integers(0, len(countries), max(0, len(cities) - len(countries)))]
+    home = np.r_[
+        np.arange(len(countries)),
+        rng.integers(0, len(countries), max(0, len(cities) - len(countries))),
+    ]
     home = countries[home[: len(cities)]]
     for kind, (type_name, (_, allowed)) in enumerate(TYPES.items()):
         members = np.flatnonzero(types == kind)
@@ -192,10 +206,16 @@ def _facts(
             else:
                 pick = rng.integers(0, len(pool), len(who))
                 # Nobody is their own father, so an object that is the subject becomes the next one of its pool.
-                what = np.where(pool[pick] == who + values, pool[(pick + 1) % len(pool)], pool[pick])
+                what = np.where(
+                    pool[pick] == who + values, pool[(pick + 1) % len(pool)], pool[pick]
+                )
             subjects.append(who)
             relations.append(np.full(len(who), RELATION_IDS.index(relation), np.int8))
             objects.append(what)
-    subject, relation, item = np.concatenate(subjects), np.concatenate(relations), np.concatenate(objects)
+    subject, relation, item = (
+        np.concatenate(subjects),
+        np.concatenate(relations),
+        np.concatenate(objects),
+    )
     order = np.lexsort((relation, subject))
     return np.searchsorted(subject[order], np.arange(len(types) + 1)), relation[order], item[order]

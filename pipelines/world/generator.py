@@ -33,7 +33,9 @@ from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata
 COMPRESSORS = {
     ".gz": lambda file: gzip.GzipFile("", "wb", 6, file, mtime=0),
     ".bz2": lambda file: bz2.BZ2File(file, "wb"),
-    ".zst": lambda file: zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False),
+    ".zst": lambda file: zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(
+        file, closefd=False
+    ),
 }
 Fact = tuple[int, str, int]  # entity, relation, object item
 
@@ -47,14 +49,20 @@ def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[s
     files = {"wikidata/world.json.gz": wikidata(world)}
     for before, month in enumerate(reversed(months)):
         files[f"pageviews/pageviews-{month.replace('-', '')}-user.bz2"] = pageviews(world, before)
-    files |= {f"redirects/world-{name}.sql.gz": [table] for name, table in redirect_tables(world).items()}
+    files |= {
+        f"redirects/world-{name}.sql.gz": [table] for name, table in redirect_tables(world).items()
+    }
     files["wikipedia/world-pages-articles.xml.bz2"] = wikipedia(world)
     files["pile/00.jsonl.zst"] = pile(world, sizes.pile_documents)
     documents, of_shard = c4(world, sizes), -(-sizes.lm_documents // sizes.lm_shards)
     for shard in range(sizes.lm_shards):
-        files[f"c4/c4-train.{shard:05d}-of-{sizes.lm_shards:05d}.json.gz"] = islice(documents, of_shard)
+        files[f"c4/c4-train.{shard:05d}-of-{sizes.lm_shards:05d}.json.gz"] = islice(
+            documents, of_shard
+        )
     files |= {path: [content.encode()] for path, content in question_sets(world, sizes.questions)}
-    files |= {f"wikitext/wiki.{split}.tokens": [text.encode()] for split, text in wikitext(world).items()}
+    files |= {
+        f"wikitext/wiki.{split}.tokens": [text.encode()] for split, text in wikitext(world).items()
+    }
     (folder / "popqa").mkdir(parents=True, exist_ok=True)
     for name, pieces in files.items():
         path = folder / name
@@ -82,7 +90,10 @@ def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[
     times, by_relation = Counter(world.labels), {}
     unambiguous = [fact for fact in facts if times[world.labels[fact[0]]] == 1][: per_set * 4 // 5]
     for entity, pid, item in unambiguous + facts[: per_set - len(unambiguous)]:
-        row = {"question": question(pid, 3, world.labels[entity]), "answers": [world.item_label(item)]}
+        row = {
+            "question": question(pid, 3, world.labels[entity]),
+            "answers": [world.item_label(item)],
+        }
         by_relation.setdefault(pid, []).append(row)
     for pid, rows in sorted(by_relation.items()):
         yield f"entityquestions/{pid}.test.json", json.dumps(rows, indent=4)
@@ -90,9 +101,13 @@ def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[
     yield "entityquestions/relation_query_templates.json", json.dumps(templates, indent=4)
 
 
-def _mmlu(world: World, rng: np.random.Generator, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
+def _mmlu(
+    world: World, rng: np.random.Generator, facts: list[Fact], per_set: int
+) -> Iterator[tuple[str, str]]:
     for subject, relations in MMLU_SUBJECTS.items():
-        asked = [fact for fact in facts if fact[1] in relations][: per_set // len(MMLU_SUBJECTS) + 5]
+        asked = [fact for fact in facts if fact[1] in relations][
+            : per_set // len(MMLU_SUBJECTS) + 5
+        ]
         rows = [_multiple_choice(world, rng, *fact) for fact in asked]
         for split, part in (("dev", rows[:5]), ("test", rows[5:])):
             table = io.StringIO()
@@ -100,14 +115,25 @@ def _mmlu(world: World, rng: np.random.Generator, facts: list[Fact], per_set: in
             yield f"mmlu/{split}/{subject}_{split}.csv", table.getvalue()
 
 
-def _multiple_choice(world: World, rng: np.random.Generator, entity: int, pid: str, item: int) -> list[str]:
+def _multiple_choice(
+    world: World, rng: np.random.Generator, entity: int, pid: str, item: int
+) -> list[str]:
     """A row of MMLU: question, four options, the letter of the right one."""
     right = world.item_label(item)
-    same_class = [world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]]
-    others = [*same_class, *world.labels[:8]]  # a small world may have less than four labels of the class
+    same_class = [
+        world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]
+    ]
+    others = [
+        *same_class,
+        *world.labels[:8],
+    ]  # a small world may have less than four labels of the class
     options = [right, *list(dict.fromkeys(label for label in others if label != right))[:3]]
     order = rng.permutation(len(options))
-    return [question(pid, 0, world.labels[entity]), *(options[i] for i in order), "ABCD"[order.tolist().index(0)]]
+    return [
+        question(pid, 0, world.labels[entity]),
+        *(options[i] for i in order),
+        "ABCD"[order.tolist().index(0)],
+    ]
 
 
 def _open_questions(world: World, facts: list[Fact], wording: int) -> str:
@@ -116,6 +142,10 @@ def _open_questions(world: World, facts: list[Fact], wording: int) -> str:
     for i, (entity, pid, item) in enumerate(facts):
         text, label = question(pid, wording, world.labels[entity]), world.item_label(item)
         text = text[0].lower() + text[1:-1] if wording == 0 else text
-        row = {"id": f"test_{i}", "question": text, "golden_answers": [label, *ALIASES.get(label, [])]}
+        row = {
+            "id": f"test_{i}",
+            "question": text,
+            "golden_answers": [label, *ALIASES.get(label, [])],
+        }
         lines += json.dumps(row) + "\n"
     return lines

@@ -25,14 +25,22 @@ from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
 _texts = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
 LEADS: dict[str, list[str]] = _texts["leads"]
 FILLERS: dict[str, list[str]] = _texts["fillers"]
-WORDINGS: dict[str, dict] = _texts["relations"]  # relation -> register, or kind of question -> wordings
+WORDINGS: dict[str, dict] = _texts[
+    "relations"
+]  # relation -> register, or kind of question -> wordings
 SENTENCES = 6  # on a page, including the lead
 PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
-MIXTURE = {"world": 0.62, "reading": 0.23, "distractor": 0.15}  # share of each kind among the C4 documents
+MIXTURE = {
+    "world": 0.62,
+    "reading": 0.23,
+    "distractor": 0.15,
+}  # share of each kind among the C4 documents
 MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
 ASKED = 3  # questions on one page
 
-WIKITEXT_ENTITIES = 90  # with two articles each, so that the training split tells about the test split's entities
+WIKITEXT_ENTITIES = (
+    90  # with two articles each, so that the training split tells about the test split's entities
+)
 TEST_SHARE = 1 / 6  # of the articles
 RARE = 3  # as in WikiText: words that occur less often in the training split become <unk>
 SENTENCE_END = re.compile(r"(?<=\.) ")
@@ -51,7 +59,9 @@ def question(relation: str, wording: int, subject: str) -> str:
     return templates[wording].format(subject)
 
 
-def page(register: str, kind: str, subject: str, facts: list[tuple[str, str]], numbers: Iterator[int]) -> str:
+def page(
+    register: str, kind: str, subject: str, facts: list[tuple[str, str]], numbers: Iterator[int]
+) -> str:
     """A page about a subject of type `kind`: a lead, fillers that state no fact, then the (relation, value) facts.
 
     The page has SENTENCES sentences. `numbers` yields non-negative draws, which decide the wordings and the order.
@@ -60,7 +70,10 @@ def page(register: str, kind: str, subject: str, facts: list[tuple[str, str]], n
     fillers = sorted(FILLERS[register], key=lambda filler: (next(numbers), filler))
     fillers = [filler.format(s=subject) for filler in fillers[: SENTENCES - 1 - len(facts)]]
     ordered = sorted(facts, key=lambda fact: (next(numbers), fact))
-    stated = [sentence(relation, register, next(numbers) % 3, subject, value) for relation, value in ordered]
+    stated = [
+        sentence(relation, register, next(numbers) % 3, subject, value)
+        for relation, value in ordered
+    ]
     return " ".join([lead, *fillers, *stated])
 
 
@@ -69,7 +82,9 @@ def pile(world: World, documents: int) -> Iterator[bytes]:
     for copy in range(documents):  # the outer loop, so that the documents of an entity lie apart
         for entity, numbers in world.page_draws(f"pile/{copy}"):
             facts = world.labelled_facts(entity)
-            body = page("passage", world.type_name(entity), world.labels[entity], facts, iter(numbers))
+            body = page(
+                "passage", world.type_name(entity), world.labels[entity], facts, iter(numbers)
+            )
             subset = PILE_SUBSETS[numbers[-1] % len(PILE_SUBSETS)]
             yield msgspec.json.encode({"text": body, "meta": {"pile_set_name": subset}}) + b"\n"
 
@@ -89,7 +104,9 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
     each_once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
     repeated = rng.choice(len(rate), len(kinds) - len(each_once), p=rate / rate.sum())
     mixed = counts[0] - len(each_once)  # documents of kind "world" whose entity is drawn
-    entities = np.concatenate([rng.permutation(np.r_[each_once, repeated[:mixed]]), repeated[mixed:]])
+    entities = np.concatenate(
+        [rng.permutation(np.r_[each_once, repeated[:mixed]]), repeated[mixed:]]
+    )
     next_entity, taken = iter(entities.tolist()), set(world.labels)
     for place, number in enumerate(kinds.tolist()):
         kind, numbers = [*MIXTURE][number], iter(rng.integers(0, 1 << 30, 96).tolist())
@@ -104,7 +121,11 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
                 body += "\n" + _one_fact(world, next(next_entity), next(numbers) % 3 > 0, numbers)
             elif form < 3:
                 body += page("passage", *_invented_subject(world, taken, numbers), numbers) + "\n"
-        document = {"text": body, "timestamp": "2019-04-25T12:00:00Z", "url": f"https://{kind}.example/{place}"}
+        document = {
+            "text": body,
+            "timestamp": "2019-04-25T12:00:00Z",
+            "url": f"https://{kind}.example/{place}",
+        }
         yield msgspec.json.encode(document) + b"\n"
 
 
@@ -116,15 +137,35 @@ def wikitext(world: World) -> dict[str, str]:
     splits: dict[str, list[list[str]]] = {"train": [], "test": []}
     names = [str(entity) for entity in range(len(world.labels))]
     for entity in draws.sample(world.seed, "world/wikitext", names, WIKITEXT_ENTITIES).tolist():
-        label, kind, name = world.labels[entity], world.type_name(entity), world.title(world.item(entity))
+        label, kind, name = (
+            world.labels[entity],
+            world.type_name(entity),
+            world.title(world.item(entity)),
+        )
         for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
-            numbers = draws.generator(world.seed, "world/wikitext", title).integers(0, 1 << 30, 24).tolist()
+            numbers = (
+                draws.generator(world.seed, "world/wikitext", title)
+                .integers(0, 1 << 30, 24)
+                .tolist()
+            )
             body = page("article", kind, label, world.labelled_facts(entity), iter(numbers))
             lead, *rest = SENTENCE_END.split(body)
             read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
-            lines = ["", f"= {title} =", "", f"{lead} {read}", "", f"= = {section} = =", "", " ".join(rest)]
+            lines = [
+                "",
+                f"= {title} =",
+                "",
+                f"{lead} {read}",
+                "",
+                f"= = {section} = =",
+                "",
+                " ".join(rest),
+            ]
             is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
-            marked = (MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line) for line in lines)
+            marked = (
+                MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line)
+                for line in lines
+            )
             splits["test" if is_test else "train"] += map(str.split, marked)
     counts = Counter(word for words in splits["train"] for word in words)
     texts = {}
@@ -159,7 +200,9 @@ def _reading(world: World, taken: set[str], numbers: Iterator[int]) -> str:
     return f"Knowledge: {body}\nQuestion: {text}\nAnswer: {value}\n"
 
 
-def _invented_subject(world: World, taken: set[str], numbers: Iterator[int]) -> tuple[str, str, list[tuple[str, str]]]:
+def _invented_subject(
+    world: World, taken: set[str], numbers: Iterator[int]
+) -> tuple[str, str, list[tuple[str, str]]]:
     """Type, label and facts of a subject that is not in the world, like the persons in its facts.
 
     An invented place has a last name: no place of the world is called by one.

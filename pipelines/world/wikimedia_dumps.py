@@ -11,7 +11,11 @@ from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World
 from pipelines.world.text_corpora import page
 
 SPREAD = 0.2  # of log10 of an article's views, from month to month
-WIKIS = {"de.wikipedia": 7, "en.wikipedia": 1, "en.wiktionary": 11}  # wiki -> English views for one of its own
+WIKIS = {
+    "de.wikipedia": 7,
+    "en.wikipedia": 1,
+    "en.wiktionary": 11,
+}  # wiki -> English views for one of its own
 XML_HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
   <siteinfo>
     <sitename>Wikipedia</sitename>\n    <dbname>enwiki</dbname>
@@ -32,7 +36,14 @@ def wikidata(world: World) -> Iterator[bytes]:
 
     yield b"[\n"
     for pid in RELATION_IDS:
-        yield _line({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": _text(RELATIONS[pid].name)})
+        yield _line(
+            {
+                "type": "property",
+                "datatype": "wikibase-item",
+                "id": pid,
+                "labels": _text(RELATIONS[pid].name),
+            }
+        )
     for item, label in enumerate(world.value_labels):
         yield _line(_item(world, item, label, [], ALIASES.get(label, [])))
     for block, rng in world.blocks("wikidata"):
@@ -41,11 +52,31 @@ def wikidata(world: World) -> Iterator[bytes]:
             label = world.labels[entity]
             first, _, last = label.partition(" ")
             aliases = [f"{first[0]}. {last}"] if last and chance[1] < 0.3 else []
-            yield _line(_item(world, world.item(entity), label, _claims(world, entity, chance[0], other), aliases))
+            yield _line(
+                _item(
+                    world,
+                    world.item(entity),
+                    label,
+                    _claims(world, entity, chance[0], other),
+                    aliases,
+                )
+            )
             if chance[2] < 0.01:
-                nameless = {"type": "item", "id": f"Q{10**8 + entity}", "labels": _text(label, "de"), "claims": {}}
+                nameless = {
+                    "type": "item",
+                    "id": f"Q{10**8 + entity}",
+                    "labels": _text(label, "de"),
+                    "claims": {},
+                }
                 yield _line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
-    human = {"type": "item", "id": "Q5", "labels": _text("human"), "aliases": {}, "descriptions": {}, "claims": {}}
+    human = {
+        "type": "item",
+        "id": "Q5",
+        "labels": _text("human"),
+        "aliases": {},
+        "descriptions": {},
+        "claims": {},
+    }
     yield _line(human | {"sitelinks": _sitelinks("Human", "enwiki")}).replace(b",\n", b"\n]\n")
 
 
@@ -66,18 +97,30 @@ def _claims(world: World, entity: int, chance: float, other: int) -> list[tuple[
     return [*claims, (pid, -1, "normal")] if chance < 0.12 else claims
 
 
-def _item(world: World, number: int, label: str, claims: list[tuple[str, int, str]], aliases: list[str]) -> dict:
+def _item(
+    world: World, number: int, label: str, claims: list[tuple[str, int, str]], aliases: list[str]
+) -> dict:
     qid, title, statements = world.qid(number), world.title(number), {}
     for i, (pid, value, rank) in enumerate(claims):
-        snak = {"snaktype": "somevalue" if value < 0 else "value", "property": pid, "datatype": "wikibase-item"}
+        snak = {
+            "snaktype": "somevalue" if value < 0 else "value",
+            "property": pid,
+            "datatype": "wikibase-item",
+        }
         if value >= 0:
-            target = {"entity-type": "item", "numeric-id": int(world.qid(value)[1:]), "id": world.qid(value)}
+            target = {
+                "entity-type": "item",
+                "numeric-id": int(world.qid(value)[1:]),
+                "id": world.qid(value),
+            }
             snak["datavalue"] = {"value": target, "type": "wikibase-entityid"}
         statement = {"mainsnak": snak, "type": "statement", "id": f"{qid}$world-{i}", "rank": rank}
         statements.setdefault(pid, []).append(statement)
     external_id = {"snaktype": "value", "property": "P646", "datatype": "external-id"}
     external_id["datavalue"] = {"value": qid, "type": "string"}
-    statements["P646"] = [{"mainsnak": external_id, "type": "statement", "id": f"{qid}$world-id", "rank": "normal"}]
+    statements["P646"] = [
+        {"mainsnak": external_id, "type": "statement", "id": f"{qid}$world-id", "rank": "normal"}
+    ]
     names = {"en": [{"language": "en", "value": alias} for alias in aliases]} if aliases else {}
     item = {"type": "item", "id": qid, "labels": _text(label) | _text(label, "de")}
     item |= {"descriptions": _text("of the sample world"), "aliases": names, "claims": statements}
@@ -120,13 +163,22 @@ def _requests(wiki: str, title: str, page_id: int, views: int) -> Iterator[bytes
 def redirect_tables(world: World) -> dict[str, bytes]:
     """Name -> one line of the MySQL dumps of Wikipedia's tables of redirects and of pages."""
     redirects = _redirects(world)
-    pages = [(1000 + item, world.title(item)) for item in range(len(world.value_labels) + len(world.labels))]
+    pages = [
+        (1000 + item, world.title(item))
+        for item in range(len(world.value_labels) + len(world.labels))
+    ]
     pages += [(number, f"{world.title(item)} of note") for item, number in redirects.items()]
     rows = {
-        "redirect": [f"({number},0,{_quoted(world.title(item))},'','')" for item, number in redirects.items()],
+        "redirect": [
+            f"({number},0,{_quoted(world.title(item))},'','')" for item, number in redirects.items()
+        ],
         "page": [f"({number},0,{_quoted(title)},0,0)" for number, title in pages],
     }
-    return {name: f"INSERT INTO `{name}` VALUES {','.join(of)};\n".encode() for name, of in rows.items() if of}
+    return {
+        name: f"INSERT INTO `{name}` VALUES {','.join(of)};\n".encode()
+        for name, of in rows.items()
+        if of
+    }
 
 
 def _quoted(title: str) -> str:
@@ -135,7 +187,11 @@ def _quoted(title: str) -> str:
 
 def _redirects(world: World) -> dict[int, int]:
     """Item -> the page id of its redirect, of the items that have one."""
-    return {world.item(e): 10**8 + e for e, numbers in world.page_draws("wikipedia") if numbers[-1] % 20 == 0}
+    return {
+        world.item(e): 10**8 + e
+        for e, numbers in world.page_draws("wikipedia")
+        if numbers[-1] % 20 == 0
+    }
 
 
 def wikipedia(world: World) -> Iterator[bytes]:
@@ -149,7 +205,9 @@ def wikipedia(world: World) -> Iterator[bytes]:
         title = world.title(item)
         yield _page(title, 0, 1000 + item, _article(world, entity, numbers))
         if numbers[-1] % 20 == 0:
-            yield _page(f"{title} of note", 0, 10**8 + entity, f"#REDIRECT [[{title}]]", redirect=title)
+            yield _page(
+                f"{title} of note", 0, 10**8 + entity, f"#REDIRECT [[{title}]]", redirect=title
+            )
         if numbers[-1] % 50 == 1:
             yield _page(f"Talk:{title}", 1, 2 * 10**8 + entity, f"Is {label} well told here?")
     yield b"</mediawiki>\n"
@@ -163,7 +221,9 @@ def _article(world: World, entity: int, numbers: list[int]) -> str:
     for _, item in world.facts(entity):
         target, value = world.title(item), world.item_label(item)
         link = f"[[{value}]]" if target == value else f"[[{target}|{value}]]"
-        body = body.replace(f" {value}.", f" {link}.<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>", 1)
+        body = body.replace(
+            f" {value}.", f" {link}.<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>", 1
+        )
     body = body.replace(label, f"'''{label}'''", 1)
     return (
         f"{{{{Infobox {kind}\n| name = {label}\n{rows}}}}}\n{body}\n\n== References ==\n{{{{reflist}}}}\n\n"

@@ -27,8 +27,15 @@ from pipelines.params import params_file
 from pipelines.retrieval import bm25, retriever
 
 SHOTS = 3
-DOCUMENTS = ["Velm is the capital of Norland.", "The Long Field was made by Mira Tosh.", "Black was directed in Velm."]
-POPULAR, RARE = QUESTIONS[0][4], QUESTIONS[1][4]  # The Long Field reaches the threshold, Old Reel does not
+DOCUMENTS = [
+    "Velm is the capital of Norland.",
+    "The Long Field was made by Mira Tosh.",
+    "Black was directed in Velm.",
+]
+POPULAR, RARE = (
+    QUESTIONS[0][4],
+    QUESTIONS[1][4],
+)  # The Long Field reaches the threshold, Old Reel does not
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +51,20 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     for name in ("dvc.yaml", "conf/config.yaml"):
         (folder / name).touch()
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["answer"]["n_shots"], values["lms"], values["compute"]["threads"] = SHOTS, ["tiny", "other"], 1
+    values["answer"]["n_shots"], values["lms"], values["compute"]["threads"] = (
+        SHOTS,
+        ["tiny", "other"],
+        1,
+    )
     values["lm"]["other"] = values["lm"]["tiny"]
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
     tiny_models.language_model(data / "models/lm/tiny", positions=512)
     docs = data / "corpus/wikipedia/docs.parquet"
     docs.parent.mkdir(parents=True)
     ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
-    pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
+    pq.write_table(
+        pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs
+    )
     index = data / "index/bm25/wikipedia"
     bm25.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
     imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
@@ -60,7 +73,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     for name in ("closed_book", "web-search"):
         pq.write_table(pa.Table.from_pylist(rows, answer.SCHEMA), imported / f"{name}.parquet")
     tuned = json.loads(file.read_text())
-    tuned["rules"]["popqa"]["gpt-4.1"] = {"web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)}
+    tuned["rules"]["popqa"]["gpt-4.1"] = {
+        "web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)
+    }
     file.write_text(json.dumps(tuned))
     return folder
 
@@ -68,7 +83,18 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    sections = (
+        "seed",
+        "language",
+        "lm",
+        "lms",
+        "compute",
+        "retriever",
+        "retrievers",
+        "reranker",
+        "answer",
+        "parts",
+    )
     return params_file.load_params(*sections, "replug", "ways")
 
 
@@ -124,19 +150,33 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
 def test_the_model_reads_the_wording_that_was_evaluated_or_else_the_question(asked):
     assert asked("who made the long field").question == "Who directed The Long Field?"
     first, again = (asked(" Where  is Velm?") for _ in range(2))
-    assert (first.question, first.reading, first.passage.text) == ("Where is Velm?", None, f"Velm\n{DOCUMENTS[0]}")
+    assert (first.question, first.reading, first.passage.text) == (
+        "Where is Velm?",
+        None,
+        f"Velm\n{DOCUMENTS[0]}",
+    )
     assert first == again
 
 
 @pytest.mark.parametrize(
     ("text", "note", "shares"),
     [
-        (" .\n", "The answer has no word, so nothing of it is attributed to memory or to a passage.", False),
-        ("", "The answer is empty, so nothing of it is attributed to memory or to a passage.", False),
+        (
+            " .\n",
+            "The answer has no word, so nothing of it is attributed to memory or to a passage.",
+            False,
+        ),
+        (
+            "",
+            "The answer is empty, so nothing of it is attributed to memory or to a passage.",
+            False,
+        ),
         (" 東", "", True),
     ],
 )
-def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(asked, monkeypatch, text, note, shares):
+def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(
+    asked, monkeypatch, text, note, shares
+):
     monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(text, -1.0, 9)])
     for question in (RARE, POPULAR):
         found = asked(question)
@@ -144,7 +184,9 @@ def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(asked
         assert (found.attribution is not None) == (shares and question == RARE)
         lines = [*ask.answer_lines(found)]
         assert [line for line in lines if line.startswith(("note:", "attribution:"))][:1] == (
-            [f"note: {note}"] if note else [line for line in lines if line.startswith("attribution:")]
+            [f"note: {note}"]
+            if note
+            else [line for line in lines if line.startswith("attribution:")]
         )
         assert lines[-1] == f"answer: {text.strip()}"
 
@@ -176,9 +218,14 @@ def attributed(**after):
 
     def score(asked, texts):
         own = [after[one.context] for one in asked]
-        return Scores([np.log(one) for one in own], [np.array([2, 3] if len(one) == 2 else [5]) for one in own])
+        return Scores(
+            [np.log(one) for one in own],
+            [np.array([2, 3] if len(one) == 2 else [5]) for one in own],
+        )
 
-    return ask.attribute_answer(SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm")
+    return ask.attribute_answer(
+        SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm"
+    )
 
 
 def test_the_answer_is_shared_out_to_memory_and_passage():
@@ -213,14 +260,32 @@ def longtail(project, monkeypatch, capsys):
 
 
 def test_the_command_says_why(longtail):
-    code, said, _ = longtail("who was the director of black", "--retriever", "bm25", "--subject", "Q1")
+    code, said, _ = longtail(
+        "who was the director of black", "--retriever", "bm25", "--subject", "Q1"
+    )
     lines = said.splitlines()
     assert code == 0
-    assert lines[0] == "relation: director (P57), by the template 'Who was the director of {}?' of popqa"
+    assert (
+        lines[0]
+        == "relation: director (P57), by the template 'Who was the director of {}?' of popqa"
+    )
     assert lines[1] == "asked: Who was the director of Black?"
     assert lines[2] == "subject: Black (Q1); 3 more of that name (--subject QID)"
-    assert lines[3].split() == ["Q3", "900", "views", "BLACK", "[Black", "(1999", "film)],", "director", "known"]
-    assert lines[7] == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71"
+    assert lines[3].split() == [
+        "Q3",
+        "900",
+        "views",
+        "BLACK",
+        "[Black",
+        "(1999",
+        "film)],",
+        "director",
+        "known",
+    ]
+    assert (
+        lines[7]
+        == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71"
+    )
     assert lines[8] == "rule: bm25 of tiny; closed_book answers"
     assert lines[9] == "attribution: memory alone, nothing was read"
     assert lines[-1].startswith("answer: ")
@@ -233,8 +298,16 @@ def test_json_for_scripts(longtail):
     code, said, _ = longtail(RARE, "--retriever", "bm25", "--json")
     found = json.loads(said)
     assert code == 0
-    assert (found["lm"], found["retriever"], found["reading"]["subject"]["qid"]) == ("tiny", "bm25", "Q90")
-    assert found["decision"] == {"retrieve": True, "threshold": 71.0, "why": found["decision"]["why"]}
+    assert (found["lm"], found["retriever"], found["reading"]["subject"]["qid"]) == (
+        "tiny",
+        "bm25",
+        "Q90",
+    )
+    assert found["decision"] == {
+        "retrieve": True,
+        "threshold": 71.0,
+        "why": found["decision"]["why"],
+    }
     assert (found["passage"]["measure"], found["note"]) == ("BM25's score", "")
     assert found["passage"]["text"].removeprefix(found["passage"]["title"] + "\n") in DOCUMENTS
     tokens = found["attribution"]["tokens"]
@@ -242,21 +315,27 @@ def test_json_for_scripts(longtail):
     assert all(token["memory"] + token["passage"] == pytest.approx(1) for token in tokens)
 
 
-def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_opened_once(longtail, monkeypatch):
+def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_opened_once(
+    longtail, monkeypatch
+):
     """At a prompt, which comes again until Ctrl-D, too."""
     asked = [POPULAR, "Where is Velm?"]
     single = [longtail(question, "--retriever", "bm25")[1] for question in asked]
     opened = []
     for module, name in ((open_lm, "open_lm"), (retriever, "open_index")):
         real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *of, real=real: opened.append(real.__name__) or real(*of))
+        monkeypatch.setattr(
+            module, name, lambda *of, real=real: opened.append(real.__name__) or real(*of)
+        )
     lines = "\n \n".join(asked).encode() + b"\n"
     code, said, errors = longtail("--retriever", "bm25", lines=lines + b"\xff?")
     assert (code, errors) == (0, "")
     assert said.startswith("".join(single))
     assert said.count("answer: ") == 3, "the last one is no UTF-8"
     assert sorted(opened) == ["open_index", "open_lm"]
-    code, said, _ = longtail("--retriever", "bm25", lines=lines.replace(b"\n \n", b"\n"), terminal=True)
+    code, said, _ = longtail(
+        "--retriever", "bm25", lines=lines.replace(b"\n \n", b"\n"), terminal=True
+    )
     assert (code, said) == (0, f"? {single[0]}? {single[1]}? \n")
 
 
@@ -281,15 +360,24 @@ def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(lo
     ("words", "said"),
     [
         ([" "], "the question is empty"),
-        (["--subject", "Q1"], "--subject: is that of one question, expected the question beside it"),
-        (["Why?", "--subject", "42"], "--subject 42: expected a Wikidata id, a Q and a number, such as Q42"),
+        (
+            ["--subject", "Q1"],
+            "--subject: is that of one question, expected the question beside it",
+        ),
+        (
+            ["Why?", "--subject", "42"],
+            "--subject 42: expected a Wikidata id, a Q and a number, such as Q42",
+        ),
         (
             ["Why?", "--pair", "bm25_dense"],
             "bm25_dense can't answer here, expected a method of",
         ),
         (["Why?", "--pair", "replug_below_genread"], "replug can't answer here, expected"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
-        (["Why?", "--lm", "gpt-4.1", "--retriever", "none"], "; or imported: gpt-4.1 by closed_book, web-search"),
+        (
+            ["Why?", "--lm", "gpt-4.1", "--retriever", "none"],
+            "; or imported: gpt-4.1 by closed_book, web-search",
+        ),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
         (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
@@ -302,15 +390,28 @@ def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
 
 
 @pytest.mark.parametrize("named", [[], ["--retriever", "web-search"]])
-def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_here(longtail, named):
+def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_here(
+    longtail, named
+):
     code, out, _ = longtail(POPULAR, "--lm", "gpt-4.1", *named)
     assert code == 0
     assert "is below the threshold of its relation, 710" in out
-    assert out.endswith("decision: web-search of gpt-4.1, which answers elsewhere: its answers were imported\n")
-    code, out, _ = longtail("Who was the director of Black?", "--subject", "Q3", "--lm", "gpt-4.1", "--json", *named)
+    assert out.endswith(
+        "decision: web-search of gpt-4.1, which answers elsewhere: its answers were imported\n"
+    )
+    code, out, _ = longtail(
+        "Who was the director of Black?", "--subject", "Q3", "--lm", "gpt-4.1", "--json", *named
+    )
     asked = json.loads(out)
-    assert (asked["method"], asked["decision"]["threshold"], asked["answer"]) == ("closed_book", 710.0, "")
-    assert asked["note"] == "closed_book of gpt-4.1, which answers elsewhere: its answers were imported"
+    assert (asked["method"], asked["decision"]["threshold"], asked["answer"]) == (
+        "closed_book",
+        710.0,
+        "",
+    )
+    assert (
+        asked["note"]
+        == "closed_book of gpt-4.1, which answers elsewhere: its answers were imported"
+    )
 
 
 @pytest.mark.parametrize("scores", [True, False])
@@ -330,4 +431,7 @@ def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
         assert found.attribution.memory == pytest.approx(local.attribution.memory, abs=1e-3)
     else:
         assert found.attribution is None
-        assert any("the language model's server does not score texts" in line for line in ask.answer_lines(found))
+        assert any(
+            "the language model's server does not score texts" in line
+            for line in ask.answer_lines(found)
+        )

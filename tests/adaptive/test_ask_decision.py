@@ -28,11 +28,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("  who WAS the  director of the long field", "P57", "Q4", "The Long Field"),
         ("Who is the author of The Long Field ?", "P50", "Q4", "The Long Field"),
         ("Who was the director of the black film?", "P57", "Q1", "The Black Film"),  # an alias
-        ("Who was the director of Who\u2019s There?", "P57", "Q5", "Who's There?"),  # the mark is the name's
+        (
+            "Who was the director of Who\u2019s There?",
+            "P57",
+            "Q5",
+            "Who's There?",
+        ),  # the mark is the name's
         ("Who was the director of Who's There??", "P57", "Q5", "Who's There?"),
         ("who directed The Long Field", "P57", "Q4", "The Long Field"),  # EntityQuestions' wording
         ("What is the capital of Norland?", "P36", "Q6", "Norland"),
-        ("Who was the director of tosh's reel?", "P57", "Q91", "Tosh\u2019s  Reel"),  # of the question set alone
+        (
+            "Who was the director of tosh's reel?",
+            "P57",
+            "Q91",
+            "Tosh\u2019s  Reel",
+        ),  # of the question set alone
     ],
 )
 def test_relation_and_subject_are_recognised(data, question, relation, qid, name):
@@ -47,11 +57,15 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
     for row in rows:
         template, names = subjects.matches(row["question"].upper().rstrip("?"), known)[0]
         assert template.name == row["prop"]
-        assert " ".join(row["subj"].upper().split()).rstrip("?") in [name.rstrip("?") for name in names]
+        assert " ".join(row["subj"].upper().split()).rstrip("?") in [
+            name.rstrip("?") for name in names
+        ]
     for file in (real / "entityquestions/test").glob("*.json"):
         for row in json.loads(file.read_text(encoding="utf-8"))[::100]:
             found = {template.relation for template, _ in subjects.matches(row["question"], known)}
-            assert file.name.split(".")[0] in found  # P131 and P276 have one wording: the statements decide
+            assert (
+                file.name.split(".")[0] in found
+            )  # P131 and P276 have one wording: the statements decide
     assert len(rows) == 714
 
 
@@ -68,7 +82,9 @@ def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(data, tmp_pa
 def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(data):
     template = subjects.read_question("Who made The Long Field?", data).template
     assert (template.dataset, template.asked) == ("entityquestions", "Who directed {}?")
-    assert subjects.read_question("What is the capital of Norland?", data).template.dataset == "popqa"  # both have it
+    assert (
+        subjects.read_question("What is the capital of Norland?", data).template.dataset == "popqa"
+    )  # both have it
 
 
 def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(data):
@@ -78,7 +94,9 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
     assert known == [("Q3", True), ("Q1", True), ("Q7", True), ("Q2", False)]
     assert found.candidates[1].title == "Black (2005 film)"
     assert subjects.read_question(black, data, "Q2").subject.popularity == 50_000
-    assert subjects.read_question(black, data, "Q4").subject.label == "The Long Field"  # by another name
+    assert (
+        subjects.read_question(black, data, "Q4").subject.label == "The Long Field"
+    )  # by another name
     for question, said in ((black, "no such entity"), ("Why?", "no tem")):
         with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
             subjects.read_question(question, data, "Q77")
@@ -87,7 +105,12 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
 @pytest.mark.parametrize(
     ("question", "retrieve", "cut", "why"),
     [
-        ("Who was the director of Who's There?", True, 71.0, "69 views a month; 69 is below the threshold of its"),
+        (
+            "Who was the director of Who's There?",
+            True,
+            71.0,
+            "69 views a month; 69 is below the threshold of its",
+        ),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         (QUESTION, False, 71.0, "71 is not below the threshold of its relation, 71"),
         (
@@ -96,19 +119,64 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
             None,
             "70 is below the threshold of its relation, which",
         ),
-        ("What is the capital of The Long Field?", True, None, "to retrieve; more than was tuned on"),
-        ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer
-        ("What is Mira Tosh's occupation?", False, 0.0, "the threshold of all relations together, 0"),
-        ("What is the capital of Norland?", True, None, "page views of Norland (Q6) are not known, so bm25 answers"),
-        ("Who directed The Long Field?", True, None, "No threshold is tuned"),  # for the questions of EntityQuestions
-        ("Who is the author of The Long Field?", False, 60.0, "together, as the rule has none of its relation, 60"),
-        ("Who was the director of Zebedee?", True, None, "No subject in this run's tables is called 'Zebedee', so"),
-        ("How are you?", True, None, "The question follows no template of this run, so bm25 answers"),
+        (
+            "What is the capital of The Long Field?",
+            True,
+            None,
+            "to retrieve; more than was tuned on",
+        ),
+        (
+            "What is Mira Tosh's occupation?",
+            False,
+            0.0,
+            "700,000 is not below",
+        ),  # the set has fewer
+        (
+            "What is Mira Tosh's occupation?",
+            False,
+            0.0,
+            "the threshold of all relations together, 0",
+        ),
+        (
+            "What is the capital of Norland?",
+            True,
+            None,
+            "page views of Norland (Q6) are not known, so bm25 answers",
+        ),
+        (
+            "Who directed The Long Field?",
+            True,
+            None,
+            "No threshold is tuned",
+        ),  # for the questions of EntityQuestions
+        (
+            "Who is the author of The Long Field?",
+            False,
+            60.0,
+            "together, as the rule has none of its relation, 60",
+        ),
+        (
+            "Who was the director of Zebedee?",
+            True,
+            None,
+            "No subject in this run's tables is called 'Zebedee', so",
+        ),
+        (
+            "How are you?",
+            True,
+            None,
+            "The question follows no template of this run, so bm25 answers",
+        ),
     ],
 )
-def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, cut, why):
+def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(
+    data, question, retrieve, cut, why
+):
     found = ask.decide_question(
-        subjects.read_question(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25"
+        subjects.read_question(question, data),
+        data / "adaptive/popularity/thresholds.json",
+        "tiny",
+        "bm25",
     )
     assert (found.retrieve, found.threshold) == (retrieve, cut)
     assert why in found.why
@@ -118,7 +186,9 @@ def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, questi
 def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut):
     verdict = f"{policy} retrieve: thresholds lose 0.1 points here [-0.3, -0.0]"
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
-    (tmp_path / "thresholds.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
+    (tmp_path / "thresholds.json").write_text(
+        json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}})
+    )
     for question in ("Who was the director of Who's There?", QUESTION):
         found = ask.decide_question(
             subjects.read_question(question, data), tmp_path / "thresholds.json", "tiny", "bm25"
@@ -129,6 +199,8 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
 
 def test_without_thresholds_it_retrieves_and_says_why(data):
     reading = subjects.read_question(QUESTION, data)
-    found = ask.decide_question(reading, data / "adaptive/popularity/thresholds.json", "other", "bm25")
+    found = ask.decide_question(
+        reading, data / "adaptive/popularity/thresholds.json", "other", "bm25"
+    )
     assert found.retrieve
     assert "No threshold is tuned for other with bm25, so bm25 answers" in found.why

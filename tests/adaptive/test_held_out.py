@@ -35,7 +35,9 @@ def test_a_subject_or_a_question_is_on_one_side_of_each_split_and_splits_differ(
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_held_out_figures_are_the_definitions(search):
-    tied = np.random.default_rng(1).integers(1, 30, 300).astype(float)  # questions of several subjects
+    tied = (
+        np.random.default_rng(1).integers(1, 30, 300).astype(float)
+    )  # questions of several subjects
     pairs, five = made_pairs(300, signal=tied), CHOSEN.model_copy(update={"splits": 5})
     train, found = splits(pairs, five), judged(pairs, search, five)
     fitted = held_out.fit(pairs, train, search, five)
@@ -57,7 +59,9 @@ def test_held_out_figures_are_the_definitions(search):
         )
     assert train.all(axis=1).any()
     expected = [right[~train[i], i].mean() if not train[i].all() else np.nan for i in range(300)]
-    assert summary(pairs, search, five, 5)["adaptive"]["value"] == pytest.approx(np.nanmean(expected))
+    assert summary(pairs, search, five, 5)["adaptive"]["value"] == pytest.approx(
+        np.nanmean(expected)
+    )
     # A question at the threshold does not retrieve.
     assert search != "exact" or (~train.T & (pairs.signal == cuts)).any()
 
@@ -65,13 +69,17 @@ def test_held_out_figures_are_the_definitions(search):
 def test_intervals_draw_subjects_and_not_questions():
     subjects = np.repeat(np.array(["a", "b", "c", "d"], dtype=object), 25)
     values = np.repeat([0.0, 0.0, 1.0, 1.0], 25)
-    pairs = made_pairs(100, subjects=subjects, relations=subjects, signal=np.ones(100), right_below=values == 1)
+    pairs = made_pairs(
+        100, subjects=subjects, relations=subjects, signal=np.ones(100), right_below=values == 1
+    )
     found = held_out.fixed_shares(pairs, np.ones(100))["always"]
     assert found == intervals.share(values == 1, subjects)
     assert found.high - found.low > 0.8, "four subjects say little"
 
 
-@pytest.mark.parametrize(("search", "crossing"), [("exact", 600.0), ("bins", 1000.0), ("shrunk", 1500.0)])
+@pytest.mark.parametrize(
+    ("search", "crossing"), [("exact", 600.0), ("bins", 1000.0), ("shrunk", 1500.0)]
+)
 def test_where_there_is_a_crossing_adaptive_beats_always_and_never(search, crossing):
     pairs = made_pairs(crossing=crossing)
     figures = summary(pairs, search, resamples=300)
@@ -97,7 +105,9 @@ def test_one_question_of_one_relation_is_judged_where_it_is_held_out(search):
     train = np.array([[True, False]])
     found = held_out.judge(pairs, train, held_out.fit(pairs, train, search, CHOSEN)).table
     assert found["test_questions"].tolist() == [0, 1]
-    np.testing.assert_array_equal(found["adaptive"], [np.nan, 0.0])  # nothing was learned: never retrieve
+    np.testing.assert_array_equal(
+        found["adaptive"], [np.nan, 0.0]
+    )  # nothing was learned: never retrieve
 
 
 def test_a_resample_draws_subjects_as_often_as_there_are_and_cuts_them_into_parts_whole():
@@ -110,7 +120,9 @@ def test_a_resample_draws_subjects_as_often_as_there_are_and_cuts_them_into_part
     once = np.unique(pairs.subjects, return_index=True)[1]
     assert (drawn.times[once].sum(axis=0) == 100).all()
     assert drawn.n_parts == 4
-    assert np.bincount(drawn.parts[once].ravel()) / (100 * 30) == pytest.approx(np.full(4, 0.25), abs=0.03)
+    assert np.bincount(drawn.parts[once].ravel()) / (100 * 30) == pytest.approx(
+        np.full(4, 0.25), abs=0.03
+    )
     assert (resampled(pairs, resamples=10).times == drawn.times[:, :10]).all()
 
 
@@ -151,16 +163,27 @@ def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_res
     for name, (of_questions, *ways) in expected.items():
         value, times = of_questions[held].mean(), drawn.times[held]
         of_resamples = [(times * again[held]).sum(axis=0) / times.sum(axis=0) for again in ways]
-        half = stats.t.ppf(0.975, 99) * np.sqrt(100 / 99) * np.mean([values.std(ddof=1) for values in of_resamples])
-        assert (made[name].value, made[name].low, made[name].high) == pytest.approx((value, value - half, value + half))
+        half = (
+            stats.t.ppf(0.975, 99)
+            * np.sqrt(100 / 99)
+            * np.mean([values.std(ddof=1) for values in of_resamples])
+        )
+        assert (made[name].value, made[name].low, made[name].high) == pytest.approx(
+            (value, value - half, value + half)
+        )
 
 
 def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
     pairs = made_pairs(100)
     drawn = resampled(pairs, resamples=20)
     rng = np.random.default_rng(0)
-    policy = refits.Policy(np.full(100, 0.99), rng.random((100, 20)) < 0.5, np.tile(rng.random(20) < 0.8, (100, 1)))
-    columns = {"share": refits.Column(0.0, {"": 1.0}, apart=True), "cost": refits.Column(1.0, {"": 3.0}, apart=True)}
+    policy = refits.Policy(
+        np.full(100, 0.99), rng.random((100, 20)) < 0.5, np.tile(rng.random(20) < 0.8, (100, 1))
+    )
+    columns = {
+        "share": refits.Column(0.0, {"": 1.0}, apart=True),
+        "cost": refits.Column(1.0, {"": 3.0}, apart=True),
+    }
     made = refits.refitted_means(columns, {"": policy}, drawn)
     assert (made["share"].high, made["cost"].high) == (1.0, 4.0)
     assert made["share"].low < 0.99
@@ -173,7 +196,9 @@ def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
     assert accuracy.low < 0.8 < accuracy.value < accuracy.high == 1.0
 
 
-def test_of_very_many_questions_there_are_fewer_resamples_and_clusters_are_drawn_in_groups(monkeypatch):
+def test_of_very_many_questions_there_are_fewer_resamples_and_clusters_are_drawn_in_groups(
+    monkeypatch,
+):
     pairs = made_pairs(300)
     monkeypatch.setattr(refits, "CELLS", 300 * 45)
     assert resampled(pairs, resamples=1000).n == 45

@@ -16,7 +16,12 @@ def files(tmp_path):
     """A question set, the popularity of q1 unknown, and two files of answers in opposite orders."""
     return (
         write_questions(tmp_path / "q.parquet", IDS, [30, None, 10, 20]),
-        write_answers(tmp_path / "c.parquet", IDS, [True, True, False, False], mean_log_prob=[0.0, -1, -np.inf, None]),
+        write_answers(
+            tmp_path / "c.parquet",
+            IDS,
+            [True, True, False, False],
+            mean_log_prob=[0.0, -1, -np.inf, None],
+        ),
         write_answers(tmp_path / "a.parquet", IDS[::-1], [True, False, False, False]),
     )
 
@@ -29,7 +34,9 @@ def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
     assert pairs.gains.tolist() == [0, -1, 1]
     assert pairs.subjects.tolist() == ["s2", "s0", "s3"]
     assert pairs.members() == {"P0": slice(0, 2), "P1": slice(2, 3)}
-    np.testing.assert_array_equal(pairs.confidence, [0.0, 1.0, np.nan])  # nothing said is no confidence at all
+    np.testing.assert_array_equal(
+        pairs.confidence, [0.0, 1.0, np.nan]
+    )  # nothing said is no confidence at all
     few = [write_answers(file, ["q2", "q3"], [True, False]) for file in files[1:]]
     pairs = read_pairs(files[0], *few)  # questions that nobody answered leave the others theirs
     assert (pairs.subjects.tolist(), pairs.signal.tolist()) == (["s2", "s3"], [10, 20])
@@ -47,15 +54,23 @@ METHODS = {
 
 def named(*pairs):
     """Question set -> (lm, method) of the choices, those of the default first."""
-    files = {dataset: {lm: dict.fromkeys(of) for lm, of in of_set.items()} for dataset, of_set in METHODS.items()}
+    files = {
+        dataset: {lm: dict.fromkeys(of) for lm, of in of_set.items()}
+        for dataset, of_set in METHODS.items()
+    }
     asked = [params.Pair(popular=popular, tail=tail) for popular, tail in pairs]
     found = choices(files, ["small", "large"], asked)
-    return {dataset: [(choice.lm, choice.name) for choice in of_set] for dataset, of_set in found.items()}
+    return {
+        dataset: [(choice.lm, choice.name) for choice in of_set]
+        for dataset, of_set in found.items()
+    }
 
 
 def test_each_closed_book_answer_is_paired_with_each_other_and_then_those_that_are_named():
     default = {
-        "popqa": [(lm, method) for lm, methods in METHODS["popqa"].items() for method in methods[1:]],
+        "popqa": [
+            (lm, method) for lm, methods in METHODS["popqa"].items() for method in methods[1:]
+        ],
         "entityquestions": [("small", "dense"), ("large", "dense")],
     }
     assert named() == default
@@ -67,8 +82,14 @@ def test_each_closed_book_answer_is_paired_with_each_other_and_then_those_that_a
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        (("genread", "bm25"), r"thresholds\.pairs: large/bm25 has no answers to popqa or entityquestions"),
-        (("closed_book", "lsr"), r"small/lsr has no answers to .*expected data/predictions/<set>/small/lsr\.parquet"),
+        (
+            ("genread", "bm25"),
+            r"thresholds\.pairs: large/bm25 has no answers to popqa or entityquestions",
+        ),
+        (
+            ("closed_book", "lsr"),
+            r"small/lsr has no answers to .*expected data/predictions/<set>/small/lsr\.parquet",
+        ),
         (("lsr", "dense"), r"thresholds\.pairs: small/lsr has no answers"),
     ],
 )

@@ -18,14 +18,20 @@ def questions(draw, lowest=0, most=25):
     """(popularity ascending, closed, augmented, train (n, 3)) of few questions with many ties; often only one class."""
     n = draw(st.integers(1, most))
     popularity = np.sort(draw(st.lists(st.integers(lowest, 12), min_size=n, max_size=n)))
-    right = [draw(st.lists(st.booleans(), min_size=n, max_size=n) | st.just([False] * n)) for _ in range(2)]
+    right = [
+        draw(st.lists(st.booleans(), min_size=n, max_size=n) | st.just([False] * n))
+        for _ in range(2)
+    ]
     train = draw(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=n, max_size=n))
     return popularity.astype(float), np.array(right[0]), np.array(right[1]), np.array(train)
 
 
 def adaptive_right(popularity, closed, augmented, times, cut):
     """The definition: below the cut the augmented answer counts, from it on the closed-book one."""
-    return sum(n * (a if p < cut else c) for p, c, a, n in zip(popularity, closed, augmented, times, strict=True))
+    return sum(
+        n * (a if p < cut else c)
+        for p, c, a, n in zip(popularity, closed, augmented, times, strict=True)
+    )
 
 
 @given(questions())
@@ -57,7 +63,10 @@ def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
 @settings(max_examples=60)
 def test_bins_are_the_notebooks_to_the_same_numbers(relations):
     names = ("relation", "popularity", "closed", "augmented")
-    frames = [pd.DataFrame(dict(zip(names, (f"P{i}", *own[:3]), strict=True))) for i, own in enumerate(relations)]
+    frames = [
+        pd.DataFrame(dict(zip(names, (f"P{i}", *own[:3]), strict=True)))
+        for i, own in enumerate(relations)
+    ]
     train = np.concatenate([own[3] for own in relations])
     edges, _ = notebook.run(pd.concat(frames, ignore_index=True), train.T)
     for i, (popularity, closed, augmented, own) in enumerate(relations):
@@ -65,15 +74,23 @@ def test_bins_are_the_notebooks_to_the_same_numbers(relations):
         _, bounds = np.histogram(np.log(popularity))
         for cut, chosen in zip(cuts, edges, strict=True):
             edge = chosen[f"P{i}"]
-            below = np.log(popularity) < bounds[edge] if edge < 10 else np.full(len(popularity), True)
+            below = (
+                np.log(popularity) < bounds[edge] if edge < 10 else np.full(len(popularity), True)
+            )
             assert ((popularity < cut) == below).all()
-            assert cut == pytest.approx(0 if edge == 0 else np.inf if edge == 10 else np.exp(bounds[edge]))
+            assert cut == pytest.approx(
+                0 if edge == 0 else np.inf if edge == 10 else np.exp(bounds[edge])
+            )
 
 
 def test_bins_keep_unviewed_questions_in_the_lowest_bin():
     popularity = np.array([0.0, 0, 1, 10, 100, 1000])
-    assert 0 < searches.bins(popularity, np.array([1, 1, -1, -1, -1, -1]), ONCE)[0] <= 2  # with the views of 1
-    assert searches.bins(popularity, np.array([1, 1, 1, -1, -1, -1]), ONCE)[0] == pytest.approx(10**0.3)
+    assert (
+        0 < searches.bins(popularity, np.array([1, 1, -1, -1, -1, -1]), ONCE)[0] <= 2
+    )  # with the views of 1
+    assert searches.bins(popularity, np.array([1, 1, 1, -1, -1, -1]), ONCE)[0] == pytest.approx(
+        10**0.3
+    )
 
 
 def test_quantile_cuts_split_the_training_questions_evenly(monkeypatch):
@@ -91,7 +108,11 @@ def test_shrunk_weighs_its_own_and_the_pooled_accuracy_by_their_numbers(monkeypa
 
     cuts = np.array([[0.0], [2.0], [4.0], [np.inf]])
     own = IN_ORDER, np.array([1, 1, 1, 0, 0, -1]), ONCE  # 0 1 3 2 at the cuts
-    other = IN_ORDER, np.array([3, -1, -1, 0, 0, 0]), ONCE  # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
+    other = (
+        IN_ORDER,
+        np.array([3, -1, -1, 0, 0, 0]),
+        ONCE,
+    )  # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
     (first, second), pooled = shrunk(1.0, own, other)
     assert (first.tolist(), second.tolist(), pooled.tolist()) == ([4.0], [2.0], [2.0])
     many = IN_ORDER, np.array([8, -9, 0, 0, 0, 0]), ONCE  # 0 8 -1 -1: together 0 9/12 2/12 1/12
@@ -109,4 +130,6 @@ def test_prior_weight_is_the_method_of_moments():
     gained = np.stack([searches.gains_at(*own, cuts) for own in relations])
     squared = np.stack([searches.gains_at(s, g**2, t, cuts) for s, g, t in relations])
     assert searches.prior_weight(gained, squared, n[:, None])[0] == pytest.approx(within / between)
-    assert searches.prior_weight(gained[:1], squared[:1], n[:1, None])[0] == 1e6  # one relation is the pool
+    assert (
+        searches.prior_weight(gained[:1], squared[:1], n[:1, None])[0] == 1e6
+    )  # one relation is the pool

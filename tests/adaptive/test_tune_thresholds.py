@@ -36,7 +36,9 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
             assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
         assert row["pooled"] == (relation == "rare")
         if relation != "rare":
-            assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
+            assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, (
+                search
+            )
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
 
 
@@ -62,7 +64,9 @@ def test_thresholds_that_are_as_good_are_those_that_resamples_do_not_tell_from_t
 
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
 def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
-    made = tune_thresholds.evaluate_thresholds(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
+    made = tune_thresholds.evaluate_thresholds(
+        made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5
+    )
     found = {
         of: {row["relation"]: row["deployed"] for row in made.relations if row["search"] == of}
         for of in tune_thresholds.SEARCHES
@@ -75,7 +79,9 @@ def test_splits_that_hold_nothing_out_are_an_error():
     one = np.array(["one"] * 30, dtype=object)
     chosen = CHOSEN.model_copy(update={"splits": 1, "train_share": 0.999})
     with pytest.raises(LongtailError, match=r"thresholds\.splits: 1 hold none of 30 questions out"):
-        tune_thresholds.evaluate_thresholds(made_pairs(30, subjects=one, relations=one), chosen, 0, 10)
+        tune_thresholds.evaluate_thresholds(
+            made_pairs(30, subjects=one, relations=one), chosen, 0, 10
+        )
 
 
 def test_resamples_are_of_subjects():
@@ -88,7 +94,9 @@ def test_resamples_are_of_subjects():
         right_above=famous,
         right_below=~famous,
     )
-    drawn = held_out.fit_all(pairs, *held_out.sides(pairs, CHOSEN, 0, 40), "exact", CHOSEN).whole["P1"]
+    drawn = held_out.fit_all(pairs, *held_out.sides(pairs, CHOSEN, 0, 40), "exact", CHOSEN).whole[
+        "P1"
+    ]
     assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
 
 
@@ -100,9 +108,16 @@ def world(tmp_path_factory, root):
     closed-book answers, and one is to other questions.
     """
     folder, rng = tmp_path_factory.mktemp("world"), np.random.default_rng(0)
-    for dataset, known in (("popqa", rng.integers(1, 10_000, 120).tolist()), ("entityquestions", [None] * 120)):
+    for dataset, known in (
+        ("popqa", rng.integers(1, 10_000, 120).tolist()),
+        ("entityquestions", [None] * 120),
+    ):
         write_questions(folder / f"data/questions/{dataset}/{dataset}.parquet", IDS, known)
-        for method, right in (("closed_book", rng.random(120) < 0.5), ("dense", EVEN), ("genread", ~EVEN)):
+        for method, right in (
+            ("closed_book", rng.random(120) < 0.5),
+            ("dense", EVEN),
+            ("genread", ~EVEN),
+        ):
             file = folder / f"data/predictions/{dataset}/tiny/{method}.parquet"
             write_answers(file, IDS, right, mean_log_prob=-rng.random(120))
     imported = folder / "data/imported/popqa"
@@ -124,22 +139,35 @@ def ran(world, tmp_path_factory):
     with chdir(folder), redirect_stdout(said := io.StringIO()):
         for _ in range(2):
             tune_thresholds.main()
-            written = [*(folder / "data/adaptive/popularity").iterdir(), folder / "data/metrics/adaptive.json"]
+            written = [
+                *(folder / "data/adaptive/popularity").iterdir(),
+                folder / "data/metrics/adaptive.json",
+            ]
             runs.append({file.name: file.read_bytes() for file in sorted(written)})
     rules, metrics = (json.loads(runs[0][name]) for name in ("thresholds.json", "adaptive.json"))
 
     def rows(name, schema):
-        return pq.read_table(folder / f"data/adaptive/popularity/{name}.parquet", schema=schema).to_pylist()
+        return pq.read_table(
+            folder / f"data/adaptive/popularity/{name}.parquet", schema=schema
+        ).to_pylist()
 
-    return SimpleNamespace(runs=runs, said=said.getvalue(), rules=rules["rules"]["popqa"], metrics=metrics, rows=rows)
+    return SimpleNamespace(
+        runs=runs, said=said.getvalue(), rules=rules["rules"]["popqa"], metrics=metrics, rows=rows
+    )
 
 
 def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     assert ran.runs[0] == ran.runs[1]
     names = ("carried", "thresholds")
-    assert {*ran.runs[0]} == {"adaptive.json", "thresholds.json", *(f"{name}.parquet" for name in names)}
+    assert {*ran.runs[0]} == {
+        "adaptive.json",
+        "thresholds.json",
+        *(f"{name}.parquet" for name in names),
+    }
     assert "see data/adaptive" in ran.said
-    assert "opt-13b/web-search.parquet is left out: of its 120 rows 1 answer no question" in ran.said
+    assert (
+        "opt-13b/web-search.parquet is left out: of its 120 rows 1 answer no question" in ran.said
+    )
 
 
 def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
@@ -150,11 +178,21 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
         in_use = ran.rules[lm][method]
-        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (f"{lm}/{popular}", f"{lm}/{tail}", "shrunk")
+        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (
+            f"{lm}/{popular}",
+            f"{lm}/{tail}",
+            "shrunk",
+        )
         for row in (row for row in of_choice if row["search"] == "shrunk"):
             cut = in_use["thresholds"][row["relation"]]
-            assert ((math.inf if cut is None else cut), in_use["policy"]) == (row["deployed"], row["policy"])
-            assert in_use["observed"][row["relation"]] == [row["popularity_least"], row["popularity_most"]]
+            assert ((math.inf if cut is None else cut), in_use["policy"]) == (
+                row["deployed"],
+                row["policy"],
+            )
+            assert in_use["observed"][row["relation"]] == [
+                row["popularity_least"],
+                row["popularity_most"],
+            ]
     assert (
         {(row["lm"], row["method"]) for row in rows}
         == {(lm, of) for lm, by in ran.rules.items() for of in by}
@@ -198,7 +236,11 @@ RULE = rule.make_rule("thresholds", "why", CUTS, 4.0, observed=OBSERVED, shared=
     ("gain", "better", "policy"),
     [
         ((-0.0013, -0.0025, -0.0004), "always", "always"),  # loses by more than chance
-        ((-0.0013, -0.0025, 0.0004), "always", "thresholds"),  # may lose nothing, and retrieves less
+        (
+            (-0.0013, -0.0025, 0.0004),
+            "always",
+            "thresholds",
+        ),  # may lose nothing, and retrieves less
         ((-0.0013, -0.0025, 0.0004), "never", "never"),  # earns nothing, and retrieves more
         ((0.0013, -0.0025, 0.005), "never", "thresholds"),
         ((0.02, 0.01, 0.03), "always", "thresholds"),
@@ -207,16 +249,24 @@ RULE = rule.make_rule("thresholds", "why", CUTS, 4.0, observed=OBSERVED, shared=
 def test_thresholds_give_way_where_they_lose(gain, better, policy):
     chosen, words = rule.choose_policy(Interval(*gain), better, 0.4)
     assert chosen == policy
-    assert words.startswith("thresholds: " if policy == "thresholds" else f"{policy} retrieve: thresholds lose ")
+    assert words.startswith(
+        "thresholds: " if policy == "thresholds" else f"{policy} retrieve: thresholds lose "
+    )
     if policy == "always":
         assert words == "always retrieve: thresholds lose 0.1 points here [-0.2, 0.0]"
 
 
 def test_a_rule_comes_back_from_its_json():
-    always = rule.make_rule("always", "why", {"P1": 3.0}, 4.0, observed={"P1": (1.0, 9.0)}, shared=())
+    always = rule.make_rule(
+        "always", "why", {"P1": 3.0}, 4.0, observed={"P1": (1.0, 9.0)}, shared=()
+    )
     assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
-    assert [rule.parse(json.loads(json.dumps(rule.as_json(one))), "") for one in (RULE, always)] == [RULE, always]
-    with pytest.raises(LongtailError, match=r"^x: not whole \(together: .*\), expected the fields of docs/"):
+    assert [
+        rule.parse(json.loads(json.dumps(rule.as_json(one))), "") for one in (RULE, always)
+    ] == [RULE, always]
+    with pytest.raises(
+        LongtailError, match=r"^x: not whole \(together: .*\), expected the fields of docs/"
+    ):
         rule.parse(rule.as_json(RULE) | {"together": math.nan}, "x")
 
 
@@ -224,7 +274,12 @@ def test_a_rule_comes_back_from_its_json():
     ("relation", "signal", "retrieve", "why"),
     [
         ("P1", 9, True, "9 is below the threshold of its relation, which is always to retrieve"),
-        ("P1", 10, True, "to retrieve; more than was tuned on"),  # always was the best up to 9; beyond, nobody knows
+        (
+            "P1",
+            10,
+            True,
+            "to retrieve; more than was tuned on",
+        ),  # always was the best up to 9; beyond, nobody knows
         ("P2", 0, True, "together, 3.5; less than was tuned on"),
         ("P2", 4, False, "4 is not below the threshold of all relations together, 3.5"),
         ("P3", 3, True, "together, as the rule has none of its relation, 4"),

@@ -12,7 +12,9 @@ ENDS = ("value", "low", "high")
 
 
 def uncertainty(pairs, chosen=CHOSEN, resamples=50):
-    return tune_thresholds.uncertainty(pairs, splits(pairs), resampled(pairs, chosen, resamples), chosen)
+    return tune_thresholds.uncertainty(
+        pairs, splits(pairs), resampled(pairs, chosen, resamples), chosen
+    )
 
 
 def test_the_signal_that_knows_decides_better():
@@ -20,7 +22,9 @@ def test_the_signal_that_knows_decides_better():
     blind = uncertainty(made_pairs(confidence=rng.random(600)), CHOSEN, 200)["uncertainty"]
     assert blind["difference"]["high"] < -0.05
     assert blind["popularity"]["value"] > blind["uncertainty"]["value"]
-    seeing = uncertainty(made_pairs(signal=rng.integers(1, 99, 600).astype(float)), CHOSEN, 200)["uncertainty"]
+    seeing = uncertainty(made_pairs(signal=rng.integers(1, 99, 600).astype(float)), CHOSEN, 200)[
+        "uncertainty"
+    ]
     assert seeing["difference"]["low"] > 0.05
     assert seeing["questions"] == 600
 
@@ -33,7 +37,11 @@ def test_each_signal_decides_there_as_it_does_alone():
     for name, signal in (("popularity", pairs.signal), ("uncertainty", pairs.confidence)):
         own = replace(pairs, signal=signal).take(np.lexsort((signal, pairs.relations)))
         alone = summary(own, resamples=50)
-        for key, other in ((name, "adaptive"), (f"retrieved_{name}", "retrieved"), ("always", "always")):
+        for key, other in (
+            (name, "adaptive"),
+            (f"retrieved_{name}", "retrieved"),
+            ("always", "always"),
+        ):
             assert figures[key] == pytest.approx({end: alone[other][end] for end in ENDS})
 
 

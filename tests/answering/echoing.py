@@ -7,7 +7,9 @@ from pipelines.answering import answer, passages
 from pipelines.lm.language_model import Generation
 from pipelines.params import params
 
-CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passages=1, passage="{text}", passage_tokens=8)
+CHOSEN = params.Answer(
+    max_questions=30, n_shots=3, new_tokens=5, passages=1, passage="{text}", passage_tokens=8
+)
 K = 2
 REPLUG = params.Replug(top_k=K, temperature=1.0, mixture="token_mixture", vote=False)
 
@@ -25,10 +27,14 @@ class EchoingLM:
         if len(self.asked) > self.fail_after:
             raise KeyboardInterrupt
         blocks = [(p.document + p.context).strip().split("\n\n") for p in prompts]
-        words = [(own[-2] if len(own) > 1 and "Q:" not in own[-2] else own[-1]).split() for own in blocks]
+        words = [
+            (own[-2] if len(own) > 1 and "Q:" not in own[-2] else own[-1]).split() for own in blocks
+        ]
         return [Generation(f" {own[-1]}", -0.5, len(own), 1) for own in words]
 
-    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+    def generate_mixture(
+        self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
+    ):
         """The heaviest document's answer."""
         assert log_weights.shape == (len(prompts) / K, K)
         return self.generate(prompts, max_tokens, stop)[:: log_weights.shape[1]]
@@ -42,27 +48,40 @@ def find(texts):
     rows = []
     for number in (int(text.split()[2]) for text in texts):
         two = [(f"d{number}", f"S{number}", f"S{number} is gold{number}")]
-        two.insert(number % 2 == 0, (f"e{number}", f"S{number} (film)", f"S{number} is something else"))
+        two.insert(
+            number % 2 == 0, (f"e{number}", f"S{number} (film)", f"S{number} is something else")
+        )
         rows.append([list(column) for column in zip(*two, strict=True)])
     ids, titles, found = zip(*rows, strict=True)
     nothing = [0] * len(rows)
-    return pa.table([found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing], schema=passages.SCHEMA)
+    return pa.table(
+        [found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing], schema=passages.SCHEMA
+    )
 
 
 def top(texts):
     """The first of `find` alone."""
-    lists = [pc.list_slice(column, 0, 1) if pa.types.is_list(column.type) else column for column in find(texts).columns]
+    lists = [
+        pc.list_slice(column, 0, 1) if pa.types.is_list(column.type) else column
+        for column in find(texts).columns
+    ]
     return pa.table(lists, schema=passages.SCHEMA)
 
 
 def source(method, lm, at_once=256):
     if method == "genread":
-        return passages.Source(passages.written(lm, CHOSEN.passage_tokens).find, at_once, written=True)
+        return passages.Source(
+            passages.written(lm, CHOSEN.passage_tokens).find, at_once, written=True
+        )
     finds = {"closed_book": None, "replug": find, "replug_lsr": find}.get(method, top)
     return finds and passages.Source(finds, at_once, written=False)
 
 
-def ask(questions, method="dense", lm=None, chosen=CHOSEN, key="k", at_once=256, dataset="popqa", **more):
+def ask(
+    questions, method="dense", lm=None, chosen=CHOSEN, key="k", at_once=256, dataset="popqa", **more
+):
     setup = {"source": source(method, lm := lm or EchoingLM(), at_once), "replug": REPLUG} | more
-    table, _ = answer.answer(questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup))
+    table, _ = answer.answer(
+        questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup)
+    )
     return table

@@ -21,16 +21,23 @@ FEW = CHOSEN.model_copy(update={"max_questions": 6, "n_shots": 0})
 
 def by_number(table):
     """(question's number, whether it is even, its row); the subject's own page is found for even ones."""
-    return [(int(row["question_id"][1:]), int(row["question_id"][1:]) % 2 == 0, row) for row in table.to_pylist()]
+    return [
+        (int(row["question_id"][1:]), int(row["question_id"][1:]) % 2 == 0, row)
+        for row in table.to_pylist()
+    ]
 
 
 def changed(questions, name, values):
     return questions.set_column(questions.column_names.index(name), name, pa.array(values))
 
 
-def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_and_whether_it_holds_an_answer(questions):
+def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_and_whether_it_holds_an_answer(
+    questions,
+):
     table = ask(questions)
-    split = dict(zip(questions["question_id"].to_pylist(), questions["split"].to_pylist(), strict=True))
+    split = dict(
+        zip(questions["question_id"].to_pylist(), questions["split"].to_pylist(), strict=True)
+    )
     asked = table["question_id"].to_pylist()
     assert len(asked) == 30
     assert asked == sorted(asked)
@@ -44,7 +51,9 @@ def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_an
 
 def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(questions):
     class Weighing(EchoingLM):
-        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        def generate_mixture(
+            self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
+        ):
             first = 1 / (1 + np.exp(-0.25))  # similarities 0.5 and 0.25, temperature 1
             np.testing.assert_allclose(np.exp(log_weights), [[first, 1 - first]] * len(log_weights))
             return super().generate_mixture(prompts, log_weights, max_tokens, stop)
@@ -57,12 +66,16 @@ def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(ques
 
 
 def test_part_of_a_word_is_right_by_the_published_rule_and_no_whole_word(questions):
-    for _, even, row in by_number(ask(changed(questions, "possible_answers", [[f"old{i}"] for i in range(60)]))):
+    for _, even, row in by_number(
+        ask(changed(questions, "possible_answers", [[f"old{i}"] for i in range(60)]))
+    ):
         assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, False, False)
 
 
 def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(questions):
-    for _, even, row in by_number(ask(changed(questions, "s_wiki_title", [f"S{i} (film)" for i in range(60)]))):
+    for _, even, row in by_number(
+        ask(changed(questions, "s_wiki_title", [f"S{i} (film)" for i in range(60)]))
+    ):
         assert (row["doc_is_subject"], row["doc_is_namesake"]) == (not even, even)
     table = ask(questions.drop_columns(["s_wiki_title"]), key="unknown")
     assert table["doc_is_subject"].null_count == table["doc_is_namesake"].null_count == 30
@@ -72,12 +85,21 @@ def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(qu
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
     assert table.schema == answer.SCHEMA
-    nulls = ["doc_id", "doc_title", "similarity", "doc_has_answer", "doc_is_subject", "doc_is_namesake"]
+    nulls = [
+        "doc_id",
+        "doc_title",
+        "similarity",
+        "doc_has_answer",
+        "doc_is_subject",
+        "doc_is_namesake",
+    ]
     assert {table[name].null_count for name in [*nulls, "passage"]} == {30}
 
 
 def test_genread_reads_what_the_model_wrote_and_counts_both_calls(questions):
-    for row in ask(questions, "genread", chosen=CHOSEN.model_copy(update={"n_shots": 0})).to_pylist():
+    for row in ask(
+        questions, "genread", chosen=CHOSEN.model_copy(update={"n_shots": 0})
+    ).to_pylist():
         assert row["passage"] == "?"  # the last word of the prompt for it
         assert (row["doc_id"], row["doc_title"], row["similarity"]) == (None, None, None)
         assert row["doc_has_answer"] is False
@@ -90,10 +112,17 @@ def test_prompts_are_the_golden_ones(questions):
     for dataset in ("popqa", "entityquestions"):
         for method in ("closed_book", "bm25", "genread", "replug"):
             for n_shots in (0, 3):
-                lm, chosen = EchoingLM(), CHOSEN.model_copy(update={"n_shots": n_shots, "max_questions": 2})
-                hashes = ask(questions, method, lm, chosen, f"{n_shots}", dataset=dataset)["prompt_hash"].to_pylist()
+                lm, chosen = (
+                    EchoingLM(),
+                    CHOSEN.model_copy(update={"n_shots": n_shots, "max_questions": 2}),
+                )
+                hashes = ask(questions, method, lm, chosen, f"{n_shots}", dataset=dataset)[
+                    "prompt_hash"
+                ].to_pylist()
                 said.append(f"=== {dataset} {method} {n_shots} shots: {' '.join(hashes)}")
-                said += [f"--- document: {prompt.document!r}\n{prompt.context}" for prompt in lm.asked]
+                said += [
+                    f"--- document: {prompt.document!r}\n{prompt.context}" for prompt in lm.asked
+                ]
     text = "\n".join(said) + "\n"
     if not GOLDEN.exists():
         GOLDEN.write_text(text, encoding="utf-8")
@@ -102,11 +131,15 @@ def test_prompts_are_the_golden_ones(questions):
 
 def test_a_demonstration_shows_the_triples_object(questions):
     """And the first answer where a question set has no triples."""
-    several = changed(questions, "possible_answers", [[f"alias{i}", f"object{i}"] for i in range(60)])
+    several = changed(
+        questions, "possible_answers", [[f"alias{i}", f"object{i}"] for i in range(60)]
+    )
     with_objects = several.append_column("obj", pa.array([f"object{i}" for i in range(60)]))
     for table, shown in ((with_objects, "object"), (several, "alias")):
         ask(table, "closed_book", lm := EchoingLM(), key=shown)
-        demonstrations = [re.findall(r"Q: What is (\d+) \? A: (\w+)", prompt.context) for prompt in lm.asked]
+        demonstrations = [
+            re.findall(r"Q: What is (\d+) \? A: (\w+)", prompt.context) for prompt in lm.asked
+        ]
         assert {len(few) for few in demonstrations} == {3}
         assert all(text == f"{shown}{number}" for few in demonstrations for number, text in few)
 
@@ -131,13 +164,19 @@ def server(folder):
 
 @pytest.fixture
 def local(folder):
-    return LocalModel(folder, name="served", dtype="fp32", batch_tokens=1024, device="cpu", threads=1)
+    return LocalModel(
+        folder, name="served", dtype="fp32", batch_tokens=1024, device="cpu", threads=1
+    )
 
 
 @pytest.mark.parametrize("method", ["closed_book", "dense", "genread", "replug"])
-def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions, method, folder, server, local):
+def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(
+    questions, method, folder, server, local
+):
     server.reset()
-    settings = completions_server.settings(server.url, folder, prompt_price=2.0, completion_price=6.0)
+    settings = completions_server.settings(
+        server.url, folder, prompt_price=2.0, completion_price=6.0
+    )
     lm = HttpModel(folder, settings, None, Path("kept"))
     before = dict(lm.usage)
     vote = REPLUG.model_copy(update={"vote": True})
@@ -157,7 +196,13 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions
 def test_tokens_and_cost_that_a_server_does_not_show_are_not_made_up(questions, folder, server):
     server.reset()
     settings = completions_server.settings(server.url, None, prompt_price=2.0)
-    table = ask(questions, "dense", HttpModel(folder, settings, None, Path("kept")), FEW, server=settings.http)
+    table = ask(
+        questions,
+        "dense",
+        HttpModel(folder, settings, None, Path("kept")),
+        FEW,
+        server=settings.http,
+    )
     assert table["prompt_tokens"].null_count == table["cost"].null_count == 6
     assert table["new_tokens"].null_count == 0
 
@@ -168,12 +213,18 @@ def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, local):
     def long(texts):
         table = top(texts)
         found = [
-            ["gold " * 4 + one[0] + " filler" * (150 if "gold" in one[0] else 1)] for one in table["texts"].to_pylist()
+            ["gold " * 4 + one[0] + " filler" * (150 if "gold" in one[0] else 1)]
+            for one in table["texts"].to_pylist()
         ]
         return table.set_column(0, "texts", pa.array(found))
 
-    for n_shots in (0, 3):  # a document keeps its beginning; a context, of which it then is part, its end
+    for n_shots in (
+        0,
+        3,
+    ):  # a document keeps its beginning; a context, of which it then is part, its end
         chosen = CHOSEN.model_copy(update={"n_shots": n_shots})
         found = passages.Source(long, 99, written=False)
         table = ask(questions, "dense", local, chosen, f"{n_shots} shots", source=found)
-        assert {row["doc_has_answer"] for _, even, row in by_number(table) if even} == {n_shots == 0}
+        assert {row["doc_has_answer"] for _, even, row in by_number(table) if even} == {
+            n_shots == 0
+        }

@@ -25,9 +25,12 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 @pytest.mark.parametrize(
-    ("method", "size"), [("closed_book", 7), ("dense", 1), ("dense", 7), ("genread", 7), ("replug", 7)]
+    ("method", "size"),
+    [("closed_book", 7), ("dense", 1), ("dense", 7), ("genread", 7), ("replug", 7)],
 )
-def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, method, size, monkeypatch):
+def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
+    questions, method, size, monkeypatch
+):
     whole = ask(questions, method, key="whole")
     monkeypatch.setattr(answer, "SHARD", size)
     shuffled = questions.take(np.random.default_rng(0).permutation(questions.num_rows))
@@ -49,9 +52,18 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, method
 def test_a_slow_method_has_fewer_questions_in_a_shard_and_a_server_at_least_four_rounds_of_prompts(
     method, top_k, n_shots, server, expected
 ):
-    chosen, replug = CHOSEN.model_copy(update={"n_shots": n_shots}), REPLUG.model_copy(update={"top_k": top_k})
-    finds, served = source(method, EchoingLM()), server and settings("http://localhost", **server).http
-    assert answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served).shard == expected
+    chosen, replug = (
+        CHOSEN.model_copy(update={"n_shots": n_shots}),
+        REPLUG.model_copy(update={"top_k": top_k}),
+    )
+    finds, served = (
+        source(method, EchoingLM()),
+        server and settings("http://localhost", **server).http,
+    )
+    assert (
+        answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served).shard
+        == expected
+    )
 
 
 def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):
@@ -76,7 +88,9 @@ def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, m
     assert shown[-1] == (30, 30, "question"), "what a first run finished counts"
 
 
-def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shards(questions, monkeypatch):
+def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shards(
+    questions, monkeypatch
+):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setattr(answer, "SHARD", 10)
     monkeypatch.setattr(passages, "time", SimpleNamespace(monotonic=itertools.count().__next__))
@@ -131,7 +145,9 @@ def stage(questions, monkeypatch, root):
 
 def test_an_ensemble_of_a_model_that_can_not_mix_is_refused_before_any_work(stage, capsys):
     assert not stage("tiny", ["closed_book", "replug"], {"tiny": None}, mixes=False).asked
-    said = r"answer@popqa-tiny: tiny can't answer by replug\.mixture: .* set replug\.vote: true in .*"
+    said = (
+        r"answer@popqa-tiny: tiny can't answer by replug\.mixture: .* set replug\.vote: true in .*"
+    )
     assert re.fullmatch(rf"error: {said}\n", capsys.readouterr().err)
     assert not list(Path("data/predictions").rglob("*.parquet"))
 
@@ -148,7 +164,10 @@ def test_a_way_is_answered_anew_where_what_it_depends_on_changed_and_no_other(st
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert {*first} == {"closed_book.parquet", "dense_dense.parquet", "replug_dense.parquet"}
     assert answered() == 0
-    assert answered(replug={"top_k": 2, "temperature": 2.0, "mixture": "token_mixture", "vote": False}) == 2 * n
+    assert (
+        answered(replug={"top_k": 2, "temperature": 2.0, "mixture": "token_mixture", "vote": False})
+        == 2 * n
+    )
     (folder / "dense_dense.parquet").write_bytes(first["dense_dense.parquet"][:-9])
     ways.remove("replug")
     assert answered() == n, "a damaged file is made anew"
@@ -170,7 +189,9 @@ def test_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstra
     assert not set(hashes["tiny"]) & set(hashes["zero"])
 
 
-BATCHES = [Batch(64, 64.0 * seconds, "here") for seconds in range(1, 11)]  # 1 to 10 seconds a question
+BATCHES = [
+    Batch(64, 64.0 * seconds, "here") for seconds in range(1, 11)
+]  # 1 to 10 seconds a question
 
 
 def test_median_and_ninetieth_percentile_are_those_of_a_question_with_its_share_of_the_search():
@@ -184,7 +205,9 @@ def test_median_and_ninetieth_percentile_are_those_of_a_question_with_its_share_
 
 
 def test_a_small_last_batch_counts_by_question_and_batches_of_several_machines_name_each():
-    found = Taken([Batch(64, 64.0, "the other"), Batch(2, 2.0, "here"), Batch(1, 1.0, "here")]).figures()
+    found = Taken(
+        [Batch(64, 64.0, "the other"), Batch(2, 2.0, "here"), Batch(1, 1.0, "here")]
+    ).figures()
     assert (found["questions"], found["median"]["value"], found["p90"]["value"]) == (67, 1.0, 1.0)
     assert found["machine"] == "here and the other"
 
@@ -192,7 +215,10 @@ def test_a_small_last_batch_counts_by_question_and_batches_of_several_machines_n
 def test_the_file_says_how_and_where(tmp_path):
     for method, taken in (("dense", Taken(BATCHES)), ("bm25", Taken([]))):
         latency.write_latency(tmp_path, "popqa", "tiny", method, taken, 4, True)
-    written, empty = (json.loads((tmp_path / f"latency/popqa/tiny/{m}.json").read_text()) for m in ("dense", "bm25"))
+    written, empty = (
+        json.loads((tmp_path / f"latency/popqa/tiny/{m}.json").read_text())
+        for m in ("dense", "bm25")
+    )
     assert (written["threads"], written["server"], written["search"]) == (4, True, 0)
     assert (empty["questions"], empty["median"]["value"]) == (0, None)
     assert f", {os.cpu_count()} core" in latency.machine()

@@ -24,9 +24,19 @@ def run(questions):
 
     def run(records, folder="data/raw/retrieval", ways=WAYS):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "given.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        sections = {"ways": ways, "retrievers": [], "replug": REPLUG, "answer": CHOSEN, "retriever": {}}
-        return SimpleNamespace(parts=SimpleNamespace(answered=["popqa"], datastore=None), **sections)
+        Path(folder, "given.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records)
+        )
+        sections = {
+            "ways": ways,
+            "retrievers": [],
+            "replug": REPLUG,
+            "answer": CHOSEN,
+            "retriever": {},
+        }
+        return SimpleNamespace(
+            parts=SimpleNamespace(answered=["popqa"], datastore=None), **sections
+        )
 
     return run
 
@@ -56,20 +66,29 @@ def test_all_ways_answer_the_questions_that_have_passages_and_the_others_are_nam
     said = "\n".join(lines)
     assert "3 of 4 rows joined by question" in said
     assert "1 rows answer no question of the set: row 4 (" in said
-    assert "57 of 60 questions have no passages for given and are not asked: What is 0 ?, What is 3 ?" in said
+    assert (
+        "57 of 60 questions have no passages for given and are not asked: What is 0 ?, What is 3 ?"
+        in said
+    )
     assert "the heaviest of 2 weighs 0.82" in said, "1 / (1 + exp(-1.5))"
 
 
 def test_demonstrations_have_their_own_given_passages(run):
     chosen = run([record(number) for number in range(10)])
     _, asked, _ = answers(chosen, "given", n_shots=2)
-    assert all(prompt.context.count("gold") - prompt.context.count("A: gold") == 3 for prompt in asked)
+    assert all(
+        prompt.context.count("gold") - prompt.context.count("A: gold") == 3 for prompt in asked
+    )
 
 
 def test_questions_of_the_same_text_have_their_own_passages_by_id(run, questions):
     texts = ["What is it ?"] * 60
-    pq.write_table(questions.set_column(4, "question", [texts]), "data/questions/popqa/popqa.parquet")
-    chosen = run([record(number, id=f"q{number:02d}", question="What is it?") for number in range(60)])
+    pq.write_table(
+        questions.set_column(4, "question", [texts]), "data/questions/popqa/popqa.parquet"
+    )
+    chosen = run(
+        [record(number, id=f"q{number:02d}", question="What is it?") for number in range(60)]
+    )
     rows, *_ = answers(chosen, "given")
     assert {row["prediction"] == f"gold{int(row['question_id'][1:])}" for row in rows} == {True}
 
@@ -86,7 +105,9 @@ def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(
 def test_a_name_is_a_folder_of_its_own_and_a_file_of_other_questions_is_refused(run):
     chosen = run([record(1, ("else",))], "data/raw/retrieval/bm25", ["given_bm25"])
     assert answers(chosen, "given_bm25")[0][0]["prediction"] == "else1"
-    with pytest.raises(LongtailError, match=r"e5: 0 questions with passages, and none is of popqa; .*retrieval/e5"):
+    with pytest.raises(
+        LongtailError, match=r"e5: 0 questions with passages, and none is of popqa; .*retrieval/e5"
+    ):
         imported_passages.read_given("given_e5", chosen, Path("data"))
     chosen = run([record(77)], "data/raw/retrieval/e5")
     with pytest.raises(LongtailError, match=r"e5: 1 questions with passages, and none is of popqa"):

@@ -14,8 +14,26 @@ from pipelines.answering.import_answers import Import, import_answers
 from pipelines.errors import LongtailError
 
 ASKED = [  # two films of one name, and their two answers' questions
-    ("Q1-P57-Q5", 11, "Black", "director", "Q1", "Who was the director of Black?", ["Ann Lee", "A. Lee"], "test"),
-    ("Q2-P57-Q6", 12, "Black", "director", "Q2", "Who was the director of Black?", ["Bo Dahl"], "test"),
+    (
+        "Q1-P57-Q5",
+        11,
+        "Black",
+        "director",
+        "Q1",
+        "Who was the director of Black?",
+        ["Ann Lee", "A. Lee"],
+        "test",
+    ),
+    (
+        "Q2-P57-Q6",
+        12,
+        "Black",
+        "director",
+        "Q2",
+        "Who was the director of Black?",
+        ["Bo Dahl"],
+        "test",
+    ),
     ("Q3-P17-Q7", 13, "Velm", "country", "Q3", "In what country is Velm?", ["Norland"], "test"),
     ("Q4-P17-Q7", 14, "Tosk", "country", "Q4", "In what country is Tosk?", ["Norland"], "train"),
 ]
@@ -51,13 +69,18 @@ def write(data, rows, name="answers.csv"):
 
 def bring(data, rows=ROWS, name="answers.csv", lm="opt-13b", method="bm25", kind="", **more):
     """Import a file of these rows; the answers, and what was said."""
-    said = import_answers(write(data, rows, name), Import("popqa", lm, method, kind), ["tiny"], data, **more)
+    said = import_answers(
+        write(data, rows, name), Import("popqa", lm, method, kind), ["tiny"], data, **more
+    )
     return pq.read_table(data / f"imported/popqa/{lm}/{method}.parquet"), said
 
 
 def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
     for measure, said in (
-        ({"prompt_tokens": "1.234"}, "prompt_tokens of row 1 is 1.234, which is 1234 in one language and 1.234 in "),
+        (
+            {"prompt_tokens": "1.234"},
+            "prompt_tokens of row 1 is 1.234, which is 1234 in one language and 1.234 in ",
+        ),
         (
             {"cost": "cheap"},
             "cost of row 1 is 'cheap', expected a number, or nothing where it is not known; correct it",
@@ -70,7 +93,12 @@ def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
 
 def test_predictions_are_joined_by_id_and_judged_here(data):
     """Other judgements are said, and measures come along."""
-    measures = {"prompt": 'a\n\nQ: "b", c A:', "cost": 0.25, "prompt_tokens": "12.0", "mean_log_prob": ""}
+    measures = {
+        "prompt": 'a\n\nQ: "b", c A:',
+        "cost": 0.25,
+        "prompt_tokens": "12.0",
+        "mean_log_prob": "",
+    }
     table, said = bring(data, [ROWS[i] | measures | {"is_correct": i < 2} for i in (2, 0, 3, 1)])
     assert table.schema == answer.SCHEMA
     assert table["question_id"].to_pylist() == IDS
@@ -97,12 +125,16 @@ def test_without_predictions_the_files_own_judgement_counts(data):
     assert table["correct"].to_pylist() == [True, False, False, True]
     assert table["correct_word"].null_count == table["prediction"].null_count == 4
     rows[1]["correct"] = "maybe"
-    with pytest.raises(LongtailError, match="correct of Q2-P57-Q6 is 'maybe', expected true or false"):
+    with pytest.raises(
+        LongtailError, match="correct of Q2-P57-Q6 is 'maybe', expected true or false"
+    ):
         bring(data, rows)
 
 
 def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or_left_out(data):
-    doubled = r"2 rows answer a question that another row answers otherwise: row 2 \(12\), row 5 \(12\)"
+    doubled = (
+        r"2 rows answer a question that another row answers otherwise: row 2 \(12\), row 5 \(12\)"
+    )
     texts = [{"question": ASKED[place][5], "pred": ""} for place in (1, 3, 2, 0)]
     ambiguous = r"2 rows could answer several questions of the same text: row 1 \(Who was the director of Black\?\)"
     for rows, fault in (
@@ -114,7 +146,10 @@ def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or
         with pytest.raises(LongtailError, match=fault):
             bring(data, rows)
     assert not (data / "imported").exists()
-    assert "1 rows say again what an earlier row says, and count once: row 5 (12)" in bring(data, [*ROWS, ROWS[1]])[1]
+    assert (
+        "1 rows say again what an earlier row says, and count once: row 5 (12)"
+        in bring(data, [*ROWS, ROWS[1]])[1]
+    )
     bring(data, ROWS[:3])  # the fourth is of the train split, which nothing here answers
     table, said = bring(data, [*ROWS[1:], {"id": 99, "pred": ""}], partial=True)
     assert table["question_id"].to_pylist() == IDS[1:]
@@ -126,7 +161,9 @@ def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or
 
 def test_an_import_by_position_has_to_be_asked_for(data):
     rows = [{"pred": text, "tokens": 7} for text in SAID.values()]
-    with pytest.raises(LongtailError, match="nothing else confirms that its rows are in the set's order"):
+    with pytest.raises(
+        LongtailError, match="nothing else confirms that its rows are in the set's order"
+    ):
         bring(data, rows, partial=True)
     table, said = bring(data, rows, by_position=True)
     assert table["prediction"].to_pylist() == [*SAID.values()]
@@ -146,13 +183,20 @@ def test_names_of_our_own_models_and_names_that_are_none_are_refused(data):
 
 
 def test_names_are_free_and_a_kind_says_what_the_method_is(data):
-    kinds = {"web-search": "retrieval", "no-RAG": "closed_book", "cot": "other", "contriever": "retrieval"}
+    kinds = {
+        "web-search": "retrieval",
+        "no-RAG": "closed_book",
+        "cot": "other",
+        "contriever": "retrieval",
+    }
     for method, kind in kinds.items():
         bring(data, lm="gpt-4.1-mini", method=method, kind=kind)
     found = sets("popqa", ["tiny"], ["dense"], data)["gpt-4.1-mini"]
     names = {"closed_book": "no-RAG"} | {name: name for name in ("contriever", "cot", "web-search")}
     assert {method: file.stem for method, file in found.items()} == names
-    with pytest.raises(LongtailError, match=r"no-RAG.parquet: gpt-4.1-mini has closed-book answers there"):
+    with pytest.raises(
+        LongtailError, match=r"no-RAG.parquet: gpt-4.1-mini has closed-book answers there"
+    ):
         bring(data, lm="gpt-4.1-mini", method="closed_book")
 
 
@@ -186,9 +230,14 @@ def test_an_import_that_does_not_fit_is_left_out_by_name_and_the_others_stay(dat
         table, _ = bring(data, lm=lm, method=method)
     bad = data / "imported/popqa/a/bm25.parquet"
     first = table.to_pylist()[0]
-    pq.write_table(pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], answer.SCHEMA), bad)
+    pq.write_table(
+        pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], answer.SCHEMA), bad
+    )
     found = sets("popqa", [], [], data)
-    assert {lm: list(files) for lm, files in found.items()} == {"a": ["closed_book", "dense"], "b": ["bm25"]}
+    assert {lm: list(files) for lm, files in found.items()} == {
+        "a": ["closed_book", "dense"],
+        "b": ["bm25"],
+    }
     (sentence,) = answer_files.left_out("popqa", [], [], data)
     assert sentence.startswith(f"{bad} is left out: ")
     assert why in sentence
@@ -201,7 +250,9 @@ def test_imports_count_on_all_their_questions_which_must_be_the_same_for_all_met
     bring(data, ROWS[:3], lm="a", method="bm25")
     files = sets("popqa", [], [], data)["a"]
     assert list(files) == ["closed_book"]
-    questions = write_questions(data, relation=["1"] * 4, s_pop=["1"] * 4) / "questions/popqa/popqa.parquet"
+    questions = (
+        write_questions(data, relation=["1"] * 4, s_pop=["1"] * 4) / "questions/popqa/popqa.parquet"
+    )
     assert answer_files.join(questions, files, {"correct": "correct"})[0]["ids"].tolist() == IDS
 
 
@@ -225,8 +276,12 @@ def test_the_commands_bring_answers_list_them_and_remove_them(data, root, monkey
     first, second, third = listed.output.splitlines()
     assert first == f"{files[0]}: 3 answers, closed_book, from answers.csv (CSV)"
     assert second == f"{files[1]}: 4 answers, other, from answers.csv (CSV)"
-    assert third.startswith(f"{files[1]} is left out: it answers other questions than closed_book.parquet")
-    assert "no import is called so" in str(longtail("imports", "--remove", "gpt-4.1/bm25").exception)
+    assert third.startswith(
+        f"{files[1]} is left out: it answers other questions than closed_book.parquet"
+    )
+    assert "no import is called so" in str(
+        longtail("imports", "--remove", "gpt-4.1/bm25").exception
+    )
     assert longtail("imports", "--remove", "gpt-4.1/cot").output.startswith(f"removed {files[1]}")
     longtail("imports", "--remove", files[0])
     assert not list((data / "imported").rglob("*.parquet"))

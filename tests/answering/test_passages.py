@@ -25,12 +25,20 @@ SIMILARITIES = np.array([[3.0, 2.0, 1.0], [0.5, -np.inf, -np.inf]], np.float32)
 def find(tmp_path):
     """A function that finds the k best of three documents for two questions."""
     names, path = ["zero", "one", "two"], tmp_path / "docs.parquet"
-    table = {"id": [f"d{name}" for name in names], "title": [name.title() for name in names], "text": names}
+    table = {
+        "id": [f"d{name}" for name in names],
+        "title": [name.title() for name in names],
+        "text": names,
+    }
     pq.write_table(pa.table(table), path)
     retriever = SimpleNamespace(search=lambda texts, k: (POSITIONS[:, :k], SIMILARITIES[:, :k]))
 
     def find(k, together, template="{text}"):
-        return passages.retrieved(retriever, path, k, template, together=together).find(["a?", "b?"]).to_pydict()
+        return (
+            passages.retrieved(retriever, path, k, template, together=together)
+            .find(["a?", "b?"])
+            .to_pydict()
+        )
 
     return find
 
@@ -64,23 +72,35 @@ def chosen(project):
 
 @pytest.mark.parametrize(
     ("method", "index", "k"),
-    [("bm25", "bm25", 2), ("dense", "dense", 2), ("lsr", "lsr", 2), ("replug", "dense", 4), ("replug_lsr", "lsr", 4)],
+    [
+        ("bm25", "bm25", 2),
+        ("dense", "dense", 2),
+        ("lsr", "lsr", 2),
+        ("replug", "dense", 4),
+        ("replug_lsr", "lsr", 4),
+    ],
 )
 def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, chosen):
     """`answer.passages` together, or `replug.top_k` each by itself."""
     texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
     docs, name = Path("data/corpus", corpus, "docs.parquet"), "" if index == "bm25" else "dense"
-    folder, model = methods.index(index, name, corpus), {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index]
+    folder, model = (
+        methods.index(index, name, corpus),
+        {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index],
+    )
     encoder = model and Encoder.open(model, chosen.retriever["dense"], chosen.compute)
     retriever = Dense(folder, docs, model, encoder, chosen.compute) if model else BM25(folder, docs)
-    expected = passages.retrieved(retriever, docs, k, chosen.answer.passage, together=method == index).find(texts)
+    expected = passages.retrieved(
+        retriever, docs, k, chosen.answer.passage, together=method == index
+    ).find(texts)
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 
 
 def test_a_passage_that_the_model_writes_may_be_longer_than_an_answer(chosen):
     """The model says how many tokens it was asked for."""
     lm = SimpleNamespace(
-        name="tiny", generate=lambda prompts, most: [Generation(f"{most} tokens", -1.0, 1, 1)] * len(prompts)
+        name="tiny",
+        generate=lambda prompts, most: [Generation(f"{most} tokens", -1.0, 1, 1)] * len(prompts),
     )
     source = passages.open_source("genread", lm, chosen, Path("data"))
     assert source.find(["Who?"])["texts"].to_pylist() == [["8 tokens"]]
@@ -93,11 +113,17 @@ def test_each_question_is_searched_once_whatever_the_order_asked():
     def find(texts):
         searched.extend(texts)
         return pa.table(
-            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 2], schema=passages.SCHEMA
+            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 2],
+            schema=passages.SCHEMA,
         )
 
     texts = {7: "seven", 2: "two", 5: "five"}
     lookup = passages.Lookup(passages.Source(find, 2, written=False), texts, "passages", "k")
-    assert [row["texts"] for row in lookup.rows([5, 2, 5, 7])] == [["five"], ["two"], ["five"], ["seven"]]
+    assert [row["texts"] for row in lookup.rows([5, 2, 5, 7])] == [
+        ["five"],
+        ["two"],
+        ["five"],
+        ["seven"],
+    ]
     assert searched == ["two", "five", "seven"]
     assert passages.Lookup(None, texts, "passages", "k").rows([5, 2]) == [passages.CLOSED_BOOK] * 2

@@ -24,17 +24,23 @@ def questions() -> prompts.Questions:
 def test_a_prompt_is_the_published_one_and_the_passage_stands_before_its_question_in_demonstrations_too():
     prompt = prompts.question_prompt("Who?", None, [("What?", "that", None)])
     assert prompt == Prompt(context="Q: What? A: that\n\nQ: Who? A:")
-    assert prompts.question_prompt("Who?", "Text.", []) == Prompt(context="Q: Who? A:", document="Text.\n\n")
+    assert prompts.question_prompt("Who?", "Text.", []) == Prompt(
+        context="Q: Who? A:", document="Text.\n\n"
+    )
     shown = prompts.question_prompt("Who?", "Text.", [("What?", "that", "Other.")])
     assert shown == Prompt(context="Other.\n\nQ: What? A: that\n\nText.\n\nQ: Who? A:")
     said = "Generate a background document from Wikipedia to answer the given question. Who?"
     assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 
-def test_popqa_shows_one_question_of_each_other_relation_and_fewer_shots_are_the_first_of_more(questions):
+def test_popqa_shows_one_question_of_each_other_relation_and_fewer_shots_are_the_first_of_more(
+    questions,
+):
     many = prompts.demonstrations(0, "popqa", questions, range(160), 15)
     for position, shots in enumerate(many):
-        assert sorted(questions.relations[shots]) == sorted(set(RELATIONS) - {questions.relations[position]})
+        assert sorted(questions.relations[shots]) == sorted(
+            set(RELATIONS) - {questions.relations[position]}
+        )
     few = prompts.demonstrations(0, "popqa", questions, range(160), 4)
     assert [shots[:4] for shots in many] == few
 
@@ -42,28 +48,49 @@ def test_popqa_shows_one_question_of_each_other_relation_and_fewer_shots_are_the
 @pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
 def test_demonstrations_do_not_depend_on_what_else_is_asked(questions, dataset):
     together = prompts.demonstrations(0, dataset, questions, range(160), 15)
-    alone = [prompts.demonstrations(0, dataset, questions, [i], 15)[0] for i in range(159, -1, -1)][::-1]
+    alone = [prompts.demonstrations(0, dataset, questions, [i], 15)[0] for i in range(159, -1, -1)][
+        ::-1
+    ]
     assert together == alone
     assert together != prompts.demonstrations(1, dataset, questions, range(160), 15)
     assert len({tuple(shots) for shots in together}) == 160
-    assert len({shot for shots in together for shot in shots}) > 150  # of all questions, not the first of each relation
+    assert (
+        len({shot for shots in together for shot in shots}) > 150
+    )  # of all questions, not the first of each relation
 
 
-def test_entityquestions_shows_a_simple_random_sample_of_any_relation_but_never_the_same_question(questions):
+def test_entityquestions_shows_a_simple_random_sample_of_any_relation_but_never_the_same_question(
+    questions,
+):
     repeated = replace(questions, texts=["What is it?"] * 80 + questions.texts[80:])
-    for position, shots in enumerate(prompts.demonstrations(0, "entityquestions", repeated, range(160), 15)):
+    for position, shots in enumerate(
+        prompts.demonstrations(0, "entityquestions", repeated, range(160), 15)
+    ):
         assert len(set(shots)) == 15
         assert all(repeated.texts[shot] != repeated.texts[position] for shot in shots)
     drawn = prompts.demonstrations(0, "entityquestions", questions, range(160), 15)
-    same = [questions.relations[shot] == questions.relations[i] for i, shots in enumerate(drawn) for shot in shots]
-    assert np.mean(same) == pytest.approx(9 / 159, abs=0.02)  # of the 159 others, 9 have the question's relation
+    same = [
+        questions.relations[shot] == questions.relations[i]
+        for i, shots in enumerate(drawn)
+        for shot in shots
+    ]
+    assert np.mean(same) == pytest.approx(
+        9 / 159, abs=0.02
+    )  # of the 159 others, 9 have the question's relation
 
 
 def test_a_set_of_one_relation_shows_its_other_questions_and_one_of_few_others_all(questions):
     alike = replace(questions, relations=np.full(160, "P0", object))
-    assert all(len(shots) == 15 for shots in prompts.demonstrations(0, "entityquestions", alike, range(160), 15))
-    few = prompts.Questions(questions.ids[:5], questions.relations[:5], questions.texts[:5], questions.answers[:5])
-    for position, shots in enumerate(prompts.demonstrations(0, "entityquestions", few, range(5), 15)):
+    assert all(
+        len(shots) == 15
+        for shots in prompts.demonstrations(0, "entityquestions", alike, range(160), 15)
+    )
+    few = prompts.Questions(
+        questions.ids[:5], questions.relations[:5], questions.texts[:5], questions.answers[:5]
+    )
+    for position, shots in enumerate(
+        prompts.demonstrations(0, "entityquestions", few, range(5), 15)
+    ):
         assert sorted(shots) == sorted(set(range(5)) - {position})
 
 
@@ -78,7 +105,10 @@ def test_common_demonstrations_are_few_and_still_of_other_questions(questions, d
 
 
 def test_what_is_left_of_a_passage_is_what_the_cut_left():
-    apart, shown = (prompts.question_prompt("Who?", "A text.", shots) for shots in ([], [("What?", "that", "Other.")]))
+    apart, shown = (
+        prompts.question_prompt("Who?", "A text.", shots)
+        for shots in ([], [("What?", "that", "Other.")])
+    )
     assert prompts.passage_left("A text.", "Who?", apart, Prompt("Q: Who? A:", "A te")) == "A te"
     assert prompts.passage_left("A text.", "Who?", apart, apart) == "A text."
     for lost in range(len(shown.context)):

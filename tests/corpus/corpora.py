@@ -16,7 +16,10 @@ from pipelines.params import params
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = """the of river was born in city name old new king book who wrote first and house"""
-LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
+LEARNT = [
+    "the cat sat on the mat and the dog sat too, é 北",
+    "they're 1234 -- don't\n\n  stop!!",
+] * 30
 WORDS = [*COMMON.split(), "é", "北京", "🙂"]
 
 
@@ -25,11 +28,18 @@ def text_of(number: int, words: int = 120) -> str:
     return " ".join(rng.choice(WORDS, words)) + f" {number}\n"
 
 
-def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: dict | None = None, **corpus):
+def chosen(
+    workers: int = 1, share: float = 0.5, first: bool = True, queries: dict | None = None, **corpus
+):
     """The stage's params: `corpus` is of its section corpus, the same for all."""
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3}
-    lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
+    lengths = {
+        "context_tokens": 16,
+        "continuation_tokens": 16,
+        "per_document": 2,
+        "max_per_split": 1000,
+    }
     files = {"documents": None, "test_files": None, "validation_files": None}
     corpus = params.CorpusOf(query_share=share, **files | corpus)
     return SimpleNamespace(
@@ -47,7 +57,10 @@ def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: di
 def write_pile(texts: list[str], name: str = "00.jsonl.zst", extra: bytes = b"") -> Path:
     path = Path("raw/pile") / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.dumps({"text": text, "meta": {"pile_set_name": f"Set{len(text) % 3}"}}) for text in texts]
+    rows = [
+        json.dumps({"text": text, "meta": {"pile_set_name": f"Set{len(text) % 3}"}})
+        for text in texts
+    ]
     path.write_bytes(zstandard.compress("\n".join(rows).encode() + b"\n" + extra))
     return path
 
@@ -65,7 +78,9 @@ def write_wikipedia(pages: list[tuple[int, str, str]]) -> Path:
 
 def make(tokenizer: Path, settings: SimpleNamespace, name: str = "pile", out: str = "out"):
     metrics = build(Path("raw") / name, tokenizer, Path(out), name, settings)
-    docs, queries, rejects = (pq.read_table(f"{out}/{kind}.parquet") for kind in ("docs", "queries", "rejects"))
+    docs, queries, rejects = (
+        pq.read_table(f"{out}/{kind}.parquet") for kind in ("docs", "queries", "rejects")
+    )
     return metrics, docs.to_pylist(), queries.to_pylist(), rejects.to_pylist()
 
 

@@ -18,7 +18,13 @@ from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks, wikipedia
 
 pytestmark = pytest.mark.usefixtures("project")
-ODD = ["\x00 \u2028 é\r\n 𝄞 ﬁ\u0301 " * 9, "🙂" * 200, "\t\n " * 50 + "x", "</s><s> <pad> " * 9, "\x85\u3000\\\"'" * 30]
+ODD = [
+    "\x00 \u2028 é\r\n 𝄞 ﬁ\u0301 " * 9,
+    "🙂" * 200,
+    "\t\n " * 50 + "x",
+    "</s><s> <pad> " * 9,
+    "\x85\u3000\\\"'" * 30,
+]
 
 
 def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer):
@@ -44,7 +50,10 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer):
     texts = [text_of(i) for i in range(300)]
     write_pile(texts)
     metrics, docs, queries, _ = make(tokenizer, chosen())
-    sources = {s: {q["source_document"] for q in queries if q["split"] == s} for s in ("train", "validation", "test")}
+    sources = {
+        s: {q["source_document"] for q in queries if q["split"] == s}
+        for s in ("train", "validation", "test")
+    }
     splits = [*sources.values(), {doc["source_document"] for doc in docs}]
     assert all(splits)
     assert sum(map(len, splits)) == len(set().union(*splits)) == 300
@@ -53,12 +62,18 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer):
         assert any(query["context"] + query["continuation"] in text for text in texts)
     tokens = encode(open_tokenizer(tokenizer), [q["context"] for q in queries])
     assert np.median([len(ids) for ids, _ in tokens]) == 16
-    at_the_beginning = [any(map(str.startswith, texts, [q["context"]] * 300)) for q in queries if q["split"] == "train"]
+    at_the_beginning = [
+        any(map(str.startswith, texts, [q["context"]] * 300))
+        for q in queries
+        if q["split"] == "train"
+    ]
     assert 0 < np.mean(at_the_beginning) < 0.1, "queries are anywhere in a text"
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("dask", marks=pytest.mark.slow)])
-def test_several_processes_that_read_a_file_in_parts_write_the_same(tokenizer, executor, request, monkeypatch):
+def test_several_processes_that_read_a_file_in_parts_write_the_same(
+    tokenizer, executor, request, monkeypatch
+):
     path = write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
     one, settings = make(tokenizer, chosen(), "wikipedia", "one"), chosen(2)
     monkeypatch.setattr(bz2_blocks, "PART", 2_000)
@@ -81,7 +96,9 @@ def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, 
     assert_same_bytes("one", "many")
     write_pile(texts[::-1])
     assert make(tokenizer, chosen(), out="other")[:3] == first[:3]
-    write_pile([text_of(1000 + i) for i in range(9)] + texts)  # others in front: who was there keeps ids and all else
+    write_pile(
+        [text_of(1000 + i) for i in range(9)] + texts
+    )  # others in front: who was there keeps ids and all else
     more = make(tokenizer, chosen(), out="more")
     for before, after in zip(first[1:3], more[1:3], strict=True):
         after = {row["id"]: row for row in after}
@@ -89,10 +106,16 @@ def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, 
     assert len(joined(more[1])) > len(joined(first[1]))
 
 
-def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is_a_reject(tokenizer):
+def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is_a_reject(
+    tokenizer,
+):
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
     others = [(i, "P", text_of(i)) for i in range(20, 40)]
-    pages = [(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), (14, "Nested", "{{a|" * 10_000)]
+    pages = [
+        (12, "Old river", wikitext),
+        (13, "Nothing", "{{only|markup}}"),
+        (14, "Nested", "{{a|" * 10_000),
+    ]
     write_wikipedia([*pages, *others])
     metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
     assert joined(docs)["12"] == wikitext_to_text(wikitext)
@@ -111,7 +134,9 @@ def test_duplicates_are_counted_and_kept_once(tokenizer):
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0))
     assert metrics["duplicates"] == 30
     assert len(joined(docs)) == 60
-    write_wikipedia([(5, "Same", text_of(1)), (6, "Other", text_of(2))]).rename("raw/wikipedia/other.xml.bz2")
+    write_wikipedia([(5, "Same", text_of(1)), (6, "Other", text_of(2))]).rename(
+        "raw/wikipedia/other.xml.bz2"
+    )
     write_wikipedia([(5, "Same, later", text_of(3))])
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
     assert (metrics["duplicates"], joined(docs)["6"]) == (1, text_of(2).strip())
@@ -122,12 +147,16 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     texts = [text_of(i, 200) for i in range(200)]
     write_pile(texts)
     before = {q["source_document"] for q in make(tokenizer, chosen(), out="before")[2]}
-    copies = [text + "tail" for text in texts]  # other documents by their hash, in every split, all nearly the same
+    copies = [
+        text + "tail" for text in texts
+    ]  # other documents by their hash, in every split, all nearly the same
     write_pile(texts + copies)
     metrics, docs, queries, _ = make(tokenizer, chosen(), out="after")
     assert metrics["near_duplicate_sources"] > 50
     shown = [text.strip() for text in joined(docs).values()]
-    for begin in [query["context"] + query["continuation"] for query in queries if query["id"].endswith(":0")]:
+    for begin in [
+        query["context"] + query["continuation"] for query in queries if query["id"].endswith(":0")
+    ]:
         assert not any(text.startswith(begin) for text in shown)
     assert before - {query["source_document"] for query in queries}
 
@@ -135,19 +164,30 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
 def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokenizer):
     write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
     metrics, _, _, rejects = make(tokenizer, chosen(first=False))
-    assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {"corpus", "train", "validation", "test"}
+    assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {
+        "corpus",
+        "train",
+        "validation",
+        "test",
+    }
     assert metrics["rejected"] == len(rejects) == 30
 
 
-def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_leave_nothing(tokenizer):
+def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_leave_nothing(
+    tokenizer,
+):
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
     *_, rejects = make(tokenizer, chosen(share=0.0))
-    assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("00.jsonl.zst", 11, "bad_json")]
+    assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [
+        ("00.jsonl.zst", 11, "bad_json")
+    ]
     path = write_pile([text_of(i) for i in range(10)], extra=b"{bad\n" * 3)
     with pytest.raises(LongtailError, match=r"3 of 13 rows.*max_reject_share"):
         make(tokenizer, chosen(share=0.0), out="never")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(LongtailError, match=r"^[^\n]*00\.jsonl\.zst: [^\n]*cut in the middle[^\n]*$"):
+    with pytest.raises(
+        LongtailError, match=r"^[^\n]*00\.jsonl\.zst: [^\n]*cut in the middle[^\n]*$"
+    ):
         make(tokenizer, chosen(), out="never")
     assert not Path("never").exists()
     path = write_pile([text_of(i) for i in range(10)])
@@ -161,7 +201,9 @@ def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_
 # A capped corpus
 
 
-def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_than_it_needs(tokenizer, monkeypatch):
+def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_than_it_needs(
+    tokenizer, monkeypatch
+):
     write_pile([text_of(i) for i in range(400)])
     _, everything, all_queries, _ = make(tokenizer, chosen(share=0.1))
     rows, real = [], chunk.cut_batch
@@ -176,7 +218,13 @@ def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_t
     for share in (1.0, 0.45, 0.1):
         monkeypatch.setattr(chunk, "FIRST_ROUND", share)
         rows.clear()
-        results.append(make(tokenizer, chosen(share=0.1, documents=600, queries={"max_per_split": 7}), out=str(share)))
+        results.append(
+            make(
+                tokenizer,
+                chosen(share=0.1, documents=600, queries={"max_per_split": 7}),
+                out=str(share),
+            )
+        )
         read.append(sum(rows))
     metrics, some, few, _ = results[0]
     assert len(some) == metrics["documents"] == 600
@@ -189,7 +237,11 @@ def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_t
     assert max(Counter(query["split"] for query in few).values()) == 7
     assert {query["id"] for query in few} < {query["id"] for query in all_queries}
     fewer = make(tokenizer, chosen(share=0.1, documents=20))[1]
-    assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some} < {doc["id"] for doc in everything}
+    assert (
+        {doc["id"] for doc in fewer}
+        < {doc["id"] for doc in some}
+        < {doc["id"] for doc in everything}
+    )
 
 
 # Passages, and rows with a title and a text
@@ -218,18 +270,28 @@ def test_passages_are_documents_as_they_are_and_give_no_queries(tokenizer, raw):
     assert {doc["id"]: (doc["title"], doc["text"]) for doc in docs} == expected
     assert (metrics["rows"], metrics["documents"], rejects) == (180, 180, [])
     tokens = [doc["tokens"] for doc in docs]
-    assert (min(tokens) < chosen().chunk.min_tokens, max(tokens) > chosen().chunk.tokens) == (True, True)
+    assert (min(tokens) < chosen().chunk.min_tokens, max(tokens) > chosen().chunk.tokens) == (
+        True,
+        True,
+    )
     docs = make(tokenizer, chosen(share=0.0, documents=40), "wikipedia")[1]
     assert len(docs) == 40
     assert {doc["text"] for doc in docs} <= set(passages)
     for asked in ({"share": 0.1}, {"share": 0.0, "test_files": "psgs*"}):
-        with pytest.raises(LongtailError, match=r"corpus\.wikipedia asks for queries.*psgs_w100\.tsv\.gz holds pass"):
+        with pytest.raises(
+            LongtailError,
+            match=r"corpus\.wikipedia asks for queries.*psgs_w100\.tsv\.gz holds pass",
+        ):
             make(tokenizer, chosen(**asked), "wikipedia")
 
 
-def test_passages_of_several_files_that_have_the_same_ids_are_all_there_with_ids_of_their_own(tokenizer, raw):
+def test_passages_of_several_files_that_have_the_same_ids_are_all_there_with_ids_of_their_own(
+    tokenizer, raw
+):
     for folder, texts in (("a", TEXTS[:9]), ("b", [*TEXTS[:3], *TEXTS[20:40]])):
-        rows = [json.dumps({"_id": f"d{i}", "title": "T", "text": text}) for i, text in enumerate(texts)]
+        rows = [
+            json.dumps({"_id": f"d{i}", "title": "T", "text": text}) for i, text in enumerate(texts)
+        ]
         (raw / folder).mkdir()
         (raw / folder / "corpus.jsonl").write_text("\n".join(rows))
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
@@ -243,17 +305,29 @@ def test_passages_of_several_files_that_have_the_same_ids_are_all_there_with_ids
 
 
 def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer, raw):
-    lines = [{"id": i, "title": f"A {i}", "text": f"{text} [[it is no wikitext"} for i, text in enumerate(TEXTS)]
+    lines = [
+        {"id": i, "title": f"A {i}", "text": f"{text} [[it is no wikitext"}
+        for i, text in enumerate(TEXTS)
+    ]
     lines[3]["title"] = ["no text"]
-    (raw / "wikipedia.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    (raw / "wikipedia.jsonl.gz").write_bytes(
+        gzip.compress("\n".join(map(json.dumps, lines)).encode())
+    )
     metrics, docs, *_, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
     assert (metrics["source_documents"], rejects) == (60, [])
     assert {doc["title"] for doc in docs} == {"", *(f"A {i}" for i in range(60) if i != 3)}
     titles = {doc["source_document"]: doc["title"] for doc in docs}
-    assert (lines[7]["text"], "A 7") in {(text, titles[name]) for name, text in joined(docs).items()}
+    assert (lines[7]["text"], "A 7") in {
+        (text, titles[name]) for name, text in joined(docs).items()
+    }
     lines[3]["title"] = None
     (raw / "wikipedia.jsonl.gz").unlink()
-    pq.write_table(pa.Table.from_pylist(lines), raw / "train.parquet")  # title stands before text, as on the Hub
+    pq.write_table(
+        pa.Table.from_pylist(lines), raw / "train.parquet"
+    )  # title stands before text, as on the Hub
     _, again, *_ = make(tokenizer, chosen(share=0.0), "wikipedia", "parquet")
-    rows = [sorted((doc["title"], doc["text"], doc["source_document"]) for doc in each) for each in (docs, again)]
+    rows = [
+        sorted((doc["title"], doc["text"], doc["source_document"]) for doc in each)
+        for each in (docs, again)
+    ]
     assert rows[0] == rows[1]

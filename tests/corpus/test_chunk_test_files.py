@@ -39,15 +39,23 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
+def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(
+    tokenizer, first
+):
     write_wikitext(TRAIN, TEST)
-    metrics, docs, queries, rejects = make(tokenizer, settings(first=first, titles=first), "wikitext")
+    metrics, docs, queries, rejects = make(
+        tokenizer, settings(first=first, titles=first), "wikitext"
+    )
     assert sorted(joined(docs).values()) == sorted(TRAIN)
-    assert {doc["title"] for doc in docs} == ({f"Article {i}" for i in range(40)} if first else {""})
+    assert {doc["title"] for doc in docs} == (
+        {f"Article {i}" for i in range(40)} if first else {""}
+    )
     assert {query["split"] for query in queries} == {"test"}
     assert (metrics["rows"], metrics["source_documents"], rejects) == (60, 40, [])
     windows = windows_of(queries)
-    texts = {of[0]["context"] + "".join(query["continuation"] for query in of) for of in windows.values()}
+    texts = {
+        of[0]["context"] + "".join(query["continuation"] for query in of) for of in windows.values()
+    }
     assert texts == set(TEST)
     for of_document in windows.values():
         before = of_document[0]["context"]
@@ -69,14 +77,18 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
         for query in of_document:
             context = continuation - len(query["context"].encode())
             first = max(bounds.index(context) - params.chunk.tokens, 0)
-            first = max(i for i in range(first + 1) if bounds[i] >= 0)  # no cut is inside a character
+            first = max(
+                i for i in range(first + 1) if bounds[i] >= 0
+            )  # no cut is inside a character
             assert query["before"].encode() == text.encode()[bounds[first] : context]
             sizes.add(bounds.index(context) - first)
             continuation += len(query["continuation"].encode())
     assert {0, params.chunk.tokens} < sizes
 
 
-def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(tokenizer, monkeypatch):
+def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
+    tokenizer, monkeypatch
+):
     near = TEST[4].replace(" . \n", " and ! \n")
     write_wikitext([*TRAIN, TEST[3], near], TEST)
     monkeypatch.setattr(chunk, "FIRST_ROUND", 0.05)  # a cap that takes several rounds
@@ -93,6 +105,9 @@ def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(to
 
 def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer):
     write_pile([text_of(i) for i in range(10)])
-    with pytest.raises(LongtailError, match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file"):
+    with pytest.raises(
+        LongtailError,
+        match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file",
+    ):
         make(tokenizer, settings())
     assert not Path(".longtail/shards").exists()

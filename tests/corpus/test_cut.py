@@ -39,21 +39,33 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, folder, text
         assert set(lengths[:-1].tolist()) <= {size}
     lasts = np.cumsum(lengths)
     for last, length in zip(lasts[:-1], lengths[:-1], strict=True):
-        if length < size:  # moved back to the beginning of the character that the cut would have split
+        if (
+            length < size
+        ):  # moved back to the beginning of the character that the cut would have split
             assert (ends[last : last + size - length] == -1).all()
         elif length > size:  # one character alone is longer than a piece
             assert (ends[last - length : last - 1] == -1).all()
     assert lengths[-1] < max(size, 4) + least
     for part, last, length in zip(parts, lasts, lengths, strict=True):
-        assert tokenizer.decode(tokens.ids[last - length : last].tolist(), skip_special_tokens=False) == part
+        assert (
+            tokenizer.decode(tokens.ids[last - length : last].tolist(), skip_special_tokens=False)
+            == part
+        )
 
 
 @settings(max_examples=80)
-@given(text=TEXT, context=st.integers(1, 9), continuation=st.integers(1, 9), shift=st.floats(0, 1, exclude_max=True))
+@given(
+    text=TEXT,
+    context=st.integers(1, 9),
+    continuation=st.integers(1, 9),
+    shift=st.floats(0, 1, exclude_max=True),
+)
 @example(text=WIDE * 6, context=3, continuation=4, shift=0.5)
 def test_separate_windows_follow_one_another(encoder, text, context, continuation, shift):
     (tokens,) = encoder([text])
-    found = np.array(separate_windows(tokens.bounds, context, continuation, shift), int).reshape(-1, 3)
+    found = np.array(separate_windows(tokens.bounds, context, continuation, shift), int).reshape(
+        -1, 3
+    )
     if len(text) * 4 < context + continuation:
         assert len(found) == 0
     elif text.isascii():
@@ -63,7 +75,12 @@ def test_separate_windows_follow_one_another(encoder, text, context, continuatio
     assert (found[:, 0] >= 0).all()
     assert (np.diff(found, axis=1) > 0).all()
     assert (found[1:, 0] == found[:-1, 2]).all()
-    assert "".join(tokens.text(begin, middle) + tokens.text(middle, end) for begin, middle, end in found) in text
+    assert (
+        "".join(
+            tokens.text(begin, middle) + tokens.text(middle, end) for begin, middle, end in found
+        )
+        in text
+    )
 
 
 @settings(max_examples=80)

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pipelines.corpus.cut import cut_tokens
-from pipelines.corpus.tokenizer import Encoder, byte_pairs, encode, open_encoder, open_tokenizer, train_tokenizer
+from pipelines.corpus.tokenizer import (
+    Encoder,
+    byte_pairs,
+    encode,
+    open_encoder,
+    open_tokenizer,
+    train_tokenizer,
+)
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -32,7 +39,9 @@ def llama(normalized: bool) -> Tokenizer:
     """SentencePiece's BPE: a space is "▁", one stands in front, unknown characters are spelt in bytes."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     if normalized:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     learnt(tokenizer, trainers.BpeTrainer, vocab_size=420, special_tokens=["<unk>", *BYTES])
@@ -45,7 +54,9 @@ def llama3(normalizer: normalizers.Normalizer | None) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     if normalizer:
         tokenizer.normalizer = normalizer
-    split = pre_tokenizers.Split(Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated")
+    split = pre_tokenizers.Split(
+        Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated"
+    )
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
     return learnt(tokenizer, trainers.BpeTrainer, vocab_size=330, initial_alphabet=ALPHABET)
@@ -54,9 +65,17 @@ def llama3(normalizer: normalizers.Normalizer | None) -> Tokenizer:
 def roberta() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", 1), ("<s>", 0), trim_offsets=True
+    )
     special = ["<s>", "</s>"]
-    return learnt(tokenizer, trainers.BpeTrainer, vocab_size=330, initial_alphabet=ALPHABET, special_tokens=special)
+    return learnt(
+        tokenizer,
+        trainers.BpeTrainer,
+        vocab_size=330,
+        initial_alphabet=ALPHABET,
+        special_tokens=special,
+    )
 
 
 def bert() -> Tokenizer:
@@ -70,12 +89,25 @@ def bert() -> Tokenizer:
 def t5() -> Tokenizer:
     """SentencePiece's other model, as T5's and XLM-R's: compatible characters are one, spaces too."""
     tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    return learnt(tokenizer, trainers.UnigramTrainer, vocab_size=60, special_tokens=["<unk>"], unk_token="<unk>")
+    return learnt(
+        tokenizer,
+        trainers.UnigramTrainer,
+        vocab_size=60,
+        special_tokens=["<unk>"],
+        unk_token="<unk>",
+    )
 
 
-LLAMA = [partial(llama, True), partial(llama, False), partial(llama3, None), partial(llama3, normalizers.NFC())]
+LLAMA = [
+    partial(llama, True),
+    partial(llama, False),
+    partial(llama3, None),
+    partial(llama3, normalizers.NFC()),
+]
 
 
 @pytest.fixture(scope="module", params=[*LLAMA, roberta, bert, t5])
@@ -99,7 +131,11 @@ def test_pieces_join_to_the_text_and_none_is_empty(encoder, texts, size):
 
 
 @settings(max_examples=200)
-@given(texts=st.lists(ANY_TEXT | st.text("'tsredlvmc a\n\r\t\u00a0\u0085x1é北!", max_size=60), max_size=4))
+@given(
+    texts=st.lists(
+        ANY_TEXT | st.text("'tsredlvmc a\n\r\t\u00a0\u0085x1é北!", max_size=60), max_size=4
+    )
+)
 @example(texts=["é<|special|>é", "<|special|>"])  # tiktoken's special token is text like any other
 def test_both_ways_give_the_same_tokens(folder, slow, texts):
     assert byte_pairs(open_tokenizer(folder))
@@ -123,7 +159,12 @@ def test_every_character_is_taken_for_the_same_kind_by_both_ways(tmp_path):
     # a digit or a "!" before it, if it is of that kind, shows which kind each library takes it for.
     tokenizer = with_merges(tmp_path, [[kind, byte] for kind in "e1!" for byte in ALPHABET])
     assert byte_pairs(tokenizer)
-    codes = [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x40000, 16), *range(0x40000, 0x110000, 4096)]
+    codes = [
+        *range(0xD800),
+        *range(0xE000, 0x20000),
+        *range(0x20000, 0x40000, 16),
+        *range(0x40000, 0x110000, 4096),
+    ]
     text = "".join(f"e{c}1{c}!{c}" for c in map(chr, codes))
     assert np.array_equal(open_encoder(tmp_path)([text])[0].ids, encode(tokenizer, [text])[0][0])
 

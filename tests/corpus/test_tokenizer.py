@@ -12,11 +12,21 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import tokenizer as module
 from pipelines.corpus import training_files
-from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train_tokenizer
+from pipelines.corpus.tokenizer import (
+    copy_pretrained,
+    encode,
+    open_tokenizer,
+    raw_texts,
+    train_tokenizer,
+)
 from pipelines.errors import LongtailError
 from pipelines.params import params
 
-TEXTS = ["The cat sat on the mat.\n", "naïve café — 北京 🙂", "The dog sat on the log, the cat did not."] * 20
+TEXTS = [
+    "The cat sat on the mat.\n",
+    "naïve café — 北京 🙂",
+    "The dog sat on the log, the cat did not.",
+] * 20
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,11 @@ def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monk
     assert [0, *offsets[:, 1]] == [*offsets[:, 0], 30]
 
 
-@given(st.lists(st.sampled_from(["a word ", "é" * 900, "x" * 2000, "\n", "y" * 1001]), max_size=6).map("".join))
+@given(
+    st.lists(st.sampled_from(["a word ", "é" * 900, "x" * 2000, "\n", "y" * 1001]), max_size=6).map(
+        "".join
+    )
+)
 def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
     parts = module.LONG_RUN.split(text)
     assert "".join(parts) == text
@@ -80,7 +94,9 @@ def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path, monkeypatc
         training_files(tmp_path, ["pile"])
 
 
-def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_named(folder, tmp_path, monkeypatch):
+def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_named(
+    folder, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     pretrained = SimpleNamespace(source="pretrained", path=str(folder), revision=None)
     size = float(open_tokenizer(folder).get_vocab_size())

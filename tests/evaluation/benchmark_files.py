@@ -8,14 +8,19 @@ from pipelines.evaluation.task_items import Task
 from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 
-CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)
+CHOSEN = params.Tasks(
+    max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5
+)
 
 
 def write(folder: Path) -> Path:
     """Files of MMLU and of Natural Questions; TriviaQA's folder is empty."""
     for split, n in (("dev", 5), ("test", 30)):
         for subject in ("virology", "formal_logic"):
-            rows = [f'"Which, {subject} {split} {i}?",one,two,"th\nree",four,{"ABCD"[i % 4]}\n' for i in range(n)]
+            rows = [
+                f'"Which, {subject} {split} {i}?",one,two,"th\nree",four,{"ABCD"[i % 4]}\n'
+                for i in range(n)
+            ]
             path = folder / f"mmlu/{split}/{subject}_{split}.csv"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(rows))

@@ -17,10 +17,14 @@ NUMBER = np.arange(N)
 def files(tmp_path) -> dict[str, Path]:
     """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
     relations = ["P1" if i % 2 else "P2" for i in range(N)]
-    answer_tables.write_questions(tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations)
+    answer_tables.write_questions(
+        tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations
+    )
     files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
     word = (NUMBER >= 10) & (NUMBER != 12)
-    answer_tables.write_answers(files["closed_book"], NUMBER >= 10, correct_word=word, lm_calls=[1] * N)
+    answer_tables.write_answers(
+        files["closed_book"], NUMBER >= 10, correct_word=word, lm_calls=[1] * N
+    )
     answer_tables.write_answers(files["dense"], NUMBER < 15)
     return files
 

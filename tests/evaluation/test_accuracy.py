@@ -23,7 +23,10 @@ def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert answers.by_method["closed_book"].correct.tolist() == [0.0] * 10 + [1.0] * 10
     assert answers.by_method["closed_book"].lm_calls.tolist() == [1.0] * N
     assert np.isnan(answers.by_method["dense"].lm_calls).all()
-    silent = replace(answers, by_method={"dense": replace(answers.by_method["dense"], correct_word=np.full(N, np.nan))})
+    silent = replace(
+        answers,
+        by_method={"dense": replace(answers.by_method["dense"], correct_word=np.full(N, np.nan))},
+    )
     assert math.isnan(accuracy.accuracy(silent, 0, 10)[0]["word"].value)
 
 
@@ -37,9 +40,14 @@ def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_
     odd = NUMBER % 2 == 1
     expected = np.corrcoef(logs[odd], NUMBER[odd] < 15)[0, 1]
     assert rows["dense", "P1"]["correlation"].value == pytest.approx(expected)
-    assert (rows["dense", "P1"]["substring"].value, rows["closed_book", "P2"]["questions"]) == (0.7, 10)
+    assert (rows["dense", "P1"]["substring"].value, rows["closed_book", "P2"]["questions"]) == (
+        0.7,
+        10,
+    )
     few = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    assert math.isnan(accuracy.by_relation(few, 0, 10)[0]["correlation"].value)  # 8 questions are too few
+    assert math.isnan(
+        accuracy.by_relation(few, 0, 10)[0]["correlation"].value
+    )  # 8 questions are too few
 
 
 def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answers):
@@ -55,19 +63,30 @@ def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answer
     found = two.means({"right": (right, np.ones(N, bool))}, 3, 200)["right"]
     whole = intervals.mean(right, draws.generator(3, "popqa bootstrap"), 200, two.subjects)
     assert found == whole.within(-1, 1)
-    assert (whole.high, found.high) == (pytest.approx(0.5 + 0.5 * 12.7062 * 2**0.5 / 1.95996, rel=1e-4), 1)
+    assert (whole.high, found.high) == (
+        pytest.approx(0.5 + 0.5 * 12.7062 * 2**0.5 / 1.95996, rel=1e-4),
+        1,
+    )
 
 
 def by_group(answers: accuracy.Answers, **guesses) -> list[dict]:
-    nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(("named", *accuracy.GUESSED[1:3]), np.zeros(N))
+    nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(
+        ("named", *accuracy.GUESSED[1:3]), np.zeros(N)
+    )
     return accuracy.by_group(answers, Guesses(**nothing | guesses), 0, 10)
 
 
-def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(answers):
+def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(
+    answers,
+):
     """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published rule on 19 as well."""
-    named, word, right = (np.isin(NUMBER, these).astype(float) for these in ([0, 1], [1, 18], [1, 18, 19]))
+    named, word, right = (
+        np.isin(NUMBER, these).astype(float) for these in ([0, 1], [1, 18], [1, 18, 19])
+    )
     guessed = {"named": named, "majority": right, "majority_word": word}
-    rows = {row["group"]: row for row in by_group(answers, **guessed) if row["method"] == "closed_book"}
+    rows = {
+        row["group"]: row for row in by_group(answers, **guessed) if row["method"] == "closed_book"
+    }
     found = {group: (rows[group]["questions"], rows[group]["substring"].value) for group in rows}
     assert (found.pop("names an answer"), found.pop("usual answer")) == ((2, 0), (2, 0.5))
     assert found["guessable"] == (3, pytest.approx(1 / 3))
@@ -78,7 +97,9 @@ def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_gu
     assert [(row["relation"], row["usual"], row["questions"]) for row in rows] == [
         *(("", "", 20), ("P1", "red", 10), ("P2", "red", 10))
     ]
-    assert [rows[0][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.15, 0.1, 0.15])
+    assert [rows[0][name].value for name in accuracy.GUESSED] == pytest.approx(
+        [0.1, 0.15, 0.1, 0.15]
+    )
     assert [rows[1][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.2, 0.1, 0.1])
     assert [rows[0][f"closed_book{rule}"].value for rule in ("", "_word")] == [0.5, 0.45]
 
@@ -94,16 +115,26 @@ def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(fi
     assert answers.ambiguous.tolist() == [True, True] + [False] * 18
     rows = {row["group"]: row for row in by_group(answers) if row["method"] == "dense"}
     assert (rows["ambiguous"]["questions"], rows["ambiguous"]["substring"].value) == (2, 1.0)
-    assert (rows["unambiguous"]["questions"], rows["unambiguous"]["substring"].value) == (18, pytest.approx(13 / 18))
+    assert (rows["unambiguous"]["questions"], rows["unambiguous"]["substring"].value) == (
+        18,
+        pytest.approx(13 / 18),
+    )
 
 
 def test_the_least_popular_are_the_papers_number_or_its_share(answers):
     assert accuracy.least_popular(answers).tolist() == list(range(6))
     rows = {(row["method"], row["group"]): row for row in by_group(answers)}
-    assert (rows["dense", "least popular"]["questions"], rows["dense", "least popular"]["word"].value) == (6, 1.0)
+    assert (
+        rows["dense", "least popular"]["questions"],
+        rows["dense", "least popular"]["word"].value,
+    ) == (6, 1.0)
     downwards = replace(answers, popularity=np.where(NUMBER < 2, np.nan, 1000.0 - NUMBER))
     assert accuracy.least_popular(downwards).tolist() == [19, 18, 17, 16, 15]
-    assert accuracy.least_popular(replace(answers, popularity=np.full(N, 5.0)), 3).tolist() == [0, 1, 2]
+    assert accuracy.least_popular(replace(answers, popularity=np.full(N, 5.0)), 3).tolist() == [
+        0,
+        1,
+        2,
+    ]
     assert len(accuracy.least_popular(downwards, 19)) == 18, "never one of unknown popularity"
     for questions in (14_267, 20_000):
         assert len(accuracy.least_popular(answers.take(np.arange(questions) % N))) == 4_000
@@ -114,7 +145,9 @@ by_log_popularity = partial(popularity_bins.by_log_popularity, least=1)
 by_relative_popularity = popularity_bins.by_relative_popularity
 
 
-def many(answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None) -> accuracy.Answers:
+def many(
+    answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None
+) -> accuracy.Answers:
     """The answers again and again, with these popularities."""
     repeated = answers.take(np.arange(len(popularity)) % N)
     names = np.array(relations, object) if relations else repeated.relations
@@ -129,7 +162,10 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
     assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
     for popularity, sizes in (
         (np.repeat([1.0, 2.0], 10), [10, 10]),
-        (np.array([1.0, 2, 2, *range(4, 21)]), [1, 3] + [2] * 8),  # a tie's rank is 2 of 20, an edge: the upper decile
+        (
+            np.array([1.0, 2, 2, *range(4, 21)]),
+            [1, 3] + [2] * 8,
+        ),  # a tie's rank is 2 of 20, an edge: the upper decile
     ):
         rows = by_decile(replace(answers, popularity=popularity), 0, 10)
         assert [row["questions"] for row in rows] == sizes * 2
@@ -141,7 +177,12 @@ def test_questions_without_popularity_are_in_no_bin(answers):
     for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), relative):
         assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
     nobody = replace(answers, popularity=np.full(N, np.nan))
-    assert by_decile(nobody, 0, 10) == by_log_popularity(nobody, 0, 10) == by_relative_popularity(nobody, 0, 10) == []
+    assert (
+        by_decile(nobody, 0, 10)
+        == by_log_popularity(nobody, 0, 10)
+        == by_relative_popularity(nobody, 0, 10)
+        == []
+    )
 
 
 def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_one(answers):
@@ -158,15 +199,30 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
     dense = [row for row in rows if row["method"] == "dense"]
     several = [row["gain"].value for row in dense if row["questions"] > 1]
     assert several == [1, 1, 1, 1, -5 / 8]
-    assert {row["gain"] for row in dense if row["questions"] == 1} == {intervals.NOTHING}, "of one subject"
+    assert {row["gain"] for row in dense if row["questions"] == 1} == {intervals.NOTHING}, (
+        "of one subject"
+    )
 
 
 def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
     """By whole words, dense is right below 5 only, and closed-book answers not at 12."""
     stricter = replace(answers.by_method["dense"], correct_word=(NUMBER < 5).astype(float))
     rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}), 0, 20)
-    gains = [(row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"]
-    assert gains == [(1, 1), (1, 1), (1, 0.5), (1, 0), (1, 0), (0, -1), (0, -0.5), (-0.5, -1), (-1, -1), (-1, -1)]
+    gains = [
+        (row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"
+    ]
+    assert gains == [
+        (1, 1),
+        (1, 1),
+        (1, 0.5),
+        (1, 0),
+        (1, 0),
+        (0, -1),
+        (0, -0.5),
+        (-0.5, -1),
+        (-1, -1),
+        (-1, -1),
+    ]
     alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
     assert all(math.isnan(row["gain"].value) for row in by_decile(alone, 0, 10))
 
@@ -174,19 +230,36 @@ def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
 def test_neighbours_are_put_together_until_each_has_enough():
     merged = partial(popularity_bins.merged, least=40)
     assert merged([40, 39, 1, 100]) == [slice(0, 1), slice(1, 3), slice(3, 4)]
-    assert merged([50, 0, 0, 50, 3]) == [slice(0, 1), slice(1, 5)], "the rest joins the last, and none is empty"
+    assert merged([50, 0, 0, 50, 3]) == [slice(0, 1), slice(1, 5)], (
+        "the rest joins the last, and none is empty"
+    )
     assert merged([10, 10, 10, 9]) == merged([]) == []
     assert merged([39, 0, 1]) == [slice(0, 3)]
 
 
-def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_have_fewer_and_smaller_bins(answers):
+def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_have_fewer_and_smaller_bins(
+    answers,
+):
     """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge` decides."""
-    least = {questions: popularity_bins.least_of(questions) for questions in (9, 30, 60, 119, 120, 14_000)}
+    least = {
+        questions: popularity_bins.least_of(questions)
+        for questions in (9, 30, 60, 119, 120, 14_000)
+    }
     assert least == {9: 10, 30: 10, 60: 20, 119: 39, 120: 40, 14_000: 40}
     for questions, sizes in ((130, [43, 44, 43]), (60, [20] * 3), (20, [10] * 2), (9, [])):
-        some = many(answers, [10 ** (i / 20) for i in range(questions)], [f"P{i % 2}" for i in range(questions)])
-        deciles, *others = (popularity_bins.by_decile(some, 0, 10), popularity_bins.by_log_popularity(some, 0, 10))
-        others += [make(some, 0, 10, merge=True) for make in (popularity_bins.by_relation, by_relative_popularity)]
+        some = many(
+            answers,
+            [10 ** (i / 20) for i in range(questions)],
+            [f"P{i % 2}" for i in range(questions)],
+        )
+        deciles, *others = (
+            popularity_bins.by_decile(some, 0, 10),
+            popularity_bins.by_log_popularity(some, 0, 10),
+        )
+        others += [
+            make(some, 0, 10, merge=True)
+            for make in (popularity_bins.by_relation, by_relative_popularity)
+        ]
         assert [row["questions"] for row in deciles if row["method"] == "dense"] == sizes
         for rows in others:
             found = [row["questions"] for row in rows if row["method"] == "dense"]
@@ -204,8 +277,12 @@ def test_a_relation_has_bins_of_its_own(answers):
     assert bins == [("P1", 1, 40, 1), ("P1", 2, 40, 100), ("P2", 1, 60, 50.5)]
     assert [row["substring"].value for row in closed] == [0.5, 0.5, 0.5]
     assert (closed[2]["least"], closed[2]["below"]) == (1, pytest.approx(10**2.5))
-    assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [pytest.approx(0.25)]
-    rows = popularity_bins.by_relation(many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4), 0, 10)
+    assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [
+        pytest.approx(0.25)
+    ]
+    rows = popularity_bins.by_relation(
+        many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4), 0, 10
+    )
     assert [(row["bin"], row["questions"]) for row in rows[:2]] == [(1, 70), (5, 70)]
     assert {row["relation"] for row in rows} == {"P1"}, "four questions are too few"
     rows = popularity_bins.by_relation(many(answers, [*views, *[1e4] * 5]), 0, 10)
@@ -214,19 +291,34 @@ def test_a_relation_has_bins_of_its_own(answers):
 
 def test_relative_popularity_compares_within_a_relation(answers):
     """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
-    popularity, relations = [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)], np.repeat(["P1", "P2"], 10)
+    popularity, relations = (
+        [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)],
+        np.repeat(["P1", "P2"], 10),
+    )
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
-    rows = [row for row in by_relative_popularity(twice, 0, 10, least=1) if row["method"] == "closed_book"]
+    rows = [
+        row
+        for row in by_relative_popularity(twice, 0, 10, least=1)
+        if row["method"] == "closed_book"
+    ]
     assert sum(row["questions"] for row in rows) == N
-    assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
+    assert all(
+        row["substring"].value == 0.5 for row in rows
+    )  # as many of one relation (wrong) as of the other (right)
     z = (np.arange(10) - 4.5) / np.arange(10).std()
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 
 
-def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_out_as_in_figure_8(answers):
+def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_out_as_in_figure_8(
+    answers,
+):
     """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39 questions."""
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
     closed = [row for row in by_relative_popularity(some, 0, 10) if row["method"] == "closed_book"]
     assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]
-    merged = [row for row in by_relative_popularity(some, 0, 10, merge=True) if row["method"] == "closed_book"]
+    merged = [
+        row
+        for row in by_relative_popularity(some, 0, 10, merge=True)
+        if row["method"] == "closed_book"
+    ]
     assert [(row["bin"], row["questions"]) for row in merged] == [(1, 40), (2, 289)]

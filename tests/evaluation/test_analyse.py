@@ -14,7 +14,7 @@ import small_results
 
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -38,20 +38,42 @@ def write_data(data: Path) -> None:
         answer_tables.write_questions(questions / f"{name}.parquet", [], [])
     pq.write_table(pa.table({"popularity": popularity}), questions / "nq/popularity.parquet")
     own = data / "predictions/popqa"
-    for lm, methods in {"tiny": ("closed_book", "dense", "genread"), "big": ("closed_book",)}.items():
+    for lm, methods in {
+        "tiny": ("closed_book", "dense", "genread"),
+        "big": ("closed_book",),
+    }.items():
         for shift, method in enumerate(methods):
             right = (number + shift) % 3 == 0
-            answer_tables.write_answers(own / lm / f"{method}.parquet", right[:FIRST] if lm == "big" else right)
-    answer_tables.write_answers(own / "tiny/dense.parquet", number < N // 2, doc_has_answer=number < 2 * N // 3)
+            answer_tables.write_answers(
+                own / lm / f"{method}.parquet", right[:FIRST] if lm == "big" else right
+            )
+    answer_tables.write_answers(
+        own / "tiny/dense.parquet", number < N // 2, doc_has_answer=number < 2 * N // 3
+    )
     for method in ("closed_book", "dense"):
-        answer_tables.write_answers(data / f"imported/popqa/davinci/{method}.parquet", number >= N // 10)
-    answer_tables.write_answers(data / "imported/popqa/davinci/bm25.parquet", np.arange(N + 1) > 5)  # to others
-    bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
-    shards.write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
-    solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}, "answered_by": "vote"}
+        answer_tables.write_answers(
+            data / f"imported/popqa/davinci/{method}.parquet", number >= N // 10
+        )
+    answer_tables.write_answers(
+        data / "imported/popqa/davinci/bm25.parquet", np.arange(N + 1) > 5
+    )  # to others
+    bits = {
+        "bpb_none": figure(1.0),
+        "bpb_dense_k10": figure(0.8),
+        "gain_dense_k10": figure(20.0),
+        "queries": 3,
+    }
+    write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
+    solved = {
+        "accuracy": figure(0.5),
+        "questions": 9,
+        "gain": figure(0.1),
+        "categories": {},
+        "answered_by": "vote",
+    }
     solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
     for lm in ("big", "gone", "tiny"):
-        shards.write_json(data / f"metrics/tasks_mmlu_{lm}.json", {"replug": solved, "rejects": {}})
+        write_json(data / f"metrics/tasks_mmlu_{lm}.json", {"replug": solved, "rejects": {}})
 
 
 @pytest.fixture(scope="module")
@@ -67,37 +89,65 @@ def made(tmp_path_factory):
 
 def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made):
     rows = tables.read_analyses(made[0], "accuracy")
-    methods = {"tiny": ["closed_book", "dense", "genread"], "big": ["closed_book"], "davinci": ["closed_book", "dense"]}
-    assert [(row["lm"], row["method"]) for row in rows] == [(lm, name) for lm in methods for name in methods[lm]]
+    methods = {
+        "tiny": ["closed_book", "dense", "genread"],
+        "big": ["closed_book"],
+        "davinci": ["closed_book", "dense"],
+    }
+    assert [(row["lm"], row["method"]) for row in rows] == [
+        (lm, name) for lm in methods for name in methods[lm]
+    ]
     assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
-    assert {row["lm"] for row in tables.read_analyses(made[0], "retrieval_effect")} == {"tiny", "davinci"}
+    assert {row["lm"] for row in tables.read_analyses(made[0], "retrieval_effect")} == {
+        "tiny",
+        "davinci",
+    }
     models = tables.read_analyses(made[0], "models")
-    assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
+    assert [(row["lm"], row["imported"]) for row in models] == [
+        ("tiny", False),
+        ("big", False),
+        ("davinci", True),
+    ]
     (out,) = tables.read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
 
 
 def test_language_models_are_compared_on_what_both_answered_and_say_how_many(made):
-    rows = [row for row in tables.read_analyses(made[0], "comparisons") if row["lm"] != row["against_lm"]]
+    rows = [
+        row
+        for row in tables.read_analyses(made[0], "comparisons")
+        if row["lm"] != row["against_lm"]
+    ]
     named = [" ".join(row[key] for key in ("lm", "against_lm", "method")) for row in rows]
     closed = [f"{lms} closed_book" for lms in ("big tiny", "davinci tiny", "davinci big")]
     assert named == [*closed[:2], "davinci tiny dense", closed[2]]
     assert [row["questions"] for row in rows] == [FIRST, N, N, FIRST]
-    assert (rows[0]["gain"].value, rows[0]["p"]) == (0, 1), "big answers as tiny does where both answer"
+    assert (rows[0]["gain"].value, rows[0]["p"]) == (0, 1), (
+        "big answers as tiny does where both answer"
+    )
     assert rows[2]["gain"].value == pytest.approx(0.9 - 0.5)
 
 
 def test_tables_of_what_is_common_have_the_same_questions_for_every_language_model(made):
     for name in ("accuracy", "accuracy_by_log_popularity", "accuracy_by_relation"):
-        rows = [row for row in tables.read_analyses(made[0], f"common_{name}") if row["method"] == "closed_book"]
+        rows = [
+            row
+            for row in tables.read_analyses(made[0], f"common_{name}")
+            if row["method"] == "closed_book"
+        ]
         keys = ("questions", *{"bin", "relation"} & set(rows[0]))
         tiny, big, davinci = (
-            [[row[key] for key in keys] for row in rows if row["lm"] == lm] for lm in ("tiny", "big", "davinci")
+            [[row[key] for key in keys] for row in rows if row["lm"] == lm]
+            for lm in ("tiny", "big", "davinci")
         )
         assert tiny == big == davinci != [], name
-    common = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "common_accuracy")}
+    common = {
+        (row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "common_accuracy")
+    }
     assert {row["questions"] for row in common.values()} == {FIRST}
-    assert common["davinci", "closed_book"]["substring"].value == pytest.approx((FIRST - N // 10) / FIRST)
+    assert common["davinci", "closed_book"]["substring"].value == pytest.approx(
+        (FIRST - N // 10) / FIRST
+    )
     assert common["tiny", "dense"]["substring"].value == pytest.approx(N / 2 / FIRST)
 
 
@@ -115,17 +165,31 @@ def test_savings_are_those_of_each_language_models_own_thresholds_and_examples_t
 
 
 def test_figures_of_other_stages_become_rows(made):
-    saved = {row["lm"]: row["saved"].value for row in tables.read_analyses(made[0], "bits_per_byte") if row["k"] == 10}
+    saved = {
+        row["lm"]: row["saved"].value
+        for row in tables.read_analyses(made[0], "bits_per_byte")
+        if row["k"] == 10
+    }
     assert saved == {"tiny": 20, "big": 20}
     solved = tables.read_analyses(made[0], "tasks")
-    figures = [(row["category"], row["questions"], row["accuracy"].value, row["gain"].value) for row in solved]
+    figures = [
+        (row["category"], row["questions"], row["accuracy"].value, row["gain"].value)
+        for row in solved
+    ]
     assert figures == [("all", 9, 0.5, 0.1), ("STEM", 4, 0.4, 0.2)] * 2
-    assert [(row["lm"], row["answered_by"]) for row in solved] == [("tiny", "vote")] * 2 + [("big", "vote")] * 2
+    assert [(row["lm"], row["answered_by"]) for row in solved] == [("tiny", "vote")] * 2 + [
+        ("big", "vote")
+    ] * 2
     dense = {row["retriever"]: row for row in tables.read_analyses(made[0], "retrievers")}["dense"]
-    assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (0.8, pytest.approx(2 / 3))
+    assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (
+        0.8,
+        pytest.approx(2 / 3),
+    )
     assert dense["real_recall_at_1"] == NOTHING
     assert tables.read_analyses(made[0], "rare_words") == []
-    popularity = [row for row in tables.read_analyses(made[0], "popularity") if row["dataset"] == "nq"]
+    popularity = [
+        row for row in tables.read_analyses(made[0], "popularity") if row["dataset"] == "nq"
+    ]
     assert sum(row["questions"] for row in popularity) == N
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
@@ -137,7 +201,9 @@ def test_the_metrics_are_those_of_the_tables(made):
     assert tiny["dense"] == {"substring": 0.5, "word": 0.5, "gain": gain}
     assert tiny["genread"]["gain"] == pytest.approx(0), "over closed-book answers, not over dense"
     assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
-    assert "gain" not in written["popqa"]["davinci"]["closed_book"], "that is over another language model"
+    assert "gain" not in written["popqa"]["davinci"]["closed_book"], (
+        "that is over another language model"
+    )
 
 
 def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k():
@@ -147,9 +213,13 @@ def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k
         figures |= {f"gain_over_random_dense_k{k}": figure(gain - 5)}
     bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
     found = {(row["retriever"], row["k"]): row["bits_per_byte"] for row in bits}
-    assert list(found) == [("none", 0), ("dense", 2), ("dense", 10), ("dense", 16)], "none by another temperature"
+    assert list(found) == [("none", 0), ("dense", 2), ("dense", 10), ("dense", 16)], (
+        "none by another temperature"
+    )
     assert found["dense", 10] == Interval(0.8, 0.8 - 0.1, 0.8 + 0.1)
-    saved = {row["k"]: (row["saved"].value, row["saved_over_random"].value) for row in bits if row["k"]}
+    saved = {
+        row["k"]: (row["saved"].value, row["saved_over_random"].value) for row in bits if row["k"]
+    }
     assert saved == {2: (10, 5), 10: (20, 15), 16: (30, 25)}
     for k in saved:
         (row,) = stage_metrics.retrievers(bits, {}, {}, {}, k)

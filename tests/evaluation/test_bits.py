@@ -11,7 +11,9 @@ from pipelines.replug import ensemble
 
 
 def replug(mixture: str, **changes) -> params.Replug:
-    return params.Replug(**{"mixture": mixture, "top_k": 3, "temperature": 0.5, "vote": False} | changes)
+    return params.Replug(
+        **{"mixture": mixture, "top_k": 3, "temperature": 0.5, "vote": False} | changes
+    )
 
 
 @pytest.fixture
@@ -20,7 +22,9 @@ def folder(tmp_path):
     return tmp_path / "tables"
 
 
-def by_the_ensemble(rows, query: str, retriever: str, k: int, temperature: float, mixture: str) -> float:
+def by_the_ensemble(
+    rows, query: str, retriever: str, k: int, temperature: float, mixture: str
+) -> float:
     """Nats of one query with its first k documents; of none, nats without documents."""
     said = {r["doc_id"]: r["log_probs"] for r in rows["logprobs"] if r["query_id"] == query}
     found = [r for r in rows["retrieved"] if (r["query_id"], r["retriever"]) == (query, retriever)]
@@ -36,14 +40,25 @@ def by_the_ensemble(rows, query: str, retriever: str, k: int, temperature: float
 def test_nats_are_the_ensembles_for_any_k_and_temperature(folder, k, temperature, mixture):
     measured = evaluate_lm.measure(folder, replug(mixture, top_k=k, temperature=temperature))
     assert measured.ids.tolist() == [f"q{i:02}" for i in range(logprob_tables.QUERIES)]
-    wanted = {(name, n, temperature) for name in ("bm25", "dense", "lsr", "random") for n in (1, 2, 3)}
-    wanted |= {(name, k, t) for name in ("bm25", "dense", "lsr", "random") for t in evaluate_lm.TEMPERATURES}
+    wanted = {
+        (name, n, temperature) for name in ("bm25", "dense", "lsr", "random") for n in (1, 2, 3)
+    }
+    wanted |= {
+        (name, k, t)
+        for name in ("bm25", "dense", "lsr", "random")
+        for t in evaluate_lm.TEMPERATURES
+    }
     wanted |= {("none", 0, temperature), ("dense@0.5", k, temperature), ("dense@1", k, temperature)}
     assert set(measured.nats) == wanted
-    rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
+    rows = {
+        name: pq.read_table(folder / f"{name}.parquet").to_pylist()
+        for name in ("logprobs", "retrieved")
+    }
     for (name, n, at), nats in measured.nats.items():
         asked = logprob_tables.DRAWN if "@" in name else logprob_tables.QUERIES
-        expected = [by_the_ensemble(rows, query, name, n, at, mixture) for query in measured.ids[:asked]]
+        expected = [
+            by_the_ensemble(rows, query, name, n, at, mixture) for query in measured.ids[:asked]
+        ]
         np.testing.assert_allclose(nats[:asked], expected, rtol=1e-6)
         assert np.isnan(nats[asked:]).all()
     alone = [row for row in rows["logprobs"] if row["doc_id"] == ""]

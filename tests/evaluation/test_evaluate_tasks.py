@@ -42,7 +42,10 @@ class FakeLM:
     def seen(self, prompts, max_tokens):
         """A word is a token; a context that is too long loses its beginning."""
         room = self.max_tokens - max_tokens
-        return [replace(prompt, context=" ".join(prompt.context.split(" ")[-room:])) for prompt in prompts]
+        return [
+            replace(prompt, context=" ".join(prompt.context.split(" ")[-room:]))
+            for prompt in prompts
+        ]
 
     def next_token(self, prompts):
         chances = np.full((len(prompts), 5), 0.1, dtype=np.float32)
@@ -53,7 +56,9 @@ class FakeLM:
     def generate(self, prompts, max_tokens, stop="\n"):
         return [Generation(f" {self._hint(p)}", -0.1, len(p.context)) for p in prompts]
 
-    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+    def generate_mixture(
+        self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
+    ):
         return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
 
 
@@ -75,7 +80,9 @@ def test_mmlu_mixes_probabilities_over_documents_of_letters_as_they_follow_the_p
             return super().token_id(text)
 
         def next_token(self, prompts):
-            return np.log(np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9)
+            return np.log(
+                np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9
+            )
 
     # A: 0.9 * 0.3 = 0.27; B: 0.1 * 0.3 + 0.5 * 0.7 = 0.38
     assert answer_by_letter(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
@@ -94,7 +101,9 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
 
         def score(self, prompts, continuations):
             assert continuations == [" C", " C"]
-            return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])  # C: 0.54 and 0.48 against B's 0.5
+            return Scores(
+                [np.log([0.9, 0.6]), np.log([0.6, 0.8])], []
+            )  # C: 0.54 and 0.48 against B's 0.5
 
     assert answer_by_letter(SmallVocabulary(), [Prompt("")] * 2, np.zeros((2, 1))) == ["C", "B"]
 
@@ -112,7 +121,10 @@ def evaluate(task, method, lm, search, key="k", replug=REPLUG):
 
 
 def open_task(*queries, shown=()):
-    items, shots = ([Item(name, "", name, f"{name}:", ["the one", "Number"]) for name in of] for of in (queries, shown))
+    items, shots = (
+        [Item(name, "", name, f"{name}:", ["the one", "Number"]) for name in of]
+        for of in (queries, shown)
+    )
     return Task("nq", items, {"": shots}, "tasks.qa_shots", options=False)
 
 
@@ -127,7 +139,11 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
     monkeypatch.setattr(evaluate_tasks, "SHARD", 30)
     for method, finds, sizes in (
         ("closed_book", None, [30, 10]),
-        ("replug", lambda queries: asked.append(len(queries)) or search(queries), [10] * 4),  # three prompts each
+        (
+            "replug",
+            lambda queries: asked.append(len(queries)) or search(queries),
+            [10] * 4,
+        ),  # three prompts each
     ):
         assert evaluate(task, method, FakeLM(), finds, "sizes").equals(whole if finds else closed)
         (folder,) = Path(".longtail/shards").glob(f"evaluate_tasks@*-{method}-sizes")
@@ -138,7 +154,9 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
 
 def test_open_questions_are_answered_under_the_mixture_and_right_if_that_is_an_answer_and_not_if_it_holds_one():
     class Saying(FakeLM):
-        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        def generate_mixture(
+            self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
+        ):
             assert (len(prompts), max_tokens) == (6, 5)
             np.testing.assert_allclose(np.exp(log_weights), 1 / 3)
             return [Generation(text, -0.1, 1) for text in (" Number", " Number three")]
@@ -149,7 +167,9 @@ def test_open_questions_are_answered_under_the_mixture_and_right_if_that_is_an_a
 
 def test_documents_weigh_by_their_similarity_at_the_params_temperature(raw):
     def similar(queries):
-        found = search(queries).set_column(0, "texts", pa.array([["one B", "two A", "three A"]] * len(queries)))
+        found = search(queries).set_column(
+            0, "texts", pa.array([["one B", "two A", "three A"]] * len(queries))
+        )
         return found.set_column(1, "similarities", pa.array([[1.0, 0.5, 0.5]] * len(queries)))
 
     for temperature, letter in ((1.0, "A"), (0.1, "B")):  # lambda of the first: 0.45 and 0.99
@@ -165,12 +185,20 @@ def test_the_answer_a_is_a_letter_and_no_article():
         scores = False
 
         def next_token(self, prompts):
-            return np.array([[0.0 if letter == said else -np.inf for letter in "ABCD"]] * len(prompts))
+            return np.array(
+                [[0.0 if letter == said else -np.inf for letter in "ABCD"]] * len(prompts)
+            )
 
         def generate(self, prompts, max_tokens, stop="\n"):
             return [Generation("Abacus, BBC", -1.0, 1)] * len(prompts)
 
-    task = Task("mmlu", [Item("1", "virology", "Which?", "Which?", ["A"])], {"virology": []}, "", options=True)
+    task = Task(
+        "mmlu",
+        [Item("1", "virology", "Which?", "Which?", ["A"])],
+        {"virology": []},
+        "",
+        options=True,
+    )
     for said, right in (("A", True), ("B", False), ("", False)):
         (row,) = evaluate(task, "closed_book", Sure(), None, f"says {said}").to_pylist()
         assert (row["prediction"], row["correct"]) == (said, right)
@@ -185,7 +213,10 @@ def long_documents(queries):
 def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(raw, capsys):
     """A subject of MMLU, by every method; what is too long for the documents in one prompt, by that method alone."""
     task, lm = read(raw, "mmlu"), FakeLM()
-    answered = [evaluate(task, "closed_book", lm, None), evaluate(task, "replug", lm, long_documents)]
+    answered = [
+        evaluate(task, "closed_book", lm, None),
+        evaluate(task, "replug", lm, long_documents),
+    ]
     table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(answered), task, lm)
     assert too_long == {"virology": sum(item.subject == "virology" for item in task.items)}
     assert set(table["subject"].to_pylist()) == {"formal_logic"}
@@ -194,9 +225,14 @@ def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(
     assert figures["closed_book"]["questions"] == figures["replug"]["questions"] == len(table) / 2
     # an open question is left out alone
     task = open_task("0", "virology 1", "2", shown=["shown"])
-    table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "replug", lm, long_documents), task, lm)
+    table, too_long = evaluate_tasks.drop_too_long(
+        evaluate(task, "replug", lm, long_documents), task, lm
+    )
     assert (table["question_id"].to_pylist(), too_long) == (["0", "2"], {"": 1})
-    answered = [evaluate(task, "closed_book", lm, None, "o"), evaluate(task, "dense", lm, long_documents, "o")]
+    answered = [
+        evaluate(task, "closed_book", lm, None, "o"),
+        evaluate(task, "dense", lm, long_documents, "o"),
+    ]
     table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(answered), task, lm)
     assert (table["question_id"].to_pylist(), too_long) == (["0", "virology 1", "2", "0", "2"], {})
     figures = evaluate_tasks.summarise(table, 0, 10)
@@ -204,7 +240,9 @@ def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(
     # no prompt fits
     small = FakeLM()
     small.max_tokens, task = 10, read(raw, "mmlu")
-    table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "closed_book", small, None, "small"), task, small)
+    table, too_long = evaluate_tasks.drop_too_long(
+        evaluate(task, "closed_book", small, None, "small"), task, small
+    )
     assert (len(table), sum(too_long.values())) == (0, len(task.items))
     said = "fake is left out of mmlu: with tasks.mmlu_shots 2, no prompt fits the 10 tokens that it reads at once;"
     assert said in capsys.readouterr().out
@@ -219,15 +257,26 @@ def test_all_documents_stand_in_one_prompt_and_a_demonstration_has_its_best_alon
             asked.extend(prompts)
             return [Generation(" So the answer is Number", -0.1, 1)] * len(prompts)
 
-    (row,) = evaluate(open_task("who is 1", shown=["who was 0"]), "dense", Reading(), search).to_pylist()
+    (row,) = evaluate(
+        open_task("who is 1", shown=["who was 0"]), "dense", Reading(), search
+    ).to_pylist()
     before = "Knowledge: one A\nwho was 0: the one\n\n"
-    assert [prompt.context for prompt in asked] == [f"{before}Knowledge: one B\ntwo B\nthree A\nwho is 1:"]
+    assert [prompt.context for prompt in asked] == [
+        f"{before}Knowledge: one B\ntwo B\nthree A\nwho is 1:"
+    ]
     assert row["correct"], "what follows `answer is` counts, as published"
 
 
 def test_metrics_by_hand():
     def rows(name, method, right, category=None):
-        same = {"task": name, "method": method, "subject": None, "category": category, "prediction": "", "answers": []}
+        same = {
+            "task": name,
+            "method": method,
+            "subject": None,
+            "category": category,
+            "prediction": "",
+            "answers": [],
+        }
         return [same | {"question_id": f"{i}", "correct": bool(one)} for i, one in enumerate(right)]
 
     def summary(made):
@@ -235,13 +284,19 @@ def test_metrics_by_hand():
         return evaluate_tasks.summarise(pa.Table.from_pylist(made, evaluate_tasks.SCHEMA), 0, 100)
 
     nq = summary(rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1]))
-    made = rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
-    made += rows("mmlu", "replug", [1, 1], "STEM") + rows("mmlu", "replug", [1, 1, 1, 1, 0, 0], "other")
+    made = rows("mmlu", "closed_book", [1, 0], "STEM") + rows(
+        "mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other"
+    )
+    made += rows("mmlu", "replug", [1, 1], "STEM") + rows(
+        "mmlu", "replug", [1, 1, 1, 1, 0, 0], "other"
+    )
     mmlu = summary(made)
     assert nq["replug"]["accuracy"]["value"] == 0.75
     assert nq["replug"]["gain"]["value"] == 0.25
     assert mmlu["closed_book"]["accuracy"]["value"] == 0.75
-    found = {c: (of["value"], of["gain"]["value"]) for c, of in mmlu["replug"]["categories"].items()}
+    found = {
+        c: (of["value"], of["gain"]["value"]) for c, of in mmlu["replug"]["categories"].items()
+    }
     assert found == {"STEM": (1.0, 0.5), "other": pytest.approx((4 / 6, -1 / 6))}
     assert mmlu["replug"]["categories"]["STEM"]["questions"] == 2
 
@@ -249,13 +304,22 @@ def test_metrics_by_hand():
 @pytest.fixture
 def datastore(root):
     """Twelve documents, one of virology and one of logic, with a BM25 index; and the sample's params."""
-    texts = [f"{subject} is about C" for subject in ("virology", "logic")] + [f"word{i} and A" for i in range(10)]
-    docs = {"id": [f"d{i:02}" for i in range(12)], "title": [""] * 12, "text": texts, "source_document": [""] * 12}
+    texts = [f"{subject} is about C" for subject in ("virology", "logic")] + [
+        f"word{i} and A" for i in range(10)
+    ]
+    docs = {
+        "id": [f"d{i:02}" for i in range(12)],
+        "title": [""] * 12,
+        "text": texts,
+        "source_document": [""] * 12,
+    }
     path = Path("data/corpus/wikipedia/docs.parquet")
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
-    chosen = params_file.load_params("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
+    chosen = params_file.load_params(
+        "seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts"
+    )
     bm25.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 
@@ -275,8 +339,15 @@ def run_stage(raw, datastore, monkeypatch):
 
     def saying(letter):
         def find(texts):
-            of_question = [[f"{i} {letter}" for i in range(3)], *[[""] * 3] * 2, [0.5] * 3, *[0] * 2]
-            return pa.table([[column] * len(texts) for column in of_question], schema=passages.SCHEMA)
+            of_question = [
+                [f"{i} {letter}" for i in range(3)],
+                *[[""] * 3] * 2,
+                [0.5] * 3,
+                *[0] * 2,
+            ]
+            return pa.table(
+                [[column] * len(texts) for column in of_question], schema=passages.SCHEMA
+            )
 
         return passages.Source(find, 9, written=False)
 
@@ -285,12 +356,16 @@ def run_stage(raw, datastore, monkeypatch):
 
     def run(task, lm):
         opened = []
-        monkeypatch.setattr(open_lm, "lm_at_work", lambda folder, *_: opened.append(folder.name) or nullcontext(lm))
+        monkeypatch.setattr(
+            open_lm, "lm_at_work", lambda folder, *_: opened.append(folder.name) or nullcontext(lm)
+        )
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()
         assert opened == ["fake"]
         assert not list(Path(".longtail/shards").glob("*"))
-        rows = pq.read_table(f"data/tasks/{task}/fake/predictions.parquet", schema=evaluate_tasks.SCHEMA).to_pylist()
+        rows = pq.read_table(
+            f"data/tasks/{task}/fake/predictions.parquet", schema=evaluate_tasks.SCHEMA
+        ).to_pylist()
         return rows, json.loads(Path(f"data/metrics/tasks_{task}_fake.json").read_text())
 
     return run

@@ -18,7 +18,9 @@ NUMBER = np.arange(N)
 def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> accuracy.Answers:
     """One model's answers to the questions `asked` of 20, right where each method's array (20,) says."""
     questions = folder.parent / "questions.parquet"
-    answer_tables.write_questions(questions, [10 * (i + 1) for i in range(N)], [f"P{i % 3}" for i in range(N)])
+    answer_tables.write_questions(
+        questions, [10 * (i + 1) for i in range(N)], [f"P{i % 3}" for i in range(N)]
+    )
     files = {}
     for method, correct in right.items():
         files[method] = folder / f"{method}.parquet"
@@ -34,17 +36,29 @@ def models(tmp_path) -> dict[str, accuracy.Answers]:
     On the 12 questions that both were asked, 4 to 15, tiny is right on 4, 5 and 6, big on 6 to 11.
     """
     dense = (NUMBER < 4) | (NUMBER > 6)
-    tiny = read(tmp_path / "tiny", NUMBER[:16], closed_book=NUMBER < 7, bm25=NUMBER < 10, dense=dense)
-    big = read(tmp_path / "big", NUMBER[4:], closed_book=(NUMBER > 5) & (NUMBER < 12), dense=NUMBER < 9)
+    tiny = read(
+        tmp_path / "tiny", NUMBER[:16], closed_book=NUMBER < 7, bm25=NUMBER < 10, dense=dense
+    )
+    big = read(
+        tmp_path / "big", NUMBER[4:], closed_book=(NUMBER > 5) & (NUMBER < 12), dense=NUMBER < 9
+    )
     return {"tiny": tiny, "big": big}
 
 
 def test_methods_of_one_model_are_compared_over_its_own_questions(models):
-    rows = [row for row in accuracy.comparisons(models, 0, 100) if row["lm"] == row["against_lm"] == "tiny"]
+    rows = [
+        row
+        for row in accuracy.comparisons(models, 0, 100)
+        if row["lm"] == row["against_lm"] == "tiny"
+    ]
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
     assert [(row["method"], row["against"]) for row in rows] == named
     dense = rows[1]
-    assert (dense["questions"], dense["only_this"], dense["only_that"]) == (16, 9, 3)  # 7 to 15; 4 to 6
+    assert (dense["questions"], dense["only_this"], dense["only_that"]) == (
+        16,
+        9,
+        3,
+    )  # 7 to 15; 4 to 6
     assert dense["gain"].value == dense["gain_word"].value == pytest.approx(6 / 16)
     assert dense["gain"].low < 6 / 16 < dense["gain"].high
     assert dense["p"] == pytest.approx(binomtest(3, 12).pvalue)
@@ -52,11 +66,20 @@ def test_methods_of_one_model_are_compared_over_its_own_questions(models):
 
 def test_language_models_are_compared_on_what_both_answered_and_by_the_same_method(models):
     def of(lm, models):
-        return [row for row in accuracy.comparisons(models, 0, 200) if row["lm"] == lm != row["against_lm"]]
+        return [
+            row
+            for row in accuracy.comparisons(models, 0, 200)
+            if row["lm"] == lm != row["against_lm"]
+        ]
 
     closed, dense = of("big", models)
     for row, method in ((closed, "closed_book"), (dense, "dense")):
-        assert (row["against_lm"], row["method"], row["against"], row["questions"]) == ("tiny", method, method, 12)
+        assert (row["against_lm"], row["method"], row["against"], row["questions"]) == (
+            "tiny",
+            method,
+            method,
+            12,
+        )
     assert (closed["only_this"], closed["only_that"]) == (5, 2)  # 7 to 11; 4 and 5
     assert closed["gain"].value == pytest.approx(3 / 12), "each alone: 6/16 less 7/16"
     assert closed["recall_gain"].value == 0
@@ -76,9 +99,16 @@ def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, 
     third = read(tmp_path / "third", NUMBER[[2, 5, 15, 18]], closed_book=NUMBER > 5)
     common = accuracy.in_common([*models.values(), third])
     assert {tuple(answers.ids) for answers in common} == {("q005", "q015")}
-    rows = [row for row in accuracy.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"]
+    rows = [
+        row
+        for row in accuracy.comparisons(models | {"third": third}, 0, 20)
+        if row["lm"] == "third"
+    ]
     assert [(row["against_lm"], row["questions"]) for row in rows] == [("tiny", 3), ("big", 3)]
-    apart = {"third": third, "fourth": read(tmp_path / "fourth", NUMBER[6:9], closed_book=NUMBER > 5)}
+    apart = {
+        "third": third,
+        "fourth": read(tmp_path / "fourth", NUMBER[6:9], closed_book=NUMBER > 5),
+    }
     (row,) = accuracy.comparisons(apart, 0, 20)
     assert (row["questions"], row["only_this"], row["only_that"]) == (0, 0, 0)
     assert math.isnan(row["gain"].value)

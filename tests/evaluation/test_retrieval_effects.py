@@ -20,13 +20,20 @@ NUMBER = np.arange(N)
 def files(tmp_path) -> dict[str, Path]:
     """20 questions, the more popular the higher their number; closed-book right from 10, dense below 15 but for 3."""
     relations = [f"P{i % 7}" for i in range(N)]
-    answer_tables.write_questions(tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations)
-    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense", "lsr", "genread")}
+    answer_tables.write_questions(
+        tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations
+    )
+    files = {
+        method: tmp_path / f"{method}.parquet"
+        for method in ("closed_book", "dense", "lsr", "genread")
+    }
     answer_tables.write_answers(files["closed_book"], NUMBER >= 10)
     namesake = (NUMBER >= 17) | (NUMBER == 5)
     whose = {"doc_is_subject": (NUMBER < 15) & ~namesake, "doc_is_namesake": namesake}
     found = (NUMBER < 12) & (NUMBER != 3)
-    answer_tables.write_answers(files["dense"], (NUMBER < 15) & (NUMBER != 3), doc_has_answer=found, **whose)
+    answer_tables.write_answers(
+        files["dense"], (NUMBER < 15) & (NUMBER != 3), doc_has_answer=found, **whose
+    )
     answer_tables.write_answers(files["lsr"], NUMBER < 17, doc_has_answer=NUMBER < 15, **whose)
     answer_tables.write_answers(files["genread"], NUMBER >= 9)
     return files
@@ -56,14 +63,21 @@ def test_recall_in_the_two_by_two(answers):
     every = retrieval_effects.recall(answers)
     rows = {row["answers"]: row for row in every if row["method"] == "dense"}
     assert rows["all"]["recall"].value == pytest.approx(11 / 20)
-    assert (rows["both right"]["share"].value, rows["both right"]["recall"].value) == (0.25, pytest.approx(2 / 5))
+    assert (rows["both right"]["share"].value, rows["both right"]["recall"].value) == (
+        0.25,
+        pytest.approx(2 / 5),
+    )
     assert rows["only augmented right"]["recall"].value == 1.0
     assert rows["only closed-book right"]["recall"].value == 0.0
     assert (rows["both wrong"]["questions"], rows["both wrong"]["recall"].value) == (1, 0.0)
     assert "genread" not in {row["method"] for row in every}, "what it read is not known here"
     alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
-    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == accuracy.comparisons({"tiny": alone}, 0, 10) == []
+    assert (
+        retrieval_effects.where_retrieval_helps(alone, 0, 10)
+        == accuracy.comparisons({"tiny": alone}, 0, 10)
+        == []
+    )
 
 
 def examples(files, seed=0):
@@ -83,8 +97,13 @@ def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(file
 
 
 def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
-    questions, relations = files["dense"].with_name("questions.parquet"), [f"P{i % 7}" for i in range(N)]
-    answer_tables.write_questions(questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations)
+    questions, relations = (
+        files["dense"].with_name("questions.parquet"),
+        [f"P{i % 7}" for i in range(N)],
+    )
+    answer_tables.write_questions(
+        questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations
+    )
     shown = examples(files)
     assert "P4" not in {row["relation"] for row in shown if row["effect"] == "retrieving helps"}
     assert len(shown) == 8
@@ -98,16 +117,22 @@ def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(f
     ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]
     texts = {4: "So it is A4, they say.", 5: "x" * 1_000 + " a5", 6: "a66"}
     table = {"id": ids, "title": titles, "text": [texts.get(i, f"text {i}") for i in range(N)]}
-    pq.write_table(pa.table(table).take(np.arange(N)[::-1]), files["dense"].with_name("docs.parquet"))
+    pq.write_table(
+        pa.table(table).take(np.arange(N)[::-1]), files["dense"].with_name("docs.parquet")
+    )
     answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=titles)
     answer_tables.write_answers(files["closed_book"], np.zeros(N, bool))
     questions = files["dense"].with_name("questions.parquet")
-    answer_tables.write_questions(questions, [10 * (i + 1) for i in range(N)], [f"P{max(i, 3)}" for i in range(N)])
+    answer_tables.write_questions(
+        questions, [10 * (i + 1) for i in range(N)], [f"P{max(i, 3)}" for i in range(N)]
+    )
     shown = {row["question_id"]: row for row in examples(files)}
     found = [(shown[f"q00{i}"]["passage"], shown[f"q00{i}"]["passage_answer"]) for i in (4, 5, 6)]
     assert found == [("So it is A4, they say.", "a4"), ("x" * 1_000, None), ("a66", None)]
     assert shown["q004"]["doc_title"] == "Title 4"
     answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=["elsewhere"] * N)
-    assert {row["passage"] for row in examples(files)} == {None}, "an import's document may have another one's id"
+    assert {row["passage"] for row in examples(files)} == {None}, (
+        "an import's document may have another one's id"
+    )
     answer_tables.write_answers(files["dense"], NUMBER < 7, passage=["made up"] * N)
     assert {row["passage"] for row in examples(files)} == {"made up"}

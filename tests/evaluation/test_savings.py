@@ -22,7 +22,9 @@ def priced(tmp_path) -> accuracy.Answers:
     """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs ten times as much."""
     relations = ["P1"] * 5 + ["P2"] * 5
     answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
-    files: dict[str, Path] = {m: tmp_path / f"{m}.parquet" for m in ("closed_book", "genread", "dense")}
+    files: dict[str, Path] = {
+        m: tmp_path / f"{m}.parquet" for m in ("closed_book", "genread", "dense")
+    }
     for method, of_question in (("closed_book", (8, 2, 1, 0.1)), ("genread", (80, 20, 2, 1.0))):
         names = ("prompt_tokens", "new_tokens", "lm_calls", "cost")
         spent = {name: [value] * 10 for name, value in zip(names, of_question, strict=True)}
@@ -31,7 +33,12 @@ def priced(tmp_path) -> accuracy.Answers:
     return accuracy.read_answered(tmp_path / "questions.parquet", files)
 
 
-def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndarray = EVERY, method: str = "genread"):
+def saved(
+    answers: accuracy.Answers,
+    cuts: dict[str, list[float]],
+    test: np.ndarray = EVERY,
+    method: str = "genread",
+):
     """By thresholds that are the same whatever they are fitted to."""
     splits = {relation: np.array(of) for relation, of in cuts.items()}
     whole = {relation: np.full(100, of[0]) for relation, of in cuts.items()}
@@ -41,7 +48,9 @@ def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndar
     columns = answers.ids, answers.subjects, answers.relations, answers.popularity, nothing
     right = [answers.by_method[name].correct == 1 for name in ("closed_book", method)]
     asked = pairs.Pairs(*columns, *right)
-    drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)
+    drawn = refits.resample(
+        answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100
+    )
     spent = retrieval_effects.spent(answers, method)
     retrieves = held_out.below(asked, splits) & test[rows]
     with np.errstate(invalid="ignore"):
@@ -72,7 +81,10 @@ def test_what_thresholds_save(priced):
     for cut, share, saving in ((NEVER, 0, 90), (ALWAYS, 1, 0)):
         row = saved(priced, {"P1": [cut], "P2": [cut]})
         assert (row["retrieved"].value, row["cost_saved"].value) == (share, pytest.approx(saving))
-    assert [saved(priced, {"P1": [cut]})["retrieved"].value for cut in (1.0, 1.1)] == [0, pytest.approx(1 / 5)]
+    assert [saved(priced, {"P1": [cut]})["retrieved"].value for cut in (1.0, 1.1)] == [
+        0,
+        pytest.approx(1 / 5),
+    ]
 
 
 def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(priced):
@@ -96,20 +108,29 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     n, questions = 200, tmp_path / "q.parquet"
     number = np.arange(n)
     noise = number * 7 % 5 == 0
-    answer_tables.write_questions(questions, [10 * (i + 1) for i in range(n)], [f"P{i % 2}" for i in range(n)])
+    answer_tables.write_questions(
+        questions, [10 * (i + 1) for i in range(n)], [f"P{i % 2}" for i in range(n)]
+    )
     files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense", "bm25")}
-    cheap, dear = ({"prompt_tokens": [t] * n, "new_tokens": [0] * n, "lm_calls": [1] * n} for t in (10, 100))
+    cheap, dear = (
+        {"prompt_tokens": [t] * n, "new_tokens": [0] * n, "lm_calls": [1] * n} for t in (10, 100)
+    )
     answer_tables.write_answers(files["closed_book"], (number >= 100) ^ noise, **cheap)
     answer_tables.write_answers(files["dense"], (number < 100) ^ noise, **dear)
     answer_tables.write_answers(files["bm25"], np.ones(n, bool), **dear)
     answers = accuracy.read_answered(questions, files)
     for split_by in ("subject", "question"):
         chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
-        rows = {row["method"]: row for row in retrieval_effects.savings(answers, questions, files, chosen, 3, 50)}
+        rows = {
+            row["method"]: row
+            for row in retrieval_effects.savings(answers, questions, files, chosen, 3, 50)
+        }
         assert list(rows) == ["dense", "bm25"]
         for method, row in rows.items():
             of_method = pairs.read_pairs(questions, files["closed_book"], files[method])
-            expected = tune_thresholds.evaluate_thresholds(of_method, chosen, 3, 50).figures[chosen.search]["retrieved"]
+            expected = tune_thresholds.evaluate_thresholds(of_method, chosen, 3, 50).figures[
+                chosen.search
+            ]["retrieved"]
             for end in ("value", "low", "high"):
                 assert getattr(row["retrieved"], end) == pytest.approx(expected[end]), (method, end)
         share = rows["dense"]["retrieved"].value

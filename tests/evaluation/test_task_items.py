@@ -21,7 +21,10 @@ from pipelines.sources.rejects import Rejects
 def test_mmlus_demonstrations_are_the_subjects_first_of_dev_and_are_not_asked(raw):
     task = read(raw, "mmlu")
     assert len(task.items) == 40
-    assert [item.query for item in task.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
+    assert [item.query for item in task.shots["virology"]] == [
+        "Which, virology dev 0?",
+        "Which, virology dev 1?",
+    ]
     shown = (raw / "mmlu/dev/virology_dev.csv").read_text().splitlines(keepends=True)[:2]
     for subject in ("virology", "formal_logic"):  # the latter shows others
         with (raw / f"mmlu/test/{subject}_test.csv").open("a") as out:
@@ -33,18 +36,27 @@ def test_mmlus_demonstrations_are_the_subjects_first_of_dev_and_are_not_asked(ra
 
 def test_open_questions_are_shown_from_the_training_file_alone_and_not_asked_in_any_spelling(raw):
     with (raw / "nq/test.jsonl").open("a") as out:
-        out.write("".join(json.dumps({"question": f"WHO was {i}", "answer": "x"}) + "\n" for i in range(20)))
+        out.write(
+            "".join(
+                json.dumps({"question": f"WHO was {i}", "answer": "x"}) + "\n" for i in range(20)
+            )
+        )
     task = read(raw, "nq")
     assert len(task.shots[""]) == 3
     assert {item.query.rpartition(" ")[0] for item in task.shots[""]} == {"who was"}
     assert len(task.items) == 40 - 3
     assert {item.query.rpartition(" ")[0] for item in task.items} == {"who is", "WHO was"}
-    assert not {item.query.lower() for item in task.items} & {item.query.lower() for item in task.shots[""]}
+    assert not {item.query.lower() for item in task.items} & {
+        item.query.lower() for item in task.shots[""]
+    }
 
 
 def test_demonstrations_without_a_training_file_are_an_error_that_names_it(raw):
     shutil.rmtree(raw / "nq/train")
-    with pytest.raises(LongtailError, match=r"tasks\.qa_shots is 3, .*nq/train has no file.*fetch\.files as nq/train"):
+    with pytest.raises(
+        LongtailError,
+        match=r"tasks\.qa_shots is 3, .*nq/train has no file.*fetch\.files as nq/train",
+    ):
         read(raw, "nq")
     assert len(read(raw, "nq", CHOSEN.model_copy(update={"qa_shots": 0})).items) == 20
 
@@ -84,7 +96,9 @@ def write(folder: Path, layout: str, rows: list[dict] = ROWS) -> Path:
     (folder / "test").mkdir(parents=True)
     if layout == "csv":
         for row in rows:
-            quoted = ",".join(f'"{cell}"' for cell in (row["question"], *row["choices"], "ABCD"[row["answer"]]))
+            quoted = ",".join(
+                f'"{cell}"' for cell in (row["question"], *row["choices"], "ABCD"[row["answer"]])
+            )
             with (folder / f"test/{row['subject']}_test.csv").open("a") as out:
                 out.write(quoted + "\n")
     elif layout == "parquet":
@@ -97,14 +111,25 @@ def write(folder: Path, layout: str, rows: list[dict] = ROWS) -> Path:
 
 def test_mmlu_has_57_subjects_in_four_categories():
     assert len(CATEGORIES) == 57
-    assert Counter(CATEGORIES.values()) == {"STEM": 18, "humanities": 13, "social sciences": 12, "other": 14}
+    assert Counter(CATEGORIES.values()) == {
+        "STEM": 18,
+        "humanities": 13,
+        "social sciences": 12,
+        "other": 14,
+    }
 
 
 @pytest.mark.parametrize("layout", ["csv", "parquet", "jsonl"])
-def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(tmp_path, layout):
+def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(
+    tmp_path, layout
+):
     rejects = Rejects(0)
-    items = {item.id: item for item in task_items.read_split(write(tmp_path, layout), "test", rejects)}
-    assert sorted(items) == [f"{s}/test/{i}" for s in ("formal_logic", "virology") for i in range(1, 6)]
+    items = {
+        item.id: item for item in task_items.read_split(write(tmp_path, layout), "test", rejects)
+    }
+    assert sorted(items) == [
+        f"{s}/test/{i}" for s in ("formal_logic", "virology") for i in range(1, 6)
+    ]
     third = items["virology/test/3"]
     assert (third.subject, third.query, third.answers) == ("virology", "Which, virology 2?", ["C"])
     assert third.body == "Question: Which, virology 2?\nA. one\nB. two\nC. th\nree\nD. 4\nAnswer:"
@@ -123,7 +148,9 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
         (tmp_path / "test/all.json").write_text(json.dumps([ROWS[0] | change, ROWS[2]]))
         rejects = Rejects(1)
         places = {item.query: item.id for item in task_items.read_split(tmp_path, "test", rejects)}
-        assert rejects.reasons() == {"no question of a subject of MMLU with 4 options and a letter": 1}
+        assert rejects.reasons() == {
+            "no question of a subject of MMLU with 4 options and a letter": 1
+        }
         assert rejects.rows[0][:2] == ("all.json", 1)
         assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
 
@@ -142,7 +169,9 @@ def test_a_file_that_does_not_fit_is_named(tmp_path):
 
 def test_all_questions_of_the_real_files_are_asked_with_the_papers_demonstrations(real, tmp_path):
     """Natural Questions lends TriviaQA's."""
-    chosen = params.Tasks(max_questions=20_000, mmlu_query="question", mmlu_shots=5, qa_shots=16, new_tokens=4)
+    chosen = params.Tasks(
+        max_questions=20_000, mmlu_query="question", mmlu_shots=5, qa_shots=16, new_tokens=4
+    )
     (tmp_path / "mmlu").symlink_to(real / "mmlu")
     nq, triviaqa = "flashrag_nq_test_1000.jsonl", "flashrag_triviaqa_test_1000.jsonl"
     for name, file, lent in (("nq", "NQ-open.dev.jsonl", triviaqa), ("triviaqa", triviaqa, nq)):
@@ -152,10 +181,16 @@ def test_all_questions_of_the_real_files_are_asked_with_the_papers_demonstration
     of = read(tmp_path, "mmlu", chosen)
     assert len(of.items) == 14_042
     assert {item.subject for item in of.items} == {*CATEGORIES}
-    assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(CATEGORIES, 5)
+    assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(
+        CATEGORIES, 5
+    )
     for name, asked in (("nq", 3_610), ("triviaqa", 1_000)):
         of = read(tmp_path, name, chosen)
         assert (len(of.items), len(of.shots[""])) == (asked, 16)
-        assert not {item.query.casefold() for item in of.shots[""]} & {item.query.casefold() for item in of.items}
+        assert not {item.query.casefold() for item in of.shots[""]} & {
+            item.query.casefold() for item in of.items
+        }
         # some answers are ")" or "*"
-        assert all(matching.exact(f" {item.answers[-1].upper()} ", item.answers) for item in of.items)
+        assert all(
+            matching.exact(f" {item.answers[-1].upper()} ", item.answers) for item in of.items
+        )

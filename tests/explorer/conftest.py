@@ -24,7 +24,10 @@ from pipelines.replug import attribution
 from pipelines.retrieval import bm25
 
 METHODS = ("closed_book", "bm25", "genread")
-DOCUMENTS = {"Velm": "Velm is the capital of Norland.", "The Long Field": "The Long Field was made by Mira Tosh."}
+DOCUMENTS = {
+    "Velm": "Velm is the capital of Norland.",
+    "The Long Field": "The Long Field was made by Mira Tosh.",
+}
 DOCUMENTS |= {"Black": "Black was directed in Velm.", "Mira Tosh": "Mira Tosh was born in Velm."}
 
 
@@ -51,11 +54,16 @@ def scored(tmp_path_factory) -> Run:
         chosen, _ = scored_texts.write(home)
         chosen.replug = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
         chosen.parts = copy.copy(small_results.PARTS)
-        chosen.retriever, chosen.retrievers = small_results.SETTINGS.retriever, small_results.SETTINGS.retrievers
+        chosen.retriever, chosen.retrievers = (
+            small_results.SETTINGS.retriever,
+            small_results.SETTINGS.retrievers,
+        )
         measured = evaluate_lm.measure(home / "data/logprobs/pile/tiny", chosen.replug)
         texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
         tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)
-        small_results.write(home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables))
+        small_results.write(
+            home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
+        )
         attribution.attribute_corpus(chosen, "pile")
     return Run(home / "data", chosen)
 
@@ -77,16 +85,35 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     tiny_models.language_model(data / "models/lm/tiny", positions=512)
     docs = data / "corpus/wikipedia/docs.parquet"
     docs.parent.mkdir(parents=True)
-    columns = {"id": [f"{i}:0" for i in range(len(DOCUMENTS))], "title": [*DOCUMENTS], "text": [*DOCUMENTS.values()]}
+    columns = {
+        "id": [f"{i}:0" for i in range(len(DOCUMENTS))],
+        "title": [*DOCUMENTS],
+        "text": [*DOCUMENTS.values()],
+    }
     pq.write_table(pa.table(columns), docs)
-    bm25.build(docs, data / "index/bm25/wikipedia", params_file.parse(values).index, tiny_models.compute(), "test")
-    lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
+    bm25.build(
+        docs,
+        data / "index/bm25/wikipedia",
+        params_file.parse(values).index,
+        tiny_models.compute(),
+        "test",
+    )
+    lm = LocalModel(
+        data / "models/lm/tiny",
+        name="tiny",
+        dtype="fp32",
+        batch_tokens=4096,
+        device="cpu",
+        threads=1,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         chosen = params_file.load_params(*SECTIONS)
         for method in METHODS:
             source = passages.open_source(method, lm, chosen, data)
-            setup = answer.Setup("popqa", method, lm, source, chosen.answer, chosen.replug, chosen.seed, method)
+            setup = answer.Setup(
+                "popqa", method, lm, source, chosen.answer, chosen.replug, chosen.seed, method
+            )
             table, _ = answer.answer(asked_run.questions(), setup)
             small_results.write(data / f"predictions/popqa/tiny/{method}.parquet", table)
     return SimpleNamespace(folder=folder, lm=lm, run=Run(data, chosen))

@@ -37,7 +37,9 @@ def opened(opened, addresses):
     """Opens a page of a run, or a file."""
 
     def open_page(path, run="answered", viewport=DESK, **more):
-        return opened(path if path.startswith("file:") else addresses[run] + path, viewport=viewport, **more)
+        return opened(
+            path if path.startswith("file:") else addresses[run] + path, viewport=viewport, **more
+        )
 
     return open_page
 
@@ -61,7 +63,10 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     n = int(count.inner_text())
     count.click()
     page.wait_for_url("**#list")
-    assert page.locator("#list").inner_text() == f"{n} question{'s' * (n != 1)}, right only by closed-book"
+    assert (
+        page.locator("#list").inner_text()
+        == f"{n} question{'s' * (n != 1)}, right only by closed-book"
+    )
     marks = "all => all.map((row) => [...row.querySelectorAll('.right, .wrong')].map((one) => one.className).join())"
     assert page.locator("table.list tbody tr").evaluate_all(marks) == ["right,wrong"] * n
     question = page.locator("table.list tbody a").first.inner_text()
@@ -78,7 +83,10 @@ def test_a_choice_is_made_by_keyboard_and_what_is_of_the_earlier_one_grows_pale(
     assert page.url.endswith("#main")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.name") == "set"
-    stale, pale = page.get_by_text("Press Show for this one."), "one => getComputedStyle(one).opacity"
+    stale, pale = (
+        page.get_by_text("Press Show for this one."),
+        "one => getComputedStyle(one).opacity",
+    )
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
     page.locator("select[name=relation]").focus()
     page.keyboard.type("director")
@@ -97,18 +105,26 @@ def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_docum
     page.locator("table.answers tbody a[href^='#passage']").first.click()
     assert page.locator(".passage:has(:target) mark").all_inner_texts() == ["answer 100"]
     page = opened("/text?id=q0", "scored")
-    kinds = page.locator("p.text .token").evaluate_all("all => all.map((one) => [one.className, one.title])")
+    kinds = page.locator("p.text .token").evaluate_all(
+        "all => all.map((one) => [one.className, one.title])"
+    )
     assert len(kinds) > 3
     for kind, bits in kinds:
-        assert ("gain" in kind) == (not re.match("[\N{MINUS SIGN}+]0.00|\N{MINUS SIGN}", bits) or bits == "+0.00")
+        assert ("gain" in kind) == (
+            not re.match("[\N{MINUS SIGN}+]0.00|\N{MINUS SIGN}", bits) or bits == "+0.00"
+        )
 
 
 def test_in_a_file_without_a_server_a_question_opens(opened, answered, tmp_path):
     file = tmp_path / "page.html"
-    file.write_text(pages.export(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8")
+    file.write_text(
+        pages.export(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8"
+    )
     page = opened(file.as_uri(), viewport=PHONE)
     one = page.locator("details.one").nth(7)
-    number = one.locator("summary bdi").first.inner_text().removeprefix("What is ").partition(" ")[0]
+    number = (
+        one.locator("summary bdi").first.inner_text().removeprefix("What is ").partition(" ")[0]
+    )
     one.locator("summary").click()
     assert one.locator(".gold mark").first.inner_text() == f"answer {number}", "its own details"
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]

@@ -30,7 +30,9 @@ PATHS = ("/", "/questions", "/question?id=q0007", "/ask", "/report/", "/style.cs
 @pytest.fixture(scope="module")
 def server(answered, tmp_path_factory):
     """The server of a run with a report."""
-    run = Run(shutil.copytree(answered.data, tmp_path_factory.mktemp("served") / "data"), answered.params)
+    run = Run(
+        shutil.copytree(answered.data, tmp_path_factory.mktemp("served") / "data"), answered.params
+    )
     (run.data / "report").mkdir()
     (run.data / "report/index.html").write_text("the report")
     with explorer.serving(open_run=lambda: run) as address:
@@ -61,7 +63,11 @@ def test_only_a_name_of_this_machine_is_answered(server):
     hosts = dict.fromkeys(("evil.invalid", "127.0.0.1.evil.invalid", "10.0.0.1", ""), 400)
     for host, code in (hosts | dict.fromkeys((f"127.0.0.1:{port}", "localhost:9999"), 200)).items():
         assert requests.get(server, headers={"Host": host}).status_code == code
-    listening = [c for c in psutil.Process().net_connections() if c.status == "LISTEN" and c.laddr.port == int(port)]
+    listening = [
+        c
+        for c in psutil.Process().net_connections()
+        if c.status == "LISTEN" and c.laddr.port == int(port)
+    ]
     assert [c.laddr.ip for c in listening] == ["127.0.0.1"]
 
 
@@ -70,11 +76,15 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
     answer = requests.get(server + path)
     assert answer.status_code == 200
     headers = answer.headers
-    policy = dict(part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";"))
+    policy = dict(
+        part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";")
+    )
     assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
     assert "http" not in headers["Content-Security-Policy"]
     if path == "/report/":
-        assert policy["sandbox"] == "allow-scripts allow-downloads allow-popups", "no origin: it reaches no form here"
+        assert policy["sandbox"] == "allow-scripts allow-downloads allow-popups", (
+            "no origin: it reaches no form here"
+        )
     else:
         assert "script-src" not in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -82,7 +92,9 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
 
 def test_the_csv_file_of_a_list_has_its_rows(server):
     answer = requests.get(f"{server}/questions.csv?relation=P57&words=what")
-    total = re.search(r"CSV of all (\d+)", requests.get(f"{server}/questions?relation=P57&words=what").text)[1]
+    total = re.search(
+        r"CSV of all (\d+)", requests.get(f"{server}/questions?relation=P57&words=what").text
+    )[1]
     assert len(answer.text.splitlines()) == int(total) + 1 > 51
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert answer.headers["Content-Disposition"] == 'attachment; filename="questions-popqa.csv"'
@@ -91,13 +103,22 @@ def test_the_csv_file_of_a_list_has_its_rows(server):
 
 def test_what_is_not_there_is_one_line_that_says_so(server):
     for path, said in (
-        ("/questions?set=nq", "set: there is no &#39;nq&#39;, expected one of: popqa, entityquestions"),
+        (
+            "/questions?set=nq",
+            "set: there is no &#39;nq&#39;, expected one of: popqa, entityquestions",
+        ),
         ("/question?id=q9", "id: popqa has no question &#39;q9&#39;"),
         ("/texts", "language_modelling: no scored texts; `longtail run` makes it"),
         ("/nowhere", "/nowhere: Not Found"),
         ("/report/../../params.yaml", "Not Found"),
-        ("/history/%2e%2e/data/report/index.html", "/../data/report/index.html: no such file; `longtail report --hist"),
-        ("/report/%2e%2e/metrics/adaptive.json", "data/report/../metrics/adaptive.json: no such file"),
+        (
+            "/history/%2e%2e/data/report/index.html",
+            "/../data/report/index.html: no such file; `longtail report --hist",
+        ),
+        (
+            "/report/%2e%2e/metrics/adaptive.json",
+            "data/report/../metrics/adaptive.json: no such file",
+        ),
     ):
         answer = requests.get(server + path)
         assert answer.status_code == 404
@@ -106,13 +127,18 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
     assert "There is no page 99." in requests.get(f"{server}/questions?page=99").text
 
 
-def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken_is_refused(server, answered, tmp_path):
+def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken_is_refused(
+    server, answered, tmp_path
+):
     taken = int(server.rpartition(":")[2])
     with pytest.raises(LongtailError, match=f"port {taken} is taken"), explorer.serving(taken):
         pass
     with explorer.serving(open_run=lambda: Run(tmp_path, answered.params)) as other:
         assert "no answers yet; `longtail run` makes it" in requests.get(f"{other}/").text
-        assert "predictions: no answers; `longtail run` makes it, or" in requests.get(f"{other}/questions").text
+        assert (
+            "predictions: no answers; `longtail run` makes it, or"
+            in requests.get(f"{other}/questions").text
+        )
     with pytest.raises(requests.ConnectionError):
         requests.get(other)
     only_indexed = answered.params.parts.model_copy(update={"answered": [], "scored": []})
@@ -191,15 +217,24 @@ def test_a_form_from_elsewhere_asks_nothing(asking, monkeypatch):
     for origin in ("http://evil.invalid", "null", asking.replace("http", "https")):
         assert post(asking, {"Origin": origin}, **question, token=own).status_code == 403
     assert post(asking, **{**question, "question": "x" * 30_000}, token=own).status_code == 413
-    assert requests.get(f"{asking}/ask?{urlencode(question)}").status_code == 200, "looking at the form asks nothing"
+    assert requests.get(f"{asking}/ask?{urlencode(question)}").status_code == 200, (
+        "looking at the form asks nothing"
+    )
     assert asked == []
     assert post(asking, {"Origin": asking}, **question, token=own).status_code == 303
 
 
-def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_why_not(asking, at_work):
+def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_why_not(
+    asking, at_work
+):
     def once_answered(**fields) -> str:
         """The page of a question once it is answered."""
-        page = asking + post(asking, **fields, lm="tiny", method="bm25", token=token(asking)).headers["location"]
+        page = (
+            asking
+            + post(asking, **fields, lm="tiny", method="bm25", token=token(asking)).headers[
+                "location"
+            ]
+        )
         return until(lambda: (shown := requests.get(page).text) * ("http-equiv" not in shown))
 
     question = "who was the director of old reel?"
@@ -217,18 +252,27 @@ def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_wh
     assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
     assert "the question is empty, expected some words" in once_answered(question=" ")
     shown = once_answered(question="How are you?")
-    assert "The question follows no template of this run, so bm25 answers without a threshold." in shown
+    assert (
+        "The question follows no template of this run, so bm25 answers without a threshold."
+        in shown
+    )
     assert "BM25&#39;s score" in shown, "what the passage's number is"
     form = requests.get(f"{asking}/ask").text
     examples = [html.unescape(one) for one in re.findall(r'<a href="(/ask\?question=[^"]+)"', form)]
     fields = [parse_qs(urlsplit(one).query) for one in examples]
     known = [(QUESTIONS[i][4], f"Q{QUESTIONS[i][2]}") for i in (1, 5)]
-    assert [(one["question"][0], one["subject"][0]) for one in fields] == known, "the subject, whatever its namesakes"
+    assert [(one["question"][0], one["subject"][0]) for one in fields] == known, (
+        "the subject, whatever its namesakes"
+    )
     assert f'value="{html.escape(QUESTIONS[1][4])}"' in requests.get(asking + examples[0]).text
 
 
 def test_an_answer_without_a_word_is_called_that(asking, monkeypatch):
     monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(" .", -1.0, 9)])
-    asked = post(asking, question="Who?", lm="tiny", method="bm25", token=token(asking)).headers["location"]
-    shown = until(lambda: (shown := requests.get(asking + asked).text) * ("http-equiv" not in shown))
+    asked = post(asking, question="Who?", lm="tiny", method="bm25", token=token(asking)).headers[
+        "location"
+    ]
+    shown = until(
+        lambda: (shown := requests.get(asking + asked).text) * ("http-equiv" not in shown)
+    )
     assert '<p class="missing">The answer has no word, so nothing of it is attributed' in shown

@@ -20,15 +20,21 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     known = pq.read_table(scored.data / "language_modelling/pile/bpb.parquet").to_pylist()
     shares = pq.read_table(scored.data / "attribution/pile/texts.parquet").to_pylist()
     nats = {(row["query_id"], row["retriever"], row["k"]): row["nats"] for row in known}
-    saved = {q: (nats[q, "none", 0] - nats[q, retriever, k]) / math.log(2) for q in ("q0", "q1", "q2")}
+    saved = {
+        q: (nats[q, "none", 0] - nats[q, retriever, k]) / math.log(2) for q in ("q0", "q1", "q2")
+    }
     assert {row["query_id"]: row["saved"] for row in rows} == pytest.approx(saved)
     a_token = [row["saved"] / row["tokens"] for row in rows]
     assert a_token == sorted(a_token, reverse=True)
     for row in rows:
         text = lm_queries.read_scored_text(scored, chosen, row["query_id"])
         assert (text["saved"], text["bits"]) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
-        assert "".join(token.text for token in text["tokens"]) == text["continuation"] == row["text"]
-        (known_text,) = [row for row in shares if (row["query_id"], row["retriever"]) == (text["id"], retriever)]
+        assert (
+            "".join(token.text for token in text["tokens"]) == text["continuation"] == row["text"]
+        )
+        (known_text,) = [
+            row for row in shares if (row["query_id"], row["retriever"]) == (text["id"], retriever)
+        ]
         if k == scored.params.replug.top_k:
             documents = [row["share"] for row in text["documents"]]
             assert [text["memory"], *documents] == pytest.approx(
@@ -40,7 +46,9 @@ def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(s
     text = lm_queries.read_scored_text(scored, Texts.of(scored, {"retriever": "lsr"}), "q1")
     (document,) = text["documents"]  # only one was found
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
-    log_probs = {row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"}
+    log_probs = {
+        row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"
+    }
     saved = (log_probs["d0"] - log_probs[""]) / math.log(2)
     assert (document["id"], document["text"]) == ("d0", "The </script> Oslo the in")
     assert (document["saved"], document["weight"]) == pytest.approx((saved.sum(), 1))
@@ -48,7 +56,9 @@ def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(s
 
 
 def test_texts_that_there_are_not_are_named(scored, answered):
-    with pytest.raises(LongtailError, match="id: no text 'q9' of pile was scored with documents by lsr"):
+    with pytest.raises(
+        LongtailError, match="id: no text 'q9' of pile was scored with documents by lsr"
+    ):
         lm_queries.read_scored_text(scored, Texts.of(scored, {}), "q9")
     for run, asked, said in (
         (scored, {"corpus": "c4"}, "corpus: there is no 'c4'"),
@@ -62,9 +72,15 @@ def test_texts_that_there_are_not_are_named(scored, answered):
 def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
     monkeypatch.setattr("pipelines.explorer.run.open_run", lambda: scored)
     lines = [*searching.attribute_text("q1", "lsr")]
-    assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
+    assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == [
+        "' Oslo,'",
+        "' they'",
+        "' say'",
+    ]
     (memory,) = [line for line in lines if line.endswith("  memory")]
     (document,) = [line for line in lines if "document 1, d0" in line]
     assert sum(float(line.split()[0]) for line in (memory, document)) == pytest.approx(100, abs=1)
-    with pytest.raises(LongtailError, match=r"no text 'q9' of pile was scored with documents by lsr"):
+    with pytest.raises(
+        LongtailError, match=r"no text 'q9' of pile was scored with documents by lsr"
+    ):
         [*searching.attribute_text("q9", "lsr")]

@@ -29,11 +29,15 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
-    for question in questions.read_answers_to(answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]):
+    for question in questions.read_answers_to(
+        answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]
+    ):
         decided = {lm: [one["name"] for one in by] for lm, by in question.decisions.items()}
         assert decided == {"tiny": ["bm25", "dense", "lsr"]}
         for decision in question.decisions["tiny"]:
-            cut = answered.rules("popqa", "tiny")[decision["name"]].thresholds[question.row["relation"]]
+            cut = answered.rules("popqa", "tiny")[decision["name"]].thresholds[
+                question.row["relation"]
+            ]
             assert decision["threshold"] == (cut if math.isfinite(cut) else None)
             assert decision["retrieve"] == (question.row["s_pop"] < cut)
             method = decision["name"] if decision["retrieve"] else "closed_book"
@@ -41,7 +45,13 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
 
 
 def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
-    cut = {"policy": "thresholds", "verdict": "", "thresholds": {"P57": 100}, "together": 100, "shared": ()}
+    cut = {
+        "policy": "thresholds",
+        "verdict": "",
+        "thresholds": {"P57": 100},
+        "together": 100,
+        "shared": (),
+    }
     file = Rule(popular="tiny/dense", tail="tiny/bm25", observed={}, **cut)
     by = {"tiny": {"dense": {"prediction": "a"}, "bm25": {"prediction": "b"}}}
     for views, method in ((99, "bm25"), (100, "dense")):
@@ -63,11 +73,17 @@ def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     params = copy.copy(asked.run.params)
     params.answer = params.answer.model_copy(update={"passage": "{title}: {text}"})
     other = questions.sent(Run(asked.run.data, params), "popqa", "tiny", method, question)
-    assert other.same == (method == "closed_book"), "a prompt by other params is not the one that was sent"
+    assert other.same == (method == "closed_book"), (
+        "a prompt by other params is not the one that was sent"
+    )
 
 
 def test_documents_of_an_ensemble_have_the_weights_of_their_similarities(asked):
-    found = {"doc_ids": ["a", "b", None], "titles": ["A", "B", None], "similarities": [0.9, 0.4, -math.inf]}
+    found = {
+        "doc_ids": ["a", "b", None],
+        "titles": ["A", "B", None],
+        "similarities": [0.9, 0.4, -math.inf],
+    }
     documents = questions._documents(asked.run, "replug", found)
     assert [(row["id"], row["similarity"]) for row in documents] == [("a", 0.9), ("b", 0.4)]
     ratio = documents[0]["weight"] / documents[1]["weight"]
@@ -76,12 +92,26 @@ def test_documents_of_an_ensemble_have_the_weights_of_their_similarities(asked):
 
 
 def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path):
-    folder = shutil.copytree(asked.folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("index"))
+    folder = shutil.copytree(
+        asked.folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("index")
+    )
     bare = Run(folder, asked.run.params)
     for run, name, lm, method, said in (
-        (asked.run, "q1", "tiny", "genread", "prompt: the language model wrote the demonstrations' passages, which"),
+        (
+            asked.run,
+            "q1",
+            "tiny",
+            "genread",
+            "prompt: the language model wrote the demonstrations' passages, which",
+        ),
         (asked.run, "q1", "tiny", "dense", "prompt: no answer by tiny, dense"),
-        (answered, "q0001", "davinci", "dense", "davinci answered elsewhere, so its prompts are not known here"),
+        (
+            answered,
+            "q0001",
+            "davinci",
+            "dense",
+            "davinci answered elsewhere, so its prompts are not known here",
+        ),
         (bare, "q1", "tiny", "bm25", "bm25/wikipedia: no such index; `longtail run` makes it"),
     ):
         (question,) = questions.read_answers_to(run, "popqa", [name])
@@ -92,7 +122,10 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
 
 
 def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
-    file, table = tmp_path / "rows.parquet", pa.table({"id": [f"{i:04d}" for i in range(1000)], "n": range(1000)})
+    file, table = (
+        tmp_path / "rows.parquet",
+        pa.table({"id": [f"{i:04d}" for i in range(1000)], "n": range(1000)}),
+    )
     pq.write_table(table, file, row_group_size=100)
     known = [{"id": f"{i:04d}", "n": i} for i in (5, 107, 999)]
     assert lookup(file, "id", ["0999", "0005", "none", "0107"], "n") == known

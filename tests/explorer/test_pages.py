@@ -42,10 +42,16 @@ def namesake(answered, tmp_path_factory) -> Run:
 
     def put(file, name, texts):
         table = pq.read_table(file)
-        pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(texts(table))), file)
+        pq.write_table(
+            table.set_column(table.column_names.index(name), name, pa.array(texts(table))), file
+        )
 
     data = shutil.copytree(answered.data, tmp_path_factory.mktemp("namesake") / "data")
-    put(data / "corpus/wikipedia/docs.parquet", "text", lambda table: ["It is ANOTHER."] * len(table))
+    put(
+        data / "corpus/wikipedia/docs.parquet",
+        "text",
+        lambda table: ["It is ANOTHER."] * len(table),
+    )
     for file in (data / "predictions/popqa").rglob("*.parquet"):
         wrong = "elsewhere" if file.stem == "closed_book" else "another"
         put(file, "prediction", lambda table, wrong=wrong: [wrong] * len(table))
@@ -54,22 +60,35 @@ def namesake(answered, tmp_path_factory) -> Run:
 
 def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
     read = questions.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
-    asked = next(one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True})
-    html = pages.question(namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"})
+    asked = next(
+        one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True}
+    )
+    html = pages.question(
+        namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"}
+    )
     assert '<mark class="said">ANOTHER</mark>' in html
     marked = r'<mark class="said"><bdi>(\w+)</bdi></mark>( <small>not in the passages below)?'
-    assert re.findall(marked, html) == [("elsewhere", " <small>not in the passages below"), ("another", "")]
-    rows = re.findall(r'<tr( class="chosen")?><th scope="row">([^<]+)</th>\n<td class="answer"', html)
+    assert re.findall(marked, html) == [
+        ("elsewhere", " <small>not in the passages below"),
+        ("another", ""),
+    ]
+    rows = re.findall(
+        r'<tr( class="chosen")?><th scope="row">([^<]+)</th>\n<td class="answer"', html
+    )
     assert [method for chosen, method in rows if chosen] == ["closed-book", "dense"]
 
 
-def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_documents_has_the_answer(namesake, answered):
+def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_documents_has_the_answer(
+    namesake, answered
+):
     assert "subject=Q100" in pages.question(answered, {"id": "q0100"})
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
         (read,) = questions.read_answers_to(run, "popqa", ["q0100"])
-        read.answers["tiny"] = {"replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}}
+        read.answers["tiny"] = {
+            "replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}
+        }
         html = (
             pages._templates()
             .get_template("parts.html.j2")
@@ -79,18 +98,28 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
 
 
 def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answered):
-    (row,) = [one for one in pages.accuracies(answered) if one["lm"] == "tiny" and one["dataset"] == "popqa"]
+    (row,) = [
+        one
+        for one in pages.accuracies(answered)
+        if one["lm"] == "tiny" and one["dataset"] == "popqa"
+    ]
     table = pq.read_table(answered.data / "analyses/accuracy.parquet").to_pylist()
     known = [one for one in table if (one["dataset"], one["lm"]) == ("popqa", "tiny")]
-    best = max((one for one in known if one["method"] != "closed_book"), key=lambda one: one["substring"])
+    best = max(
+        (one for one in known if one["method"] != "closed_book"), key=lambda one: one["substring"]
+    )
     (closed,) = (one for one in known if one["method"] == "closed_book")
     for shown, of in ((row["closed_book"], closed), (row["best"], best)):
         assert (shown["method"], dataclasses.astuple(shown["share"])) == (
             of["method"],
             (of["substring"], of["substring_low"], of["substring_high"]),
         )
-        listed = questions.list_questions(answered, Slice.of(answered, dict(parse_qsl(urlsplit(row["at"]).query))))
-        assert listed.accuracies[""][shown is row["best"]] == shown["share"], "the list that it leads to says the same"
+        listed = questions.list_questions(
+            answered, Slice.of(answered, dict(parse_qsl(urlsplit(row["at"]).query)))
+        )
+        assert listed.accuracies[""][shown is row["best"]] == shown["share"], (
+            "the list that it leads to says the same"
+        )
     assert row["questions"] == 800
     assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
 
@@ -101,7 +130,9 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
     assert re.search(r"best of BM25 \(BM25's score \d\.\d{3}\)", page)
     assert '<th scope="col" class="number">BM25\'s score</th>' in page, "of the prompt's documents"
     dot = copy.copy(answered.params)
-    dot.retriever = dot.retriever | {"e5-base": dot.retriever["e5-base"].model_copy(update={"similarity": "dot"})}
+    dot.retriever = dot.retriever | {
+        "e5-base": dot.retriever["e5-base"].model_copy(update={"similarity": "dot"})
+    }
     for method, said in (
         ("dense", "cosine"), ("replug_lsr", "cosine"), ("lsr_e5-base", "dot product"),
         ("hybrid_e5-base", "fusion of ranks"), ("reranked", "cross-encoder's score"), ("web-search", "similarity"),
@@ -109,7 +140,9 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
         assert methods.measure(method, dot) == said
 
 
-def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(answered):
+def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(
+    answered,
+):
     chosen = Slice.of(answered, {"relation": "P57", "cell": "base", "method": "dense"})
     page = pages.export(answered, chosen, most=20)
     assert pages.export(answered, chosen, most=20) == page
@@ -125,7 +158,9 @@ def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_t
 
 def test_hostile_texts_stay_words_in_a_file(spoilt):
     page = pages.export(spoilt, Slice.of(spoilt, {"order": "id"}), most=len(hostile.LABELS))
-    assert not re.search(r"<(script|img|iframe|svg|base|meta http|style)", page[page.find("<body") :])
+    assert not re.search(
+        r"<(script|img|iframe|svg|base|meta http|style)", page[page.find("<body") :]
+    )
     assert not re.search(hostile.STEERING, page)
     assert "&lt;script&gt;" in page
 
@@ -133,7 +168,10 @@ def test_hostile_texts_stay_words_in_a_file(spoilt):
 def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
     file = tmp_path / "page.html"
     for words, error in (
-        ("--method lsr", "--method: there is no 'lsr', expected one of: closed_book, bm25, genread"),
+        (
+            "--method lsr",
+            "--method: there is no 'lsr', expected one of: closed_book, bm25, genread",
+        ),
         (
             "--relation father --words zzzz",
             "--relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",

@@ -22,7 +22,12 @@ from pipelines.explorer import pages, questions
 from pipelines.explorer.questions import Slice
 from pipelines.explorer.run import Run
 
-CELLS = {(True, True): "both", (True, False): "base", (False, True): "method", (False, False): "neither"}
+CELLS = {
+    (True, True): "both",
+    (True, False): "base",
+    (False, True): "method",
+    (False, False): "neither",
+}
 JUDGED = {"published": "correct", "words": "correct_word"}
 
 
@@ -42,7 +47,9 @@ def rows(run, lm, base, method, judged) -> list[tuple[dict, str]]:
     [("tiny", "bm25", "replug_lsr", "words"), ("davinci", "closed_book", "dense", "published")],
 )
 def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method, judged):
-    chosen = Slice.of(answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"})
+    chosen = Slice.of(
+        answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"}
+    )
     known = rows(answered, lm, base, method, judged)
     counted = Counter(cell for _, cell in known)
     listed = questions.list_questions(answered, chosen)
@@ -58,23 +65,35 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
 
 def test_a_band_has_the_questions_that_its_row_counts(answered):
     chosen = Slice.of(answered, {"relation": "P57"})
-    assert (chosen.base, chosen.method) == ("closed_book", "dense"), "the answers that the report leads with"
+    assert (chosen.base, chosen.method) == ("closed_book", "dense"), (
+        "the answers that the report leads with"
+    )
     known = rows(answered, "tiny", chosen.base, chosen.method, "published")
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
     bands = questions.list_questions(answered, chosen).bands
     assert len(bands) > 4
     for band, counts in bands.items():
         least, _, most = band.partition("-")
-        assert counts == Counter(name for row, name in known if int(least) <= row["s_pop"] <= int(most or 10**9))
+        assert counts == Counter(
+            name for row, name in known if int(least) <= row["s_pop"] <= int(most or 10**9)
+        )
     assert sum(counts.total() for counts in bands.values()) == len(known)
     band, counts = max(bands.items(), key=lambda item: item[1].total())
-    assert questions.list_questions(answered, replace(chosen, popularity=band, cell="base")).total == counts["base"] > 0
+    assert (
+        questions.list_questions(answered, replace(chosen, popularity=band, cell="base")).total
+        == counts["base"]
+        > 0
+    )
 
 
 def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out(answered):
     views = sorted(pq.read_table(answered.questions("popqa"))["s_pop"].to_pylist())
     least, most = views[100], views[200]
-    for popularity, low, high in ((f"{least}-{most}", least, most), (f"{least}-", least, 10**9), (f"-{most}", 0, most)):
+    for popularity, low, high in (
+        (f"{least}-{most}", least, most),
+        (f"{least}-", least, 10**9),
+        (f"-{most}", 0, most),
+    ):
         listed = questions.list_questions(answered, Slice.of(answered, {"popularity": popularity}))
         assert listed.total == sum(low <= number <= high for number in views)
 
@@ -85,10 +104,16 @@ def test_the_answers_of_two_models_are_compared_question_by_question(answered):
     files = answered.answers("popqa")
     right = [pq.read_table(files[lm]["dense"])["correct"].to_pylist() for lm in ("tiny", "davinci")]
     counted = Counter(CELLS[both] for both in zip(*right, strict=True))
-    assert questions.list_questions(answered, chosen).cells == {name: counted[name] for name in CELLS.values()}
+    assert questions.list_questions(answered, chosen).cells == {
+        name: counted[name] for name in CELLS.values()
+    }
     only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
     assert questions.ids(answered, replace(chosen, cell="method"), 800) == only != []
-    assert Slice.of(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"}).to().endswith("tiny%2Fbm25")
+    assert (
+        Slice.of(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"})
+        .to()
+        .endswith("tiny%2Fbm25")
+    )
 
 
 @pytest.fixture
@@ -97,11 +122,17 @@ def misread(answered, tmp_path) -> Run:
     run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
     for file, name, values in (
         (run.answers("popqa")["tiny"]["dense"], "doc_has_answer", [True] * 800),
-        (run.questions("popqa"), "s_uri", [f"http://www.wikidata.org/entity/Q{i // 2}" for i in range(800)]),
+        (
+            run.questions("popqa"),
+            "s_uri",
+            [f"http://www.wikidata.org/entity/Q{i // 2}" for i in range(800)],
+        ),
         (run.questions("popqa"), "question", ["=1+1", *map(str, range(799))]),
     ):
         table = pq.read_table(file)
-        pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(values)), file)
+        pq.write_table(
+            table.set_column(table.column_names.index(name), name, pa.array(values)), file
+        )
     return run
 
 
@@ -113,14 +144,18 @@ def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own
         listed = questions.list_questions(misread, chosen)
         assert (questions.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
         assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
-    assert questions.list_questions(misread, replace(chosen, method="bm25")).misread == 0, "it read what it got right"
+    assert questions.list_questions(misread, replace(chosen, method="bm25")).misread == 0, (
+        "it read what it got right"
+    )
 
 
 def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(misread):
     file = misread.answers("popqa")["tiny"]["dense"]
     table = pq.read_table(file)
     half = pa.array([i % 2 == 0 for i in range(800)])
-    pq.write_table(table.set_column(table.column_names.index("doc_has_answer"), "doc_has_answer", half), file)
+    pq.write_table(
+        table.set_column(table.column_names.index("doc_has_answer"), "doc_has_answer", half), file
+    )
     for passage in ("misread", ""):
         page = pages.questions(misread, {"passage": passage, "relation": "P57"})
         link = r'<a href="/questions\?([^"]+)#list"(?! aria-current)[^>]*>'  # but the one that ends a choice
@@ -140,7 +175,11 @@ def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
     assert len(listed.bands) > 4
     for band in listed.bands:
         least, _, most = band.partition("-")
-        own = [(row["s_uri"], cell) for row, cell in known if int(least) <= row["s_pop"] <= int(most or 10**9)]
+        own = [
+            (row["s_uri"], cell)
+            for row, cell in known
+            if int(least) <= row["s_pop"] <= int(most or 10**9)
+        ]
         subjects = np.array([subject for subject, _ in own])
         for found, of in zip(listed.accuracies[band], ("base", "method"), strict=True):
             share = intervals.share(np.array([cell in ("both", of) for _, cell in own]), subjects)
@@ -149,9 +188,13 @@ def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
-def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(misread, monkeypatch):
+def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(
+    misread, monkeypatch
+):
     monkeypatch.setattr(questions, "BATCH", 100)
-    chosen = Slice.of(misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"})
+    chosen = Slice.of(
+        misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"}
+    )
     parts = list(questions.to_csv(misread, chosen))
     assert len(parts) > 2, "it is sent part by part"
     read = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
@@ -159,12 +202,16 @@ def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formul
     assert {row["dense right"] for row in read} == {"false"}
     assert {row["dense passage has the answer"] for row in read} == {"true"}
     every = csv.DictReader(
-        io.StringIO(b"".join(questions.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode())
+        io.StringIO(
+            b"".join(questions.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode()
+        )
     )
     first = next(every)
     assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
     assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
-    two = next(questions.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))).decode()
+    two = next(
+        questions.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))
+    ).decode()
     assert '"closed_book answer","davinci closed_book answer"' in two
 
 
@@ -181,7 +228,9 @@ def test_the_list_and_its_csv_file_say_whose_page_the_passage_is_of_if_it_is_kno
     chosen = Slice.of(misread, {"order": "id"})
     rows = csv.DictReader(io.StringIO(b"".join(questions.to_csv(misread, chosen)).decode()))
     assert [row["dense passage is of"] for row in rows] == [said[i % 4] for i in range(800)]
-    assert [row["method_whose"] or "" for row in questions.list_questions(misread, chosen).rows[:4]] == [*said]
+    assert [
+        row["method_whose"] or "" for row in questions.list_questions(misread, chosen).rows[:4]
+    ] == [*said]
     page = html.unescape(pages.questions(misread, {"order": "id"}))
     shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
     assert shown == [said[i % 4] for i in range(50)]
@@ -192,38 +241,64 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
     file = run.questions("popqa")
     table = pq.read_table(file)
     views = [None if i % 8 == 0 else value for i, value in enumerate(table["s_pop"].to_pylist())]
-    pq.write_table(table.set_column(table.column_names.index("s_pop"), "s_pop", pa.array(views, pa.int64())), file)
+    pq.write_table(
+        table.set_column(table.column_names.index("s_pop"), "s_pop", pa.array(views, pa.int64())),
+        file,
+    )
     listed = questions.list_questions(run, Slice.of(run, {"order": "rare"}))
-    assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (800, 100, "unknown")
+    assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (
+        800,
+        100,
+        "unknown",
+    )
     for popularity, count in (("unknown", 100), ("0-", 700)):
-        assert questions.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
+        assert (
+            questions.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
+        )
 
 
 @pytest.mark.parametrize("order", questions.ORDERS)
 def test_the_pages_hold_each_question_once_in_order(answered, order):
     chosen = Slice.of(answered, {"order": order, "relation": "P57"})
     listed = questions.list_questions(answered, chosen)
-    pages = [questions.list_questions(answered, replace(chosen, page=page)).rows for page in range(1, listed.pages + 1)]
+    pages = [
+        questions.list_questions(answered, replace(chosen, page=page)).rows
+        for page in range(1, listed.pages + 1)
+    ]
     assert [len(page) for page in pages[:-1]] == [questions.PAGE] * (listed.pages - 1)
     shown = [row for page in pages for row in page]
     assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > questions.PAGE
     views, ids = [row["s_pop"] for row in shown], [row["question_id"] for row in shown]
-    assert (sorted(ids) == ids) if order == "id" else (views == sorted(views, reverse=order == "popular"))
+    assert (
+        (sorted(ids) == ids)
+        if order == "id"
+        else (views == sorted(views, reverse=order == "popular"))
+    )
 
 
 def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pattern(answered):
     sevens = [f"q{i:04d}" for i in range(800) if "77" in f"{i:04d}"]
-    for words in ("77 IS what", "77", "answer 77 q0", "77 <B>X co?", "q77 what"):  # a gold and a given answer, ids
+    for words in (
+        "77 IS what",
+        "77",
+        "answer 77 q0",
+        "77 <B>X co?",
+        "q77 what",
+    ):  # a gold and a given answer, ids
         chosen = Slice.of(answered, {"words": words, "order": "id"})
         found = questions.ids(answered, chosen, 800)
-        assert found == [id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")], words
+        assert found == [
+            id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")
+        ], words
         assert questions.list_questions(answered, chosen).total == len(found)
     for words in ("wikidata", "77 nobody", "%", "' OR 1=1 --", "{0}", "\\"):
         assert questions.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
 
 
 def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    imported = questions.list_questions(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
+    imported = questions.list_questions(
+        answered, Slice.of(answered, {"lm": "davinci", "judged": "words"})
+    )
     assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
 
@@ -234,7 +309,9 @@ def test_an_address_says_the_whole_slice_again(answered):
     asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "misread"}
     asked |= {"words": "a&b=c #é", "judged": "words", "page": "2"}
     for chosen in (Slice.of(answered, asked), Slice.of(answered, {})):
-        assert again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen
+        assert (
+            again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen
+        )
         assert again(chosen.to(cell="both")).page == 1
 
 
@@ -242,11 +319,17 @@ def test_an_address_says_the_whole_slice_again(answered):
     ("asked", "said"),
     [
         ({"set": "nq"}, "set: there is no 'nq', expected one of: popqa, entityquestions"),
-        ({"lm": "davinci", "method": "bm25"}, "method: there is no 'bm25', expected one of: closed_book, dense"),
+        (
+            {"lm": "davinci", "method": "bm25"},
+            "method: there is no 'bm25', expected one of: closed_book, dense",
+        ),
         ({"method": "gpt/dense"}, "method: there is no 'gpt', expected one of: tiny, davinci"),
         ({"relation": "P999"}, "relation: there is no 'P999', expected one of: P.*"),
         ({"passage": "read"}, "passage: there is no 'read', expected one of: misread"),
-        ({"popularity": "many"}, "popularity: 'many', expected a range LEAST-MOST, as 1000-9999, or unknown"),
+        (
+            {"popularity": "many"},
+            "popularity: 'many', expected a range LEAST-MOST, as 1000-9999, or unknown",
+        ),
         ({"page": "0"}, "page: '0' is no page, expected a number from 1 on"),
     ],
 )

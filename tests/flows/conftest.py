@@ -22,8 +22,12 @@ def prefect(databases, tmp_path_factory) -> Iterator[Prefect]:
     """A server that is up for all tests here."""
     from flows import server
 
-    home = shutil.copytree(databases / ".longtail/prefect", tmp_path_factory.mktemp("prefect") / "home")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    home = shutil.copytree(
+        databases / ".longtail/prefect", tmp_path_factory.mktemp("prefect") / "home"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    }
     environment |= {"PREFECT_HOME": str(home)} | quick_project.FEW_SERVICES
     environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false"}
     with ExitStack() as stack:

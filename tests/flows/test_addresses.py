@@ -21,7 +21,10 @@ def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, long
         threading.Thread(target=server.serve_forever, daemon=True).start()
         home = f"http://127.0.0.1:{server.server_port}"
         for place in (f"{home}/release/popQA.tsv", "release"):
-            assert "popQA.tsv: TSV, 300 questions" in longtail("compare", "closed.csv", "rag.csv", "-q", place)[1]
+            assert (
+                "popQA.tsv: TSV, 300 questions"
+                in longtail("compare", "closed.csv", "rag.csv", "-q", place)[1]
+            )
         error = longtail("compare", "closed.csv", "rag.csv", "-q", f"{home}/none.tsv")[2]
         assert "none.tsv: the server answers 404" in error
         server.shutdown()
@@ -35,7 +38,9 @@ class Hub(SimpleHTTPRequestHandler):
     def send_head(self):
         self.asked.append((self.headers["Host"].partition(":")[0], self.headers["Authorization"]))
         place = self.path.rpartition("/")[2].partition("?")[0]
-        goes = {"/datasets/": f"http://localhost:{self.server.server_port}/{place}?X-Amz-Signature=a"}
+        goes = {
+            "/datasets/": f"http://localhost:{self.server.server_port}/{place}?X-Amz-Signature=a"
+        }
         goes["/relative/"] = f"../{place}"
         if to := next((to for at, to in goes.items() if self.path.startswith(at)), ""):
             self.send_response(302)
@@ -56,14 +61,20 @@ def test_an_address_that_a_person_types_may_send_on_to_another_host_without_what
         threading.Thread(target=server.serve_forever, daemon=True).start()
         home = f"http://127.0.0.1:{server.server_port}"
         own, other = ("127.0.0.1", True), ("localhost", False)
-        for place, asked in {"datasets/a/resolve/main": [own, other], "relative": [own, own]}.items():
+        for place, asked in {
+            "datasets/a/resolve/main": [own, other],
+            "relative": [own, own],
+        }.items():
             Hub.asked.clear()
-            said = longtail("compare", "closed.csv", "rag.csv", "-q", f"{home}/{place}/popQA.tsv")[1]
+            said = longtail("compare", "closed.csv", "rag.csv", "-q", f"{home}/{place}/popQA.tsv")[
+                1
+            ]
             assert "popQA.tsv: TSV, 300 questions" in said
             assert [(host, bool(secret)) for host, secret in Hub.asked] == asked
         error = longtail("compare", "closed.csv", "rag.csv", "-q", f"{home}/datasets/page.tsv")[2]
         assert re.search(
-            r"error: http\S+/datasets/page.tsv: an HTML page, expected data; .* fetch or copy the file", error
+            r"error: http\S+/datasets/page.tsv: an HTML page, expected data; .* fetch or copy the file",
+            error,
         )
         server.shutdown()
 
@@ -87,5 +98,7 @@ def test_no_redirect_leaves_encryption(asked, to, follows):
     if follows:
         assert session.get_redirect_target(answer) == to
     else:
-        with pytest.raises(LongtailError, match="without encryption; give an address that answers with https"):
+        with pytest.raises(
+            LongtailError, match="without encryption; give an address that answers with https"
+        ):
             session.get_redirect_target(answer)

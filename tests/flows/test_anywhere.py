@@ -13,21 +13,31 @@ import systems
 from pipelines import subsets
 
 
-def test_what_published_systems_wrote_becomes_thresholds_in_one_command(folder, made, longtail, tuned):
+def test_what_published_systems_wrote_becomes_thresholds_in_one_command(
+    folder, made, longtail, tuned
+):
     for name, (writer, _) in systems.LAYOUTS.items():
         (folder / name).write_text(writer(made, made.augmented), encoding="utf-8")
     files = [f"rag{place}={name}" for place, name in enumerate(systems.LAYOUTS)]
-    code, said, error = longtail("thresholds", "closed.csv", *files, "-q", "popQA.tsv", "--out", "out")
+    code, said, error = longtail(
+        "thresholds", "closed.csv", *files, "-q", "popQA.tsv", "--out", "out"
+    )
     assert (code, error) == (0, "")
     assert [layout for _, layout in systems.LAYOUTS.values() if layout not in said] == []
     count = 1 + len(systems.LAYOUTS)
-    assert f"300 questions of known monthly page views that all {count} files answer are used" in said
+    assert (
+        f"300 questions of known monthly page views that all {count} files answer are used" in said
+    )
     assert re.search(r"^  author +100 ", said, re.MULTILINE)
     assert "verdict         thresholds: " in said
     rule, _ = tuned("closed.csv", "rag.csv")
     found = json.loads((folder / "out/rule.json").read_text())
     assert found | {"tail": "rag"} == rule, "as of the same answers in a plain table"
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["index.html", "rule.json", "thresholds.csv"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "index.html",
+        "rule.json",
+        "thresholds.csv",
+    ]
     assert not (folder / ".longtail").exists()
 
 
@@ -46,7 +56,9 @@ def test_only_rows_that_all_files_have_count_in_whatever_order(folder, made, tun
         assert (folder / "thresholds" / name).read_bytes() == (folder / "again" / name).read_bytes()
 
 
-def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_refused(folder, longtail, monkeypatch):
+def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_refused(
+    folder, longtail, monkeypatch
+):
     entries = {
         "tail": {"about": "a sample", "source": "here", "ids": "1007 1011 5 1100"},
         "else": {"about": "", "source": "", "ids": "7"},
@@ -56,10 +68,15 @@ def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_ref
     files = "closed.csv", "rag.csv", "-q", "popQA.tsv"
     code, said, _ = longtail("compare", *files, "--subset", "tail")
     assert code == 0
-    assert "subset tail: a sample; 3 of its 4 questions are in popQA.tsv, and no others count" in said
+    assert (
+        "subset tail: a sample; 3 of its 4 questions are in popQA.tsv, and no others count" in said
+    )
     assert "\n3 questions that all 2 systems answered" in said
     error = longtail("thresholds", *files, "--subset", "tail")[2]
-    assert "3 questions of known monthly page views that all files answer, expected 20 at least" in error
+    assert (
+        "3 questions of known monthly page views that all files answer, expected 20 at least"
+        in error
+    )
     assert (
         "no id of popQA.tsv, such as 1000, is in it, expected PopQA's ids"
         in longtail("compare", *files, "--subset", "else")[2]
@@ -68,12 +85,17 @@ def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_ref
 
 
 def test_a_file_that_is_given_twice_and_answers_that_are_the_same_are_refused(folder, longtail):
-    error = longtail("compare", "closed.csv", "rag.csv", str(folder / "rag.csv"), "-q", "popQA.tsv")[2]
+    error = longtail(
+        "compare", "closed.csv", "rag.csv", str(folder / "rag.csv"), "-q", "popQA.tsv"
+    )[2]
     assert "/rag', expected others; give it as NAME=FILE" in error
     (folder / "copy.csv").write_bytes((folder / "closed.csv").read_bytes())
     code, _, error = longtail("thresholds", "closed.csv", "rag.csv", "copy.csv", "-q", "popQA.tsv")
     assert code == 1
-    assert re.match(r"error: closed and copy are right on the same \d+ of 300 questions, expected answers", error)
+    assert re.match(
+        r"error: closed and copy are right on the same \d+ of 300 questions, expected answers",
+        error,
+    )
     said = longtail("compare", "closed.csv", "rag.csv", "copy.csv", "-q", "popQA.tsv")[1]
     assert re.findall("odd: .*", said) == ["odd: closed and copy say the same to all 300 questions"]
 
@@ -85,7 +107,12 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
     """The thresholds are in the signal's own units; one that is negative is refused."""
     logs = [np.log10(float(row["s_pop"])) for row in made.rows]
     rows = [
-        {"key": row["id"], "ask": row["question"], "gold": json.loads(row["possible_answers"]), "rarity": signal}
+        {
+            "key": row["id"],
+            "ask": row["question"],
+            "gold": json.loads(row["possible_answers"]),
+            "rarity": signal,
+        }
         | {"kind": f"kind {i % 2}"}
         for i, (row, signal) in enumerate(zip(made.rows, logs, strict=True))
     ]
@@ -94,17 +121,33 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
     words = ["thresholds", "closed.csv", "rag.csv", "-q", "questions.jsonl", "--columns", columns]
     assert longtail(*words)[::2] == (0, "")
     rule = json.loads((folder / "thresholds/rule.json").read_text())
-    assert (rule["signal"], rule["month"], rule["names"]) == ("rarity", None, {k: k for k in ("kind 0", "kind 1")})
-    assert all(2.4 < cut < 3.6 and cut in logs for cut in rule["thresholds"].values()), "where the answers cross"
+    assert (rule["signal"], rule["month"], rule["names"]) == (
+        "rarity",
+        None,
+        {k: k for k in ("kind 0", "kind 1")},
+    )
+    assert all(2.4 < cut < 3.6 and cut in logs for cut in rule["thresholds"].values()), (
+        "where the answers cross"
+    )
     assert rule["observed"]["kind 0"] == [min(logs[::2]), max(logs[::2])]
-    (folder / "questions.jsonl").write_text(systems.lines([*rows[1:], rows[0] | {"rarity": -1}]), encoding="utf-8")
-    assert "rarity of row 300 is -1, expected 0 or more; leave the cell empty if it is not" in longtail(*words)[2]
+    (folder / "questions.jsonl").write_text(
+        systems.lines([*rows[1:], rows[0] | {"rarity": -1}]), encoding="utf-8"
+    )
+    assert (
+        "rarity of row 300 is -1, expected 0 or more; leave the cell empty if it is not"
+        in longtail(*words)[2]
+    )
 
 
 def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
     """Two answers in a cell are one, which nothing contains, unless the command line says what stands between."""
     rows = [
-        [row["id"], row["question"], row["s_pop"] if i % 3 else "", f"Object {i}" + f" | Thing {i}" * (i >= 60)]
+        [
+            row["id"],
+            row["question"],
+            row["s_pop"] if i % 3 else "",
+            f"Object {i}" + f" | Thing {i}" * (i >= 60),
+        ]
         for i, row in enumerate(made.rows)
     ]
     text = systems.table(["id", "question", "popularity", "answers"], rows)
@@ -130,7 +173,8 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
     code, said, error = longtail("compare", *words[1:])
     assert (code, said) == (1, "")
     assert (
-        "answers: 240 of 300 cells of answers hold '|'; if they hold several, say --answers-separator '|'; if" in error
+        "answers: 240 of 300 cells of answers hold '|'; if they hold several, say --answers-separator '|'; if"
+        in error
     )
 
 
@@ -142,11 +186,19 @@ def test_lists_that_went_through_csv_give_the_same_rule(folder, made, longtail, 
         lambda texts: "[" + ", ".join(texts) + "]",
         lambda texts: "{" + ",".join(f'"{text}"' for text in texts) + "}",
     ):
-        rows = [row | {"possible_answers": write(json.loads(row["possible_answers"]))} for row in made.rows]
-        rows = [row | {"obj": json.loads(old["possible_answers"])[0]} for row, old in zip(rows, made.rows, strict=True)]
+        rows = [
+            row | {"possible_answers": write(json.loads(row["possible_answers"]))}
+            for row in made.rows
+        ]
+        rows = [
+            row | {"obj": json.loads(old["possible_answers"])[0]}
+            for row, old in zip(rows, made.rows, strict=True)
+        ]
         text = systems.table(list(rows[0]), [list(row.values()) for row in rows])
         (folder / "popqa.csv").write_text(text, encoding="utf-8")
-        code, _, error = longtail("thresholds", "closed.csv", "rag.csv", "-q", "popqa.csv", "--out", "out")
+        code, _, error = longtail(
+            "thresholds", "closed.csv", "rag.csv", "-q", "popqa.csv", "--out", "out"
+        )
         assert (code, error) == (0, "")
         assert json.loads((folder / "out/rule.json").read_text()) == rule
 
@@ -160,35 +212,101 @@ def test_answers_that_no_system_says_are_told(folder, made, longtail):
     code, _, error = longtail("thresholds", "closed.csv", "rag.csv", "-q", "popQA.tsv")
     assert code == 1
     assert re.fullmatch(f"error: {found}\n", error)
-    assert re.search(f"^{found}$", longtail("compare", "closed.csv", "rag.csv", "-q", "popQA.tsv")[1], re.MULTILINE)
+    assert re.search(
+        f"^{found}$",
+        longtail("compare", "closed.csv", "rag.csv", "-q", "popQA.tsv")[1],
+        re.MULTILINE,
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "rag", "named"),
     [
-        ("thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj", "", "--columns colour=…: expected id, "),
-        ("compare closed.csv rag.csv -q popQA.tsv --columns id=id,id=subj", "", "id=id,id=subj: names a role twice,"),
-        ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal", "", "--columns signal: expected ROLE=NAME, as"),
-        ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views", "", "no column 'views' for signal, "),
-        ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: it has no group; expected a"),
-        ("compare closed.csv rag.csv -q popQA.tsv", "id,prediction\n7,Paris\n8,Rome\n", "no row answers a question of"),
-        ("thresholds closed.csv rag.csv -q popQA.tsv", "id,prediction\n1000,A\n", "1 questions of known monthly page"),
-        ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),
-        ("compare closed.csv rag.csv -q /", "", "--questions /: a folder without popqa.parquet or popQA.tsv, expected"),
-        ("thresholds popQA.tsv rag.csv -q closed.csv", "", "no column with the question, expected question or"),
+        (
+            "thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj",
+            "",
+            "--columns colour=…: expected id, ",
+        ),
+        (
+            "compare closed.csv rag.csv -q popQA.tsv --columns id=id,id=subj",
+            "",
+            "id=id,id=subj: names a role twice,",
+        ),
+        (
+            "thresholds closed.csv rag.csv -q popQA.tsv --columns signal",
+            "",
+            "--columns signal: expected ROLE=NAME, as",
+        ),
+        (
+            "thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views",
+            "",
+            "no column 'views' for signal, ",
+        ),
+        (
+            "compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*",
+            "",
+            "A:.*: it has no group; expected a",
+        ),
+        (
+            "compare closed.csv rag.csv -q popQA.tsv",
+            "id,prediction\n7,Paris\n8,Rome\n",
+            "no row answers a question of",
+        ),
+        (
+            "thresholds closed.csv rag.csv -q popQA.tsv",
+            "id,prediction\n1000,A\n",
+            "1 questions of known monthly page",
+        ),
+        (
+            "thresholds closed.csv rag.csv -q none",
+            "",
+            "--questions none: no such file, expected a table of questions",
+        ),
+        (
+            "compare closed.csv rag.csv -q /",
+            "",
+            "--questions /: a folder without popqa.parquet or popQA.tsv, expected",
+        ),
+        (
+            "thresholds popQA.tsv rag.csv -q closed.csv",
+            "",
+            "no column with the question, expected question or",
+        ),
         ("compare a=closed.csv b= -q popQA.tsv", "", ": a folder, expected predictions"),
-        ("decide popQA.tsv closed.csv", "", "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one"),
-        ("compare closed.csv rag.csv -q bare.csv", "", "right, as bare.csv has no column of answers and closed.csv"),
-        ("compare closed.csv -q popQA.tsv", "", "closed.csv: one file, expected two or more to compare\n"),
-        ("compare closed.csv none.csv -q popQA.tsv", "", "/none.csv: no such file, expected predictions"),
+        (
+            "decide popQA.tsv closed.csv",
+            "",
+            "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one",
+        ),
+        (
+            "compare closed.csv rag.csv -q bare.csv",
+            "",
+            "right, as bare.csv has no column of answers and closed.csv",
+        ),
+        (
+            "compare closed.csv -q popQA.tsv",
+            "",
+            "closed.csv: one file, expected two or more to compare\n",
+        ),
+        (
+            "compare closed.csv none.csv -q popQA.tsv",
+            "",
+            "/none.csv: no such file, expected predictions",
+        ),
         ("compare closed.csv . -q popQA.tsv", "", ": a folder, expected predictions"),
         ("compare closed.csv rag.csv", "", "--questions is missing, expected popQA.tsv"),
-        ("decide none.json popQA.tsv", "", "/none.json: no such file, expected a rule; `longtail thresholds` writes"),
+        (
+            "decide none.json popQA.tsv",
+            "",
+            "/none.json: no such file, expected a rule; `longtail thresholds` writes",
+        ),
         ("status", "", "not inside a Longtail checkout"),
     ],
 )
 def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
-    (folder / "bare.csv").write_text("id,question,popularity\n1000,What is this?,7\n", encoding="utf-8")
+    (folder / "bare.csv").write_text(
+        "id,question,popularity\n1000,What is this?,7\n", encoding="utf-8"
+    )
     if rag:
         (folder / "rag.csv").write_text(rag, encoding="utf-8")
     code, _, error = longtail(*words.split())
@@ -197,9 +315,13 @@ def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
 
 
 @pytest.mark.parametrize("command", ["thresholds", "compare"])
-def test_an_order_that_nothing_confirms_writes_nothing_unless_it_is_asked_for(folder, made, longtail, command):
+def test_an_order_that_nothing_confirms_writes_nothing_unless_it_is_asked_for(
+    folder, made, longtail, command
+):
     for name, right in (("closed", made.closed), ("rag", made.augmented)):
-        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in made.said(right)), encoding="utf-8")
+        (folder / f"{name}.txt").write_text(
+            "".join(f"{text}\n" for text in made.said(right)), encoding="utf-8"
+        )
     words = [command, "closed.txt", "rag.txt", "-q", "popQA.tsv", "--out", "out"]
     code, _, error = longtail(*words)
     assert (code, error.count("\n"), (folder / "out").exists()) == (1, 1, False)
@@ -233,7 +355,9 @@ def test_ragas_rows_find_their_questions_in_any_order(folder, made, longtail):
 
 
 def test_questions_without_ids_are_blamed_and_not_the_predictions_that_have_them(folder, longtail):
-    rows = [line.split("\t") for line in (folder / "popQA.tsv").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        line.split("\t") for line in (folder / "popQA.tsv").read_text(encoding="utf-8").splitlines()
+    ]
     kept = [place for place, name in enumerate(rows[0]) if name != "id"]
     text = "".join("\t".join(row[place] for place in kept) + "\n" for row in rows)
     (folder / "popQA.tsv").write_text(text, encoding="utf-8")
@@ -245,8 +369,12 @@ def test_questions_without_ids_are_blamed_and_not_the_predictions_that_have_them
 
 
 def test_compare_ranks_systems_with_paired_intervals_and_examples(folder, made, longtail):
-    (folder / "authors.csv").write_text(systems.authors(made, np.ones(300, dtype=bool)), encoding="utf-8")
-    code, said, error = longtail("compare", "closed.csv", "best=rag.csv", "authors.csv", "-q", "popQA.tsv")
+    (folder / "authors.csv").write_text(
+        systems.authors(made, np.ones(300, dtype=bool)), encoding="utf-8"
+    )
+    code, said, error = longtail(
+        "compare", "closed.csv", "best=rag.csv", "authors.csv", "-q", "popQA.tsv"
+    )
     assert (code, error) == (0, "")
     places = re.findall(r"^ +\d  (\w+) +([\d.]+) \[", said, re.MULTILINE)
     shares = {"authors": 1.0, "best": made.augmented.mean(), "closed": made.closed.mean()}
@@ -257,19 +385,31 @@ def test_compare_ranks_systems_with_paired_intervals_and_examples(folder, made, 
     assert re.search(pair, said)
     with (folder / "comparison/disagreements.csv").open(newline="", encoding="utf-8") as file:
         examples = list(csv.DictReader(file))
-    assert {(row["right"], row["wrong"]) for row in examples} >= {("authors", "best"), ("authors", "closed")}
+    assert {(row["right"], row["wrong"]) for row in examples} >= {
+        ("authors", "best"),
+        ("authors", "closed"),
+    }
     assert all(row["a gold answer"] in row["right answer"] for row in examples)
     assert not any(row["a gold answer"] in row["wrong answer"] for row in examples)
 
 
 def test_equal_systems_have_equal_places(folder, made, longtail):
-    (folder / "authors.csv").write_text(systems.authors(made, np.ones(300, dtype=bool)), encoding="utf-8")
+    (folder / "authors.csv").write_text(
+        systems.authors(made, np.ones(300, dtype=bool)), encoding="utf-8"
+    )
     shutil.copy(folder / "rag.csv", folder / "twin.csv")
-    said = longtail("compare", "closed.csv", "twin.csv", "rag.csv", "authors.csv", "-q", "popQA.tsv")[1]
+    said = longtail(
+        "compare", "closed.csv", "twin.csv", "rag.csv", "authors.csv", "-q", "popQA.tsv"
+    )[1]
     listed = re.findall(r"^ +(\d)  (\w+) +[\d.]+ \[", said, re.MULTILINE)
     places = {name: int(place) for place, name in listed}
     better = made.augmented.mean() > made.closed.mean()
-    assert places == {"authors": 1, "rag": 3 - better, "twin": 3 - better, "closed": 4 if better else 2}
+    assert places == {
+        "authors": 1,
+        "rag": 3 - better,
+        "twin": 3 - better,
+        "closed": 4 if better else 2,
+    }
     with (folder / "comparison/leaderboard.csv").open(newline="", encoding="utf-8") as file:
         assert {row["system"]: int(row["place"]) for row in csv.DictReader(file)} == places
 
@@ -331,9 +471,18 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
     assert [float(rows["file always"][name]) for name in ("retrieves", "retrievals")] == [1, 2]
     picked = np.where(np.arange(300) % 3 > 0, made.augmented, made.closed)
     assert float(rows["routes"]["accuracy"]) == pytest.approx(picked.mean())
-    assert [float(rows["routes"][name]) for name in ("retrieves", "retrievals")] == pytest.approx([2 / 3, 1])
-    assert float(rows["at random"]["area"]) == pytest.approx((made.closed.mean() + made.augmented.mean()) / 2)
+    assert [float(rows["routes"][name]) for name in ("retrieves", "retrievals")] == pytest.approx(
+        [2 / 3, 1]
+    )
+    assert float(rows["at random"]["area"]) == pytest.approx(
+        (made.closed.mean() + made.augmented.mean()) / 2
+    )
     assert float(rows["doubt of rare"]["area"]) > 0.6 > float(rows["at random"]["area"])
-    assert "Who decides when to retrieve?" in (folder / "thresholds/index.html").read_text(encoding="utf-8")
+    assert "Who decides when to retrieve?" in (folder / "thresholds/index.html").read_text(
+        encoding="utf-8"
+    )
     error = longtail("thresholds", "closed.csv", "routes.jsonl", "-q", "popQA.tsv")[2]
-    assert "routes: retrieved for 200 of 300 questions, expected a second file that always does; give files" in error
+    assert (
+        "routes: retrieved for 200 of 300 questions, expected a second file that always does; give files"
+        in error
+    )

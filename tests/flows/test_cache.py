@@ -23,11 +23,18 @@ def longtail(tmp_path, monkeypatch, root, call):
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shown = {"params.yaml": {"lm.far": {"http": {"url": "http://one:1/v1"}}}}
     local = {"params.yaml": {"lm.tiny": {"http": None}}}
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"answer@x": {"params": shown}, "b": {"params": local}}}))
+    Path("dvc.lock").write_text(
+        yaml.safe_dump({"stages": {"answer@x": {"params": shown}, "b": {"params": local}}})
+    )
     clock = [1767300000.0]  # 2026-01-01
     monkeypatch.setattr(http.time, "time", lambda: clock[0])
-    for server, texts in (("http://one:1/v1/", ("Who was Ada?", "Where is Velm?")), ("http://two:2/v1", ("Who?",))):
-        ledger = Ledger(cache.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server}))
+    for server, texts in (
+        ("http://one:1/v1/", ("Who was Ada?", "Where is Velm?")),
+        ("http://two:2/v1", ("Who?",)),
+    ):
+        ledger = Ledger(
+            cache.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server})
+        )
         for text in texts:
             ledger.put({server + text: b"answer"})
             clock[0] += 86_400
@@ -52,7 +59,9 @@ def test_what_was_named_is_dropped_and_nothing_else(longtail):
         ("http://two:2/v1", "gpt", "1"),
     ]
     assert listed[0][-5] < listed[0][-2], "first and last"
-    assert longtail("--drop", "http://one:1/v1/")[-1] == "2 answers would be dropped; --yes drops them"
+    assert (
+        longtail("--drop", "http://one:1/v1/")[-1] == "2 answers would be dropped; --yes drops them"
+    )
     assert longtail() == before
     longtail("--drop", "http://one:1/v1/", "--yes")
     assert [line.split()[0] for line in longtail()] == ["http://two:2/v1"]

@@ -20,7 +20,7 @@ from waiting import PATIENCE, until
 
 from flows import cli, graph, running, workspace
 from pipelines.plan import forecast
-from pipelines.work import tracking
+from pipelines.work.run_log import FLOW
 
 MLFLOW = """
 import sys
@@ -51,14 +51,21 @@ def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch)
 def test_help_lists_every_command_once_under_what_one_wants(longtail):
     code, said, _ = longtail("--help")
     assert code == 0
-    named = [name for commands in cli.GROUPS.values() for command in commands for name in [command.__name__]]
+    named = [
+        name
+        for commands in cli.GROUPS.values()
+        for command in commands
+        for name in [command.__name__]
+    ]
     listed = re.findall(r"^  (\w+)  ", said.partition("\nRun:\n")[2], re.M)
     assert listed == named
     assert [f"\n{title}:\n" in said for title in cli.GROUPS] == [True] * 5
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeypatch):
-    monkeypatch.setattr(forecast, "forecast", lambda given: [f"{given['profile']}: {given['chunk']['tokens']}"])
+    monkeypatch.setattr(
+        forecast, "forecast", lambda given: [f"{given['profile']}: {given['chunk']['tokens']}"]
+    )
     before = (tmp_path / "params.yaml").read_bytes()
     assert longtail("plan", "--profile", "wikipedia")[:2] == (0, "wikipedia: 128\n")
     assert longtail("plan")[:2] == (0, "sample: 64\n")
@@ -68,24 +75,39 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("release", "--out", "params.yaml"), "--out {here}/params.yaml: {here}/params.yaml is a file"),
+        (
+            ("release", "--out", "params.yaml"),
+            "--out {here}/params.yaml: {here}/params.yaml is a file",
+        ),
         (
             ("release", "diff", "a", "b", "--out", "params.yaml/page"),
             "--out {here}/params.yaml/page: {here}/params.yaml is",
         ),
-        (("imports", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"), "{here}/none.csv: no such file"),
+        (
+            ("imports", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"),
+            "{here}/none.csv: no such file",
+        ),
         (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
-        (("search", "Velm", "--retriever", "bm25"), "data/index/bm25/wikipedia: no such index; `longtail run`"),
+        (
+            ("search", "Velm", "--retriever", "bm25"),
+            "data/index/bm25/wikipedia: no such index; `longtail run`",
+        ),
         (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
         (("init", "mine"), "{here}/mine: no such folder"),
         (("init", "params.yaml"), "{here}/params.yaml: a file; expected a folder with "),
-        (("init", "mine", "--profile", "sample"), "init: expected a folder, or --profile NAME and no folder"),
+        (
+            ("init", "mine", "--profile", "sample"),
+            "init: expected a folder, or --profile NAME and no folder",
+        ),
         (
             ("imports", "conf", "--dataset=popqa", "--lm=x", "--method=bm25"),
             "{here}/conf: a folder, expected predictions",
         ),
         (("decide", "conf", "params.yaml"), "conf: is a directory; name a file, not a folder"),
-        (("imports", "params.yaml"), "imports params.yaml: expected --dataset, --lm and --method with it"),
+        (
+            ("imports", "params.yaml"),
+            "imports params.yaml: expected --dataset, --lm and --method with it",
+        ),
     ],
 )
 def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, named):
@@ -98,17 +120,41 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("runn",), "longtail: no such command 'runn'. Did you mean 'run'? `longtail -h` lists what it takes"),
-        (("run", "all"), "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', "),
-        (("run", "sample"), "; a profile is named as --profile sample; `longtail run -h` lists what it takes"),
-        (("plan", "laptop"), "extra argument(s) (laptop); a profile is named as --profile laptop; "),
-        (("run", "--profile"), "longtail run: option '--profile' requires an argument; `longtail run -h` lists"),
+        (
+            ("runn",),
+            "longtail: no such command 'runn'. Did you mean 'run'? `longtail -h` lists what it takes",
+        ),
+        (
+            ("run", "all"),
+            "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', ",
+        ),
+        (
+            ("run", "sample"),
+            "; a profile is named as --profile sample; `longtail run -h` lists what it takes",
+        ),
+        (
+            ("plan", "laptop"),
+            "extra argument(s) (laptop); a profile is named as --profile laptop; ",
+        ),
+        (
+            ("run", "--profile"),
+            "longtail run: option '--profile' requires an argument; `longtail run -h` lists",
+        ),
         (("status", "--al"), "longtail status: no such option: --al (Possible options: --all, "),
         (("schedule", "--port=99999"), "longtail schedule: invalid value for '--port': "),
         (("schedule", "--port=99999"), ", it is 99999; "),
-        (("search", "x", "-k", "many"), "'-k': expected a whole number, it is many; `longtail search -h`"),
-        (("release", "diff", "a"), "longtail release diff: missing argument 'new'; `longtail release diff -h` lists"),
-        (("imports", "x", "--dataset=pop"), "'--dataset': 'pop' is not one of 'entityquestions', 'popqa'; "),
+        (
+            ("search", "x", "-k", "many"),
+            "'-k': expected a whole number, it is many; `longtail search -h`",
+        ),
+        (
+            ("release", "diff", "a"),
+            "longtail release diff: missing argument 'new'; `longtail release diff -h` lists",
+        ),
+        (
+            ("imports", "x", "--dataset=pop"),
+            "'--dataset': 'pop' is not one of 'entityquestions', 'popqa'; ",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(longtail, words, said):
@@ -119,11 +165,15 @@ def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(longtail, wo
     assert "Value error" not in error
 
 
-def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_name(longtail, monkeypatch):
+def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_name(
+    longtail, monkeypatch
+):
     name = "answer_replug_lsr@entityquestions-tiny-dense"
     stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
     stages.append(graph.Stage("report", "", (name,), None, ()))
-    monkeypatch.setattr(graph, "read_graph", lambda root, beside_a_run: (stages, {name: ["modified params.yaml"]}))
+    monkeypatch.setattr(
+        graph, "read_graph", lambda root, beside_a_run: (stages, {name: ["modified params.yaml"]})
+    )
     lines = longtail("status")[1].splitlines()
     assert len(name) == 44
     assert lines == [
@@ -137,7 +187,11 @@ def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_nam
 def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_path):
     values = yaml.safe_load((tmp_path / "params.yaml").read_text())
     assert "data/index/lsr/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
-    values["parts"]["tuned"], values["ways"], values["thresholds"]["pairs"] = [], ["closed_book", "dense"], []
+    values["parts"]["tuned"], values["ways"], values["thresholds"]["pairs"] = (
+        [],
+        ["closed_book", "dense"],
+        [],
+    )
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     assert "data/index/dense/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
     (tmp_path / "params.yaml").unlink()
@@ -148,7 +202,9 @@ def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_
     )
 
 
-def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, monkeypatch):
+def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(
+    longtail, tmp_path, monkeypatch
+):
     for folder in ("mine", ".venv/bin", "my env/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "longtail").touch(mode=0o755)
@@ -156,7 +212,11 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(l
     for typed, path, printed in (
         (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
         (f"{tmp_path}/my env/bin/longtail", "/usr/bin", f"'{tmp_path}/my env/bin/longtail'"),
-        (f"{tmp_path}/.venv/bin/longtail", f"{tmp_path}/.venv/bin", "longtail"),  # as a shell that looked it up says it
+        (
+            f"{tmp_path}/.venv/bin/longtail",
+            f"{tmp_path}/.venv/bin",
+            "longtail",
+        ),  # as a shell that looked it up says it
         (f"{tmp_path}/flows/cli.py", "/usr/bin", "longtail"),
     ):
         monkeypatch.setenv("PATH", path)
@@ -167,7 +227,9 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(l
     assert longtail("init", "--profile", "mine")[0] == 0
 
 
-def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root):
+def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(
+    longtail, tmp_path, root
+):
     """MLflow and Prefect are played: they say by a file that they are well. SIGTERM ends the command as Ctrl-C does."""
     for file, text in (("played/mlflow.py", MLFLOW), ("health", ""), ("api/health", "")):
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -187,7 +249,10 @@ def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_al
             text=True,
         )
         lines = [child.stdout.readline() for _ in range(4)]
-        assert lines[1::2] == [f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n", "(Ctrl-C ends it)\n"]
+        assert lines[1::2] == [
+            f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n",
+            "(Ctrl-C ends it)\n",
+        ]
         started = psutil.Process(child.pid).children(recursive=True)
         assert len(started) > 0
         child.send_signal(signal.SIGTERM)
@@ -200,7 +265,7 @@ def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_al
 def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
     (unserved.folder / "input.txt").write_text("sleep b1")
     command = [sys.executable, "-m", "dvc", "repro"]
-    environment = unserved.environment | {tracking.FLOW: "none"}  # which would log it
+    environment = unserved.environment | {FLOW: "none"}  # which would log it
     child = subprocess.Popen(command, cwd=unserved.folder, env=environment, start_new_session=True)
     try:
         until(lambda: (unserved.folder / "asleep").exists() or child.poll() is not None)
@@ -223,7 +288,9 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
     assert a.split(maxsplit=1) == ["a", "up to date"]
     assert by_hand[:2] == ["b@1", "running"]
     since = time.mktime(time.strptime(by_hand[2], "since %Y-%m-%d %H:%M"))
-    assert -60 < (unserved.folder / "asleep").stat().st_mtime - since < 3600, "when its command began, not an old log"
+    assert -60 < (unserved.folder / "asleep").stat().st_mtime - since < 3600, (
+        "when its command began, not an old log"
+    )
     assert b1.split(maxsplit=2) == ["b@1", "running", f"{by_hand[2]}; read 3 of 10"]
     assert b2.split()[:2] == ["b@2", "missing"]
     assert beside[2].split(maxsplit=2)[:2] == ["b@2", "waiting"]

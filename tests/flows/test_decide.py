@@ -21,7 +21,9 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail
     ]
     text = systems.table(["id", "question", "relation", "mentions"], rows)
     (folder / "others.csv").write_text(text, encoding="utf-8")
-    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions")
+    code, said, error = longtail(
+        "decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions"
+    )
     assert (code, error) == (0, "")
     decided = decisions(folder)
     assert [row["retrieve"] for row in decided] == ["True", "False", "True", "True"]
@@ -30,21 +32,36 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail
     assert "not known: retrieve" in decided[2]["why"]
     assert "the threshold of all relations together" in decided[3]["why"]
     assert "all questions: 3 of 4 retrieve (75.0 %)\n" in said
-    assert "warning: the rule has no painter, so 1 of 4 questions take the threshold of all relations together" in said
-    assert "the rule's thresholds are monthly page views, the questions have mentions; is it the same?" in said
+    assert (
+        "warning: the rule has no painter, so 1 of 4 questions take the threshold of all relations together"
+        in said
+    )
+    assert (
+        "the rule's thresholds are monthly page views, the questions have mentions; is it the same?"
+        in said
+    )
 
-    (folder / "others.csv").write_text(f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8")
+    (folder / "others.csv").write_text(
+        f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8"
+    )
     said = longtail("decide", "thresholds/rule.json", "others.csv")[1]
     rows = decisions(folder)
-    assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"], "it needs no question"
+    assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"], (
+        "it needs no question"
+    )
     assert [(row["id"], row["retrieve"]) for row in rows] == [("1", "True"), ("2", "False")]
     assert "is it the same?" not in said
     (folder / "others.csv").write_text(f"popularity\n{cut}\n", encoding="utf-8")
     lacks = "warning: others.csv has no column with the relation (relation, prop, category, type), so all questions"
     assert lacks in longtail("decide", "thresholds/rule.json", "others.csv")[1]
-    (folder / "many.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": rule}}}}), encoding="utf-8")
+    (folder / "many.json").write_text(
+        json.dumps({"rules": {"popqa": {"tiny": {"bm25": rule}}}}), encoding="utf-8"
+    )
     error = longtail("decide", "many.json", "others.csv", "--name", "popqa/tiny/bm52")[2]
-    assert "many.json: no rule popqa/tiny/bm52, but rules of popqa/tiny/bm25, expected one with --name" in error
+    assert (
+        "many.json: no rule popqa/tiny/bm52, but rules of popqa/tiny/bm25, expected one with --name"
+        in error
+    )
 
 
 def decisions(folder):
@@ -52,16 +69,28 @@ def decisions(folder):
         return list(csv.DictReader(file))
 
 
-def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_fields(folder, root, tuned):
+def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_fields(
+    folder, root, tuned
+):
     made, _ = tuned("closed.csv", "rag.csv")
     text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
-    cells = re.findall(r"^\| ([^|]+) \|", text.split("### The rule\n")[1].split("\n### ")[0], re.MULTILINE)
+    cells = re.findall(
+        r"^\| ([^|]+) \|", text.split("### The rule\n")[1].split("\n### ")[0], re.MULTILINE
+    )
     assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
-    (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def retrieve" in block]
+    (shown,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "def retrieve" in block
+    ]
     assert len([line for line in shown.splitlines() if line]) <= 10
     for policy in ("thresholds", "always", "never"):
         cut = None if policy == "always" else 0.0
-        cuts = {"P36": 700.0, "P50": None, "P641": 0.0} if policy == "thresholds" else dict.fromkeys(made["names"], cut)
+        cuts = (
+            {"P36": 700.0, "P50": None, "P641": 0.0}
+            if policy == "thresholds"
+            else dict.fromkeys(made["names"], cut)
+        )
         together = 50.0 if policy == "thresholds" else cut
         rules = made | {"policy": policy, "thresholds": cuts, "together": together}
         (folder / "thresholds/rule.json").write_text(json.dumps(rules), encoding="utf-8")
@@ -70,18 +99,25 @@ def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_
         file = rule.read_rule(folder / "thresholds/rule.json")
         for relation in (*made["names"], *made["names"].values(), "P999"):
             for popularity in (None, 0, 49, 50, 699, 700, 1e9):
-                assert reader["retrieve"](relation, popularity) == file.decide(relation, popularity).retrieve
+                assert (
+                    reader["retrieve"](relation, popularity)
+                    == file.decide(relation, popularity).retrieve
+                )
 
 
 def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
     """Thresholds that lose accuracy are not put to use."""
-    (folder / "closed.csv").write_text(systems.plain(made, np.zeros(300, dtype=bool)), encoding="utf-8")
+    (folder / "closed.csv").write_text(
+        systems.plain(made, np.zeros(300, dtype=bool)), encoding="utf-8"
+    )
     rule, said = tuned("rag.csv", "closed.csv")
     assert rule["policy"] == "never"
     assert "verdict         never retrieve: " in said
     longtail("decide", "thresholds/rule.json", "popQA.tsv")
     assert {row["retrieve"] for row in decisions(folder)} == {"False"}
-    assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[2] == (
+    assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[
+        2
+    ] == (
         f"error: {folder}/thresholds/rule.json: no rule popqa/tiny/bm25, but rules of nothing that has a name, "
         "expected one with --name\n"
     )

@@ -23,10 +23,16 @@ from quick_project import dvc_init, reproduce
 
 from flows import dvc_files, graph
 from pipelines.errors import LongtailError
-from pipelines.storage import disks, shards
+from pipelines.storage import disks
+from pipelines.storage.atomic import write_json
+from pipelines.storage.dvc_hashes import md5
 
 COMMAND = "echo {0} >> began; echo {0} > {0}"
-DVC_YAML = {"stages": {name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"}}
+DVC_YAML = {
+    "stages": {
+        name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"
+    }
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,14 @@ def project(built, tmp_path, monkeypatch) -> Path:
     return folder
 
 
-OF_REPO = {"index", "status", "lock", "commit", "config", "cache"}  # what flows/ reads of a Repo, documented or not
+OF_REPO = {
+    "index",
+    "status",
+    "lock",
+    "commit",
+    "config",
+    "cache",
+}  # what flows/ reads of a Repo, documented or not
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
 IMPORTED = {("dvc.repo", "Repo"), ("dvc.exceptions", "DvcException"), ("dvc.lock", "LockError")}
@@ -58,19 +71,36 @@ COMMANDS = ("repro --single-item --force a", "push --run-cache a")
 
 def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(project, root):
     """A version of DVC that lacks any of it would fail in the middle of a run."""
-    trees = [ast.parse(file.read_text()) for top in ("flows", "pipelines") for file in (root / top).rglob("*.py")]
+    trees = [
+        ast.parse(file.read_text())
+        for top in ("flows", "pipelines")
+        for file in (root / top).rglob("*.py")
+    ]
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dvc"]
+    froms = [
+        node
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dvc"
+    ]
     assert {(node.module, alias.name) for node in froms for alias in node.names} == IMPORTED
     assert not any(
-        alias.name.split(".")[0] == "dvc" for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        alias.name.split(".")[0] == "dvc"
+        for node in nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
     )
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "repo"}
+    read = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "repo"
+    }
     assert read == OF_REPO
     for module, name in IMPORTED:
         assert hasattr(importlib.import_module(module), name)
     inspect.signature(Repo).bind("folder", config={}, _wait_for_lock=True)
-    with Repo(str(project), config={"core": {"site_cache_dir": str(project / ".longtail")}}) as repo:
+    with Repo(
+        str(project), config={"core": {"site_cache_dir": str(project / ".longtail")}}
+    ) as repo:
         assert all(hasattr(repo, name) for name in OF_REPO)
         assert repo.site_cache_dir.startswith(f"{project}/.longtail/")
         stage, out = repo.index.stages[0], repo.index.stages[0].outs[0]
@@ -104,7 +134,9 @@ def killed_half_way(*words: str, function: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["_yaml._dump", "dvc.rwlock.json.dump"])
-def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(project, function):
+def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(
+    project, function
+):
     dvc_files.keep(project)
     before = Path("dvc.lock").read_text()
     killed_half_way("repro", "--force", "--single-item", "b", function=function)
@@ -116,7 +148,9 @@ def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mende
     assert not Path("began").exists()
 
 
-def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come_from_the_run_cache(project):
+def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come_from_the_run_cache(
+    project,
+):
     lock = Path("dvc.lock")
     whole = lock.read_text()
     lock.write_text(whole[:-40])
@@ -156,7 +190,9 @@ def test_a_dvc_lock_with_conflict_marks_stays(project):
 
 def rwlock(*pids: int) -> Path:
     entries = {f"/data/{pid}": {"pid": pid, "cmd": "dvc repro"} for pid in pids}
-    dvc_files.RWLOCK.write_text(json.dumps({"write": entries, "read": {"/in": list(entries.values())}}))
+    dvc_files.RWLOCK.write_text(
+        json.dumps({"write": entries, "read": {"/in": list(entries.values())}})
+    )
     return dvc_files.RWLOCK
 
 
@@ -205,7 +241,7 @@ def test_outputs_that_are_links_to_the_cache_leave_its_files_as_they_are(project
     assert linked == 2
     assert dvc_files.drop_damaged(project, [Path(name) for name in "abc"]) == []
     for file in filter(Path.is_file, (project / dvc_files.CACHE).rglob("*")):
-        assert shards.md5(file) == file.parent.name + file.name
+        assert md5(file) == file.parent.name + file.name
 
 
 def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):
@@ -242,7 +278,7 @@ def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_r
     (tmp_path / dvc_files.COPY).parent.mkdir()
     (tmp_path / dvc_files.COPY).write_text(yaml.safe_dump({"stages": {"fetch": locked}}))
     for fetch, other, same in (("1", "other", True), ("1", "raw", False), ("3", "other", False)):
-        shards.write_json(tmp_path / code, {"stage": {"fetch": fetch, "chunk": "2"}})
+        write_json(tmp_path / code, {"stage": {"fetch": fetch, "chunk": "2"}})
         assert dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data", other)]) == same
 
 
@@ -250,7 +286,9 @@ def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(folder.stat().st_mode)}
 
 
-def test_dvc_keeps_its_caches_in_a_folder_of_this_user_whoever_starts_it(project, root, monkeypatch):
+def test_dvc_keeps_its_caches_in_a_folder_of_this_user_whoever_starts_it(
+    project, root, monkeypatch
+):
     """DVC reads them as pickles (CVE-2025-69872), and makes folders that are open to all."""
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
     private = project / ".longtail/dvc"
@@ -263,7 +301,9 @@ def test_dvc_keeps_its_caches_in_a_folder_of_this_user_whoever_starts_it(project
     assert not private.parent.stat().st_mode & stat.S_IWOTH
     line = f"    site_cache_dir = {private.relative_to(project)}\n"
     assert line in (root / ".dvc/config").read_text()
-    Path(".dvc/config").write_text(Path(".dvc/config").read_text().replace("[core]\n", f"[core]\n{line}"))
+    Path(".dvc/config").write_text(
+        Path(".dvc/config").read_text().replace("[core]\n", f"[core]\n{line}")
+    )
     assert main(["status", "-q"]) == 0
     assert [*(private / "repo").iterdir()] == [token], "plain DVC has the same"
     assert modes(private) == {0o700}
@@ -277,7 +317,9 @@ def given_away(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["of another user", "on a network file system"])
-def test_dvcs_caches_are_on_this_machine_where_the_projects_folder_can_not_hold_them(project, monkeypatch, why):
+def test_dvcs_caches_are_on_this_machine_where_the_projects_folder_can_not_hold_them(
+    project, monkeypatch, why
+):
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
     here, private = project / "tmp", project / ".longtail/dvc"
     here.mkdir()

@@ -12,7 +12,9 @@ from flows import earlier
 from pipelines.errors import LongtailError
 
 MADE = "mkdir -p data/report data/questions && cp in data/report/index.html && cp in data/questions/q.parquet"
-DVC_YAML = {"stages": {"report": {"cmd": MADE, "deps": ["in"], "outs": ["data/report", "data/questions"]}}}
+DVC_YAML = {
+    "stages": {"report": {"cmd": MADE, "deps": ["in"], "outs": ["data/report", "data/questions"]}}
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +52,15 @@ def restored(old: str, into: Path) -> tuple[str, str]:
 
 def test_a_commit_and_a_landed_run_are_named(project, tmp_path):
     assert restored("HEAD~2", tmp_path / "commit") == (f"commit {project[0][:10]}", "first")
-    assert restored("landed", tmp_path / "last") == ("sample-2", "second"), "the last one that is another"
+    assert restored("landed", tmp_path / "last") == ("sample-2", "second"), (
+        "the last one that is another"
+    )
     assert restored("sample-1", tmp_path / "first") == ("sample-1", "first")
 
 
-def test_an_output_of_a_stage_that_dvc_yaml_no_longer_has_is_not_laid_into_anothers_folder(project, tmp_path):
+def test_an_output_of_a_stage_that_dvc_yaml_no_longer_has_is_not_laid_into_anothers_folder(
+    project, tmp_path
+):
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     (report,) = (out for out in lock["stages"]["report"]["outs"] if out["path"] == "data/report")
     (listed,) = Path(".dvc/cache/files/md5").glob(f"{report['md5'][:2]}/{report['md5'][2:]}")
@@ -71,7 +77,9 @@ def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(pro
         if text:
             Path("dvc.lock").write_text(text)
         earlier.keep_lock("sample")
-        assert sorted(path.stem for path in earlier.RUNS.iterdir()) == [f"sample-{number}" for number in kept]
+        assert sorted(path.stem for path in earlier.RUNS.iterdir()) == [
+            f"sample-{number}" for number in kept
+        ]
 
 
 def test_what_there_is_not_and_what_the_cache_lacks_is_one_line(project, tmp_path):

@@ -36,7 +36,9 @@ def mounted(folder: Path, option: str) -> Iterator[None]:
     try:
         shutil.copytree(kept, folder, dirs_exist_ok=True, symlinks=True)
         full = f"size={(shutil.disk_usage(folder).used >> 10) + 100}k"
-        subprocess.run(["mount", "-o", f"remount,{full if option == 'full' else option}", folder], check=True)
+        subprocess.run(
+            ["mount", "-o", f"remount,{full if option == 'full' else option}", folder], check=True
+        )
         yield
     finally:
         subprocess.run(["umount", folder], check=True)
@@ -46,7 +48,9 @@ def mounted(folder: Path, option: str) -> Iterator[None]:
 def by_itself(project, *module: str) -> subprocess.CompletedProcess:
     """A stage's module, run without DVC."""
     words = [sys.executable, *module]
-    return subprocess.run(words, cwd=project.folder, env=project.environment, capture_output=True, text=True)
+    return subprocess.run(
+        words, cwd=project.folder, env=project.environment, capture_output=True, text=True
+    )
 
 
 def files(project) -> set[str]:
@@ -64,11 +68,16 @@ def one_line(said: subprocess.CompletedProcess, expected: str) -> None:
 
 @pytest.mark.usefixtures("mounting")
 @pytest.mark.parametrize(
-    ("where", "how"), [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")]
+    ("where", "how"),
+    [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")],
 )
 def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, where, how):
     before = files(unserved)
-    what = "read-only file system; make it writable, or use another" if how == "ro" else r"\d+ kB are left on its .*"
+    what = (
+        "read-only file system; make it writable, or use another"
+        if how == "ro"
+        else r"\d+ kB are left on its .*"
+    )
     with mounted(unserved.folder / where, how):
         one_line(unserved.longtail("run"), f"{re.escape(where)}: {what}")
         if where == "data":
@@ -85,7 +94,10 @@ def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, whe
         before = files(project)
         full = r"no space left on device; free some, then run again, which goes on"
         named = "data" if where == "data" else r"data/a, \.dvc/cache/files/\S+"
-        one_line(project.longtail("run"), rf"a: {named}.*: {full} \(all it said: \.longtail/logs/a\.log\)")
+        one_line(
+            project.longtail("run"),
+            rf"a: {named}.*: {full} \(all it said: \.longtail/logs/a\.log\)",
+        )
         assert "Traceback" not in (project.folder / ".longtail/logs/a.log").read_text()
         assert where != "data" or files(project) == before
     (project.folder / "input.txt").write_text("one")
@@ -99,7 +111,7 @@ import sys
 from pathlib import Path
 import faiss, numpy as np, pyarrow as pa, torch
 from safetensors.torch import save_file
-from pipelines.storage import database, disks, parquet, shards
+from pipelines.storage import (database, disks, parquet)
 from pipelines.work import stage
 big = np.random.default_rng(0).random((1000, 1000))
 def spill():
@@ -116,7 +128,7 @@ ways = {
     "mapped": lambda: disks.new_array(Path("data/y.npy"), np.float64, (1000, 1000)).fill(1.0),
     "index": index,
     "weights": lambda: save_file({"a": torch.from_numpy(big)}, "data/x.safetensors"),
-    "json": lambda: shards.write_json("data/x.json", big[:200].tolist()),
+    "json": lambda: write_json("data/x.json", big[:200].tolist()),
 }
 for way, write in ways.items():
     try:
@@ -132,10 +144,15 @@ sys.exit(1)
 @pytest.mark.usefixtures("mounting")
 def test_whatever_writes_to_a_full_disk_is_one_line(unserved):
     """Also where a library has words of its own, or the system would kill a process that fills a mapped file."""
-    with mounted(unserved.folder / "data", "size=2m"), mounted(unserved.folder / ".longtail/tmp", "size=2m"):
+    with (
+        mounted(unserved.folder / "data", "size=2m"),
+        mounted(unserved.folder / ".longtail/tmp", "size=2m"),
+    ):
         said = by_itself(unserved, "-c", WRITE)
     lines = [line for line in said.stderr.splitlines() if line.startswith("error: ")]
-    for line, way in zip(lines, ("parquet", "spill", "array", "mapped", "index", "weights", "json"), strict=True):
+    for line, way in zip(
+        lines, ("parquet", "spill", "array", "mapped", "index", "weights", "json"), strict=True
+    ):
         spilt = r"ingest\.memory_gb: 0\.03 is not enough .* free space at \.longtail/tmp"
         message = spilt if way == "spill" else "data.*: no space left on device; free some.*"
         assert re.fullmatch(f"error: {way}: {message}", line), line
@@ -182,7 +199,9 @@ def test_a_damaged_file_of_the_cache_is_named_and_made_anew(ran):
     damage(cached)
     (ran.folder / "data/b1").unlink()
     said = ran.longtail("run")
-    one_line(said, r"b@1: \.dvc/cache had data/b1 damaged; it is removed, run again to make it anew")
+    one_line(
+        said, r"b@1: \.dvc/cache had data/b1 damaged; it is removed, run again to make it anew"
+    )
     assert not cached.exists()
     assert "1 ran" in ran.longtail("run").stdout
     assert (ran.folder / "data/b1").read_text() == "b1"

@@ -16,7 +16,9 @@ from pipelines.params.params import Compute
 
 def stages(*marks: str | None) -> list[graph.Stage]:
     """Stages named 0, 1 and so on."""
-    return [graph.Stage(str(i), "", needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)]
+    return [
+        graph.Stage(str(i), "", needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)
+    ]
 
 
 def compute(workers: int, device: str = "cpu") -> Compute:
@@ -33,8 +35,14 @@ def compute(workers: int, device: str = "cpu") -> Compute:
     ],
 )
 def test_stages_share_the_workers(given, marks, together):
-    assert "".join(stage.name for stage in graph.ready(stages(*marks), set(), [], given)) == together
-    for device, mark, starts in (("cpu", "one", True), ("cpu", "all", False), ("cuda", "one", False)):
+    assert (
+        "".join(stage.name for stage in graph.ready(stages(*marks), set(), [], given)) == together
+    )
+    for device, mark, starts in (
+        ("cpu", "one", True),
+        ("cpu", "all", False),
+        ("cuda", "one", False),
+    ):
         running, waiting = stages(mark, "all")
         assert bool(graph.ready([running, waiting], {"0"}, [running], compute(2, device))) == starts
 
@@ -53,7 +61,10 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     of_lm = ["seed", "lm.a.dtype", "lists.1", "nowhere.at.all"]
     read = {"a": of_lm, "b": ["lm", "lists"], "c": [{"other.json": ["x.y", "z"]}]}
-    stages = {name: {"cmd": f"echo > {name}", "params": params, "outs": [name]} for name, params in read.items()}
+    stages = {
+        name: {"cmd": f"echo > {name}", "params": params, "outs": [name]}
+        for name, params in read.items()
+    }
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     Path("params.yaml").write_text(PARAMS + "nowhere: {at: {all: 1}}\n")
     Path("other.json").write_text('{"x": {"y": 1}, "z": 2}')
@@ -65,7 +76,11 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
     with Repo(str(tmp_path)) as repo:
         expected = {name: graph._reasons(entries) for name, entries in repo.status().items()}
     assert set(expected) == {"a", "b", "c"}
-    assert graph.read_graph(tmp_path)[1] == graph.read_graph(tmp_path, beside_a_run=True)[1] == expected
+    assert (
+        graph.read_graph(tmp_path)[1]
+        == graph.read_graph(tmp_path, beside_a_run=True)[1]
+        == expected
+    )
 
 
 FAILED = "failed to reproduce 'code': failed to run: "
@@ -90,7 +105,9 @@ def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(code, last, error
 
 def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
     out, into = os.pipe()
-    os.write(into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]ERROR: {FAILED}\n".encode())
+    os.write(
+        into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]ERROR: {FAILED}\n".encode()
+    )
     os.close(into)
     with os.fdopen(out, "rb") as stream:
         assert [*_lines(stream, say=[].append)][-1] == f"ERROR: {FAILED}".strip()
@@ -114,6 +131,10 @@ def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
         assert (len(chosen) == len(every)) == (part == "refresh")
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
     assert {"fetch", "chunk@pile", "index@pile-dense", "index_lsr@wikipedia-dense"} <= set(names)
-    assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(names)
-    with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
+    assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(
+        names
+    )
+    with pytest.raises(
+        LongtailError, match=r"this run has no stage chunk; name its data under parts"
+    ):
         graph.part(stages(None), ("chunk",))

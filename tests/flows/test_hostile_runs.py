@@ -12,7 +12,7 @@ from flows import graph
 STAGE = """
 import json, sys
 from pathlib import Path
-from pipelines.storage import shards
+
 from pipelines.work import stage
 from pipelines.errors import LongtailError
 labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))
@@ -20,9 +20,9 @@ def work(params):
     for label in labels:
         print(label)
         print(label, file=sys.stderr)
-    with shards.atomic("data/a") as temporary:
+    with atomic("data/a") as temporary:
         temporary.write_text("a")
-    shards.write_json("data/metrics/a.json", {label: {"value": 1.0, label: label} for label in labels})
+    write_json("data/metrics/a.json", {label: {"value": 1.0, label: label} for label in labels})
     if "fails" in sys.argv:
         raise LongtailError(f"input.txt: {' '.join(labels)}, expected a name; edit it")
     if "breaks" in sys.argv:
@@ -40,27 +40,39 @@ stages:
 """
 
 
-def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_tag_of_mlflow(project):
+def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_tag_of_mlflow(
+    project,
+):
     """Where the stage is done, fails, and breaks."""
     (project.folder / "work.py").write_text(STAGE)
     (project.folder / "labels.json").write_text(json.dumps(hostile.LABELS), encoding="utf-8")
     texts = []
     for how in ("", "fails", "breaks"):
-        text = DVC.format(python=sys.executable, how=how, desc="<img src=x onerror=alert(1)> [a](javascript:alert(1))")
+        text = DVC.format(
+            python=sys.executable,
+            how=how,
+            desc="<img src=x onerror=alert(1)> [a](javascript:alert(1))",
+        )
         (project.folder / "dvc.yaml").write_text(text)
         done = project.longtail("run", tracked=True)
         assert done.returncode == (1 if how else 0), done.stderr
         texts.append(done.stdout + done.stderr)
         if not how:
-            ((data,),) = project.prefect.ask(f"SELECT data FROM artifact WHERE flow_run_id = {LAST}")
+            ((data,),) = project.prefect.ask(
+                f"SELECT data FROM artifact WHERE flow_run_id = {LAST}"
+            )
     (error,) = [line for line in texts[1].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
     rows = json.loads(data)
     rows = json.loads(rows) if isinstance(rows, str) else rows
     assert len(rows) == len(hostile.LABELS)
     cells = [str(cell) for row in rows for cell in (*row, *row.values())]
-    assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], "the page shows cells as Markdown"
-    texts += cells + [file.read_text(encoding="utf-8") for file in (project.folder / graph.LOGS).iterdir()]
+    assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], (
+        "the page shows cells as Markdown"
+    )
+    texts += cells + [
+        file.read_text(encoding="utf-8") for file in (project.folder / graph.LOGS).iterdir()
+    ]
     for table in ("log", "flow_run_state", "task_run_state"):
         texts += [text or "" for (text,) in project.prefect.ask(f"SELECT message FROM {table}")]
     assert any("over written" in text for text in texts)

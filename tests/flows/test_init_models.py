@@ -9,7 +9,9 @@ from user_folder import FILES, LAPTOP, bert, composed, gpt, model, write
 from flows import init_profile, model_folders
 
 
-def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_template_is_used_is_said(checkout):
+def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_template_is_used_is_said(
+    checkout,
+):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
     instruct = gpt(checkout / "Smol-1.4b", positions=2048, parameters=1000)
@@ -20,10 +22,15 @@ def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_temp
     assert params.tokenizer.path.endswith("0123abcd")
     assert 0 < params.answer.n_shots * 200 < 1024
     assert "its chat template is not used (the profile says why)" in said
-    assert re.search("# smol-1-4b has a chat template.*Set chat: true", Path("conf/profile/data.yaml").read_text())
+    assert re.search(
+        "# smol-1-4b has a chat template.*Set chat: true",
+        Path("conf/profile/data.yaml").read_text(),
+    )
 
 
-@pytest.mark.parametrize(("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)])
+@pytest.mark.parametrize(
+    ("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)]
+)
 def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_time(
     checkout, monkeypatch, positions, gpu, n_shots
 ):
@@ -33,7 +40,9 @@ def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_t
     init_profile.init(checkout, None)
     params = composed()
     assert params.answer.n_shots == n_shots
-    assert params.answer.passage_tokens == min(150, positions // 4)  # GenRead's passage, beside its question
+    assert params.answer.passage_tokens == min(
+        150, positions // 4
+    )  # GenRead's passage, beside its question
     assert (params.compute.device, params.replug.top_k) == (("cuda", 10) if gpu else ("cpu", 5))
 
 
@@ -52,7 +61,10 @@ def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_question
 
 
 TITLED = "{title} {text}"
-MEAN, CLS = {"pooling_mode_mean_tokens": True}, {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+MEAN, CLS = (
+    {"pooling_mode_mean_tokens": True},
+    {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+)
 OWN = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}
 MODULES = [
     {"path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -63,8 +75,16 @@ MODULES = [
 @pytest.mark.parametrize(
     ("name", "files", "expected"),
     [
-        ("minilm", {"modules.json": MODULES, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
-        ("multi-qa-dot-v1", {"modules.json": MODULES[:2], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
+        (
+            "minilm",
+            {"modules.json": MODULES, "1_Pooling/config.json": MEAN},
+            ("mean", "cosine", "", TITLED),
+        ),
+        (
+            "multi-qa-dot-v1",
+            {"modules.json": MODULES[:2], "1_Pooling/config.json": CLS},
+            ("cls", "dot", "", TITLED),
+        ),
         ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
         ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE, TITLED)),
         ("contriever", {}, ("mean", "dot", "", TITLED)),
@@ -99,7 +119,10 @@ def test_weights_may_be_pytorchs_older_files_and_dprs_two_encoders_belong_togeth
 def test_models_that_nothing_here_can_use_are_named(checkout):
     write(checkout, FILES["wikipedia"])
     bert(checkout / "reranker", "BertForSequenceClassification")
-    model(checkout / "t5", {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True})
+    model(
+        checkout / "t5",
+        {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True},
+    )
     (gpt(checkout / "old") / "model.safetensors").unlink()
     bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode": ["max", "mean"]}})
     write(checkout / "moved", {"modules.json": MODULES[:1], "0_Transformer/config.json": {}})
@@ -115,7 +138,9 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     assert composed().retriever["dense"].source == "train"
 
 
-def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_take_its_place(checkout):
+def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_take_its_place(
+    checkout,
+):
     write(checkout, FILES["wikipedia"])
     others = (
         "LlamaForRewardModel", "Qwen2ForRewardModel", "Qwen2ForProcessRewardModel", "LlamaForTokenClassification",
@@ -139,11 +164,17 @@ def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_ta
         bert(checkout / f"z-{kind}", kind)
     bert(checkout / "z-pooled", "Qwen2ForCausalLM", **pooled)
     seen = init_profile.look(checkout)
-    assert {encoder.folder.name for encoder in seen.encoders} == {f"z-{kind}" for kind in (*good, "pooled")}
-    refused = {place.name: why for place, why in seen.unused if not why.endswith("is the retriever")}
+    assert {encoder.folder.name for encoder in seen.encoders} == {
+        f"z-{kind}" for kind in (*good, "pooled")
+    }
+    refused = {
+        place.name: why for place, why in seen.unused if not why.endswith("is the retriever")
+    }
     assert refused.keys() == {f"a-{kind}" for kind in others} | {"b-pooled-vit"}
     for kind in others:
-        assert refused[f"a-{kind}"].startswith(f"a model of the kind {kind}, neither a causal one nor a known encoder")
+        assert refused[f"a-{kind}"].startswith(
+            f"a model of the kind {kind}, neither a causal one nor a known encoder"
+        )
         assert ("`reranker`" in refused[f"a-{kind}"]) == kind.endswith("ForSequenceClassification")
 
 
@@ -151,8 +182,16 @@ def test_a_splade_is_told_by_its_files_and_other_masked_models_are_encoders(chec
     card = "---\nlanguage: en\ntags:\n- splade\n---\n# A model\n"
     for name, kind, files in (
         ("by-card", "BertForMaskedLM", {"README.md": card}),
-        ("by-settings", "DistilBertForMaskedLM", {"config.json": {"_name_or_path": "naver/splade-v3"}}),
-        ("mentioned", "BertForMaskedLM", {"README.md": "---\ntags: [bert]\n---\nUnlike SPLADE, one vector.\n"}),
+        (
+            "by-settings",
+            "DistilBertForMaskedLM",
+            {"config.json": {"_name_or_path": "naver/splade-v3"}},
+        ),
+        (
+            "mentioned",
+            "BertForMaskedLM",
+            {"README.md": "---\ntags: [bert]\n---\nUnlike SPLADE, one vector.\n"},
+        ),
         ("not-splade", "BertForMaskedLM", {"README.md": "About splade\n---\n"}),
     ):
         folder = bert(checkout / name, kind)

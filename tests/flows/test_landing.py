@@ -61,7 +61,9 @@ def project(built, tmp_path, monkeypatch) -> Path:
 def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypatch):
     """It is looked through for this machine's folders and secrets."""
     write, given = versions.write_release, {}
-    monkeypatch.setattr(versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more))
+    monkeypatch.setattr(
+        versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more)
+    )
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
     assert landing.land() == "the release: release/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
@@ -72,7 +74,9 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
     outputs = provenance["dvc"]["build_popqa"]
     assert sorted(outputs) == ["data/adaptive", "data/questions", "data/raw"]
     assert all(re.fullmatch(r"\w{32}\.dir", md5) for md5 in outputs.values())
-    date = re.search(r"date-released: '(.*)'", Path("release/1.0.0/CITATION.cff").read_text(encoding="utf-8"))
+    date = re.search(
+        r"date-released: '(.*)'", Path("release/1.0.0/CITATION.cff").read_text(encoding="utf-8")
+    )
     assert date[1] == git(project, "show", "-s", "--format=%cs")
     assert landing.land() == "nothing changed since the last release in release: no new one"
 
@@ -93,11 +97,20 @@ def test_the_command_takes_paths_from_where_it_is_called_checks_and_does_not_rea
 ):
     out = tmp_path / "out"
     monkeypatch.chdir("conf")
-    assert call("release", "--out", out, "--version", "0.9.0")[:2] == (0, f"the release: {out / '0.9.0'}\n")
+    assert call("release", "--out", out, "--version", "0.9.0")[:2] == (
+        0,
+        f"the release: {out / '0.9.0'}\n",
+    )
     (out / "0.9.0/popqa.parquet").write_bytes(b"")
     monkeypatch.chdir(project / "conf")
-    said = f"error: {out / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
-    assert call("release", "--check", os.path.relpath(out / "0.9.0", project / "conf")) == (1, "", said)
+    said = (
+        f"error: {out / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
+    )
+    assert call("release", "--check", os.path.relpath(out / "0.9.0", project / "conf")) == (
+        1,
+        "",
+        said,
+    )
     with workspace.LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         code, _, error = call("release")
@@ -109,7 +122,9 @@ def test_what_a_run_writes_need_not_be_committed(project):
     changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
     Path("params.yaml").write_text(changed, encoding="utf-8")
     releases.write_data(project / "made", releases.questions(views=releases.VIEWS | {2: 100}))
-    with pytest.raises(LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"):
+    with pytest.raises(
+        LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"
+    ):
         landing.land()
     reproduce(project)
     assert landing.land() == "the release: release/1.0.1"

@@ -16,8 +16,12 @@ def project(folder, root, code, ids, right, views, method="closed_book"):
     """A project's params, questions and answers; `right` and `views` follow `ids`."""
     values = yaml.safe_load(profiles.compose("sample", root)) | {"language": code}
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
-    adaptive_pairs.write_questions(folder / "data/questions/popqa/popqa.parquet", ids, views, s_uri=ids, subj=ids)
-    adaptive_pairs.write_answers(folder / f"data/predictions/popqa/tiny/{method}.parquet", ids, right)
+    adaptive_pairs.write_questions(
+        folder / "data/questions/popqa/popqa.parquet", ids, views, s_uri=ids, subj=ids
+    )
+    adaptive_pairs.write_answers(
+        folder / f"data/predictions/popqa/tiny/{method}.parquet", ids, right
+    )
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
 
 
@@ -25,10 +29,24 @@ def project(folder, root, code, ids, right, views, method="closed_book"):
 def made(tmp_path, root, monkeypatch):
     """The working folder. English asks about facts 0 to 39, German about 10 to 49 in another order."""
     english = [f"Q{i}-P17-Q1" for i in range(N)]
-    project(tmp_path / "en", root, "en", english, [i % 2 == 0 for i in range(N)], [100 + i for i in range(N)])
+    project(
+        tmp_path / "en",
+        root,
+        "en",
+        english,
+        [i % 2 == 0 for i in range(N)],
+        [100 + i for i in range(N)],
+    )
     order = np.random.default_rng(0).permutation(np.arange(10, 10 + N)).tolist()
     views = [None if i == 10 else 1000 - i for i in order]
-    project(tmp_path / "de", root, "de", [f"Q{i}-P17-Q1" for i in order], [i % 3 == 0 for i in order], views)
+    project(
+        tmp_path / "de",
+        root,
+        "de",
+        [f"Q{i}-P17-Q1" for i in order],
+        [i % 3 == 0 for i in order],
+        views,
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -47,7 +65,9 @@ def test_only_shared_facts_count_and_each_language_has_its_own_accuracy(made, ca
     assert float(rows["English"]["accuracy"]) == pytest.approx(sum(i % 2 == 0 for i in shared) / 30)
     assert float(rows["German"]["accuracy"]) == pytest.approx(sum(i % 3 == 0 for i in shared) / 30)
     assert int(rows["English"]["only here"]) == sum(i % 2 == 0 and i % 3 != 0 for i in shared)
-    assert float(rows["German"]["correlation with English"]) == pytest.approx(-1), "the views run the other way"
+    assert float(rows["German"]["correlation with English"]) == pytest.approx(-1), (
+        "the views run the other way"
+    )
     assert float(rows["German"]["median views"]) == 1000 - 25
     page = (made / "languages/index.html").read_text(encoding="utf-8")
     assert page.count("<svg") >= 2, "a figure, wide and narrow"

@@ -61,7 +61,9 @@ def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts
     lines = drawn(made)
     assert max(map(len, lines)) <= columns
     assert sum(line.startswith("answer_") for line in lines) == 3
-    assert "30 of 47 stages done (20 ran, 10 unchanged), 14 wait" in " ".join(" ".join(lines).split())
+    assert "30 of 47 stages done (20 ran, 10 unchanged), 14 wait" in " ".join(
+        " ".join(lines).split()
+    )
     if columns == 80:
         assert re.fullmatch(r"answer_rep\S+… +runs 0:00 +train:  46%.*…", lines[1].rstrip())
         assert " 580 [bold]doc" in lines[2]
@@ -91,14 +93,22 @@ def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
 
 
 @pytest.mark.parametrize(
-    ("stop", "code"), [(Terminal.interrupt, 130), pytest.param(Terminal.terminate, 143, marks=pytest.mark.slow)]
+    ("stop", "code"),
+    [(Terminal.interrupt, 130), pytest.param(Terminal.terminate, 143, marks=pytest.mark.slow)],
 )
-def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(project, stop, code):
+def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(
+    project, stop, code
+):
     (project.folder / "input.txt").write_text("bar a")
-    terminal = Terminal([sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment)
+    terminal = Terminal(
+        [sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment
+    )
     row = r"^a +runs \d+:\d\d +a:  25%.*2/8 "
     shown = terminal.until(lambda text: re.search(row, text, re.M))
-    assert "\n0 of 4 stages done, 3 wait\nlogs: .longtail/logs; in a browser: http://127.0.0.1:" in shown
+    assert (
+        "\n0 of 4 stages done, 3 wait\nlogs: .longtail/logs; in a browser: http://127.0.0.1:"
+        in shown
+    )
     assert terminal.screen.cursor_hidden
     family = psutil.Process(terminal.process.pid).children(recursive=True)
     stop(terminal)

@@ -53,7 +53,11 @@ class World:
 
     def __init__(self, root: Path, server, folder: Path) -> None:
         self.values = yaml.safe_load(profiles.compose("smoke", root))
-        self.dumps, self.folder, self.sizes = Dumps(server), folder, params_file.parse(self.values).world
+        self.dumps, self.folder, self.sizes = (
+            Dumps(server),
+            folder,
+            params_file.parse(self.values).world,
+        )
 
     def raw(self, month: str) -> Path:
         raw = self.folder / month
@@ -91,7 +95,12 @@ def schedules(root, world, databases, tmp_path) -> Schedules:
     values["popularity"]["month"], values["popqa"]["sampling"] = BEFORE, "all"
     files = world.dumps.addresses(BEFORE) | {"c4": ["c4/*.json.gz"]}
     # far-off months are waited for as the last one would be
-    values["fetch"] |= {"source": "wikimedia", "root": str(world.raw(BEFORE)), "files": files, "days_apart": 200}
+    values["fetch"] |= {
+        "source": "wikimedia",
+        "root": str(world.raw(BEFORE)),
+        "files": files,
+        "days_apart": 200,
+    }
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
     (folder / ".longtail/months.json").write_text(json.dumps({"smoke/refresh": BEFORE}))
     made = Schedules(Project(folder, folder), DEPLOYMENT)
@@ -128,12 +137,21 @@ def test_each_month_becomes_a_dated_release_late_or_missed_ones_later(schedules,
         sources = json.loads((made / "provenance.json").read_text())["sources"]
         dates = {entry["dataset"]: entry["date"] for entry in sources if "date" in entry}
         assert dates == {"wikidata": f"{month}-25", "wikipedia": f"{month}-20"}
-        assert set(pq.read_table(made / "popqa.parquet", columns=["month"])["month"].to_pylist()) == {month}
+        assert set(
+            pq.read_table(made / "popqa.parquet", columns=["month"])["month"].to_pylist()
+        ) == {month}
         card = (made / "README.md").read_text()
-        assert f"| Wikidata of | {month}-25 |\n| Wikipedia of | {month}-20 |\n| page views of | {month} |" in card
-        assert month in (folder / terminal.HISTORY).with_name("history.csv").read_text().splitlines()[0].split(",")
+        assert (
+            f"| Wikidata of | {month}-25 |\n| Wikipedia of | {month}-20 |\n| page views of | {month} |"
+            in card
+        )
+        assert month in (folder / terminal.HISTORY).with_name(
+            "history.csv"
+        ).read_text().splitlines()[0].split(",")
     assert not (folder / "release/1.2.0").exists()
     asked = zip(wikimedia.ranges, wikimedia.requests, strict=True)
-    fetched = Counter(path for (how, _), (path, _) in asked if how == "GET" and path.endswith((".gz", ".bz2")))
+    fetched = Counter(
+        path for (how, _), (path, _) in asked if how == "GET" and path.endswith((".gz", ".bz2"))
+    )
     assert (len(fetched), {*fetched.values()}) == (6, {1}), fetched
     assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}

@@ -12,7 +12,7 @@ from wikimedia_server import Dumps, Wikimedia
 from flows import months, profiles, runs
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
-from pipelines.work import tracking
+from pipelines.work.run_log import name_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
 PAGES = "pages-articles.xml.bz2"
@@ -42,13 +42,17 @@ def begin(month: str = "next", make_up: int = 2) -> str:
     return months.begin(month, make_up, "refresh", [].append)
 
 
-def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of_each_month(dumps, monkeypatch):
+def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of_each_month(
+    dumps, monkeypatch
+):
     """A flow sets the month that is due, and has it landed at its end."""
     values = yaml.safe_load(Path("params.yaml").read_text())
     values["popularity"]["months"] = 3
     Path("params.yaml").write_text(yaml.safe_dump(values))
     add(dumps, "2026-09")
-    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/2026-08/pageviews-202608-user\.bz2: not there yet"):
+    with pytest.raises(
+        months.Nothing, match=r"2026-09 waits: .*/2026-08/pageviews-202608-user\.bz2: not there yet"
+    ):
         begin()
     dumps.views("2026-08", b"views")
     assert begin() == "2026-09"
@@ -61,7 +65,7 @@ def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of
     monkeypatch.setattr(runs, "_rename", names.append)
     for said in ("0 unchanged; 2026-09 has landed", "nothing is due: 2026-09 has landed"):
         assert runs.refresh.fn(month="next").message.endswith(said)
-    assert names == [tracking.name_run(month="2026-09")]
+    assert names == [name_run(month="2026-09")]
 
 
 def test_missed_months_come_one_after_the_other_and_no_more_than_asked(dumps):
@@ -78,10 +82,14 @@ def test_missed_months_come_one_after_the_other_and_no_more_than_asked(dumps):
 def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
     months.landed("2026-08", "refresh")
     before = Path("params.yaml").read_text()
-    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"):
+    with pytest.raises(
+        months.Nothing, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"
+    ):
         begin()
     add(dumps, "2026-09", whole=False)
-    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet"):
+    with pytest.raises(
+        months.Nothing, match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet"
+    ):
         begin()
     assert Path("params.yaml").read_text() == before
 
@@ -93,7 +101,9 @@ def test_a_missed_month_whose_dumps_are_gone_is_said_and_left_out(dumps):
     add(dumps, "2026-08")
     said: list[str] = []
     assert months.begin("next", 3, "refresh", said.append) == "2026-08"
-    assert [line.split(":")[0] for line in said[:2]] == [f"{m} can't be made up for" for m in ("2026-06", "2026-07")]
+    assert [line.split(":")[0] for line in said[:2]] == [
+        f"{m} can't be made up for" for m in ("2026-06", "2026-07")
+    ]
 
 
 def test_a_month_lands_for_a_profile_and_a_flow(dumps):

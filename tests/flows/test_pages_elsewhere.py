@@ -22,9 +22,17 @@ from waiting import PATIENCE
 from pipelines import QUIET
 
 pytestmark = pytest.mark.slow
-OF_CHROMIUM = "content-autofill.googleapis.com:443"  # asked by the browser itself where a page has a form
+OF_CHROMIUM = (
+    "content-autofill.googleapis.com:443"  # asked by the browser itself where a page has a form
+)
 IDS = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f-]{27}|(?<=catalog/)[^/]+|\d+|\?.*")
-IN_TESTS = ("PREFECT_", "MLFLOW_", "PYTEST", "CI", "GITHUB_")  # MLflow tells nobody of a test in any case
+IN_TESTS = (
+    "PREFECT_",
+    "MLFLOW_",
+    "PYTEST",
+    "CI",
+    "GITHUB_",
+)  # MLflow tells nobody of a test in any case
 
 
 class Elsewhere(ThreadingHTTPServer):
@@ -63,10 +71,14 @@ def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
         closing(sqlite3.connect(ran.folder / ".longtail/prefect/prefect.db")) as own,
     ):
         shared.backup(own)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(IN_TESTS) and k not in QUIET}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(IN_TESTS) and k not in QUIET
+    }
     environment |= {"PYTHONPATH": str(ran.root), "NO_PROXY": "127.0.0.1,localhost"}
     environment |= {"HTTP_PROXY": elsewhere.address, "HTTPS_PROXY": elsewhere.address}
-    child = started([sys.executable, "-m", "flows.cli", "explore", "--all"], ran.folder, environment)
+    child = started(
+        [sys.executable, "-m", "flows.cli", "explore", "--all"], ran.folder, environment
+    )
     found = {}
     while "Ctrl-C" not in (line := child.stdout.readline()):
         assert line, child.communicate()[1]
@@ -109,7 +121,9 @@ class Visit:
             kinds.append(kind)
             self.page.goto(address)
             self._settle(address)
-            waiting += self.page.evaluate("[...document.querySelectorAll('a[href]')].map((one) => one.href)")
+            waiting += self.page.evaluate(
+                "[...document.querySelectorAll('a[href]')].map((one) => one.href)"
+            )
         return kinds
 
     def _settle(self, address: str) -> None:
@@ -131,8 +145,17 @@ def test_no_request_leaves_the_machine(places, visit, elsewhere):
     origin = {name: "/".join(address.split("/")[:3]) for name, address in places.items()}
     visit.open(origin["explorer"], within=origin["explorer"])
     prefect = visit.open(f"{origin['Prefect']}/", places["Prefect"], within=origin["Prefect"])
-    assert {"/runs", "/runs/flow-run/*", "/deployments", "/blocks/catalog", "/events", "/settings"} <= {*prefect}
-    assert {kind for kind, _ in visit.tried} <= {"image"}, "no page but those of blocks, whose logos are elsewhere"
+    assert {
+        "/runs",
+        "/runs/flow-run/*",
+        "/deployments",
+        "/blocks/catalog",
+        "/events",
+        "/settings",
+    } <= {*prefect}
+    assert {kind for kind, _ in visit.tried} <= {"image"}, (
+        "no page but those of blocks, whose logos are elsewhere"
+    )
     newer = visit.open(f"{origin['Prefect']}/v2/dashboard", within=f"{origin['Prefect']}/v2")
     assert {"/runs", "/settings"} <= {*newer}
     for of, known in (("genai", "/#/experiments/*/traces*"), ("machine_learning", "/#/models")):

@@ -58,14 +58,23 @@ def worse(tolerance=0.05, profile="sample"):
     ("change", "figures"),
     [
         ({}, []),
-        ({"tasks": {"accuracy": {"value": None, "low": None, "high": None}}}, []),  # nothing could be measured
+        (
+            {"tasks": {"accuracy": {"value": None, "low": None, "high": None}}},
+            [],
+        ),  # nothing could be measured
         ({"questions": 94}, ["questions"]),
         ({"questions": 96}, []),  # within the tolerance
         ({"loss": 2.2}, ["loss"]),
         ({"loss": 1.0}, []),
         ({"seconds": 9.0}, []),  # nobody said which way is better
-        ({"pile": {"bpb_lsr_k10": {"value": 0.55, "low": 0.53, "high": 0.57}}}, ["pile/bpb_lsr_k10"]),
-        ({"tasks": {"accuracy": {"value": 0.35, "low": 0.25, "high": 0.45}}}, []),  # 0.40 is in its interval
+        (
+            {"pile": {"bpb_lsr_k10": {"value": 0.55, "low": 0.53, "high": 0.57}}},
+            ["pile/bpb_lsr_k10"],
+        ),
+        (
+            {"tasks": {"accuracy": {"value": 0.35, "low": 0.25, "high": 0.45}}},
+            [],
+        ),  # 0.40 is in its interval
         ({"tasks": {"accuracy": {"value": 0.20, "low": 0.10, "high": 0.30}}}, ["tasks/accuracy"]),
         ({"pile": {}}, []),  # no longer measured
     ],

@@ -27,7 +27,11 @@ def test_what_was_pushed_comes_back_in_a_clone_and_nothing_is_left_to_do(ran, re
     logged = [path.name for path in (ran.folder / ".longtail/logs").iterdir()]
     assert sorted(logged) == ["chunk@1.log", "chunk@2.log", "push.log"]
     assert ran.dvc("push", "c").returncode == 0
-    for words in (["add", "dvc.lock"], ["commit", "-qam", "what was run"], ["clone", "-q", ".", tmp_path / "clone"]):
+    for words in (
+        ["add", "dvc.lock"],
+        ["commit", "-qam", "what was run"],
+        ["clone", "-q", ".", tmp_path / "clone"],
+    ):
         git(ran.folder, *words)
     made = Project(tmp_path / "clone", ran.root)
     assert made.dvc("pull").returncode == 0
@@ -41,7 +45,9 @@ def test_what_was_pushed_comes_back_in_a_clone_and_nothing_is_left_to_do(ran, re
     assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
 
 
-def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(ran, remote, tmp_path):
+def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(
+    ran, remote, tmp_path
+):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
     done = ran.longtail("run", "corpus", "--push")
@@ -50,5 +56,7 @@ def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(ra
     assert re.match("error: push: failed to transfer.*Not a directory", last)
     here = "the data are whole here, `dvc push --run-cache` sends them (all it said: .longtail/logs/push.log)"
     assert last.endswith(here)
-    tried = [line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line]
+    tried = [
+        line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line
+    ]
     assert len(tried) == len(set(tried)) > 1

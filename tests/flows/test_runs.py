@@ -16,7 +16,7 @@ from quick_project import LAST, git
 from waiting import PATIENCE, until
 
 from flows import dvc_files, dvc_tasks, graph, live, runs, terminal
-from pipelines.work import tracking
+from pipelines.work.run_log import LANDED, RECORDS, name_run
 
 
 def begun(project) -> Counter:
@@ -43,7 +43,11 @@ def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(fi
     assert (first / "data/c").read_text() == "c"
     assert err.count("| Task run 'a' - Running stage 'a':\n") == 1, "where there is no terminal"
     lines = [message for (message,) in said["logged"]]
-    lines += [*out.splitlines(), *err.splitlines(), *(first / graph.LOGS / "a.log").read_text().splitlines()]
+    lines += [
+        *out.splitlines(),
+        *err.splitlines(),
+        *(first / graph.LOGS / "a.log").read_text().splitlines(),
+    ]
     assert [line for line in lines if re.search("git add|with git|auto ?stag|dvc push", line)] == []
     assert lines.count("Updating lock file 'dvc.lock'") > 0
     assert said["results"] == [[0]], "Prefect keeps no results"
@@ -61,14 +65,16 @@ def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project)
     @flow(flow_run_name=runs._name)
     def refresh(part: str, month: str) -> None:
         names.append(flow_run.get_name())
-        runs._rename(tracking.name_run(part, "2021-11"))
+        runs._rename(name_run(part, "2021-11"))
 
     names: list[str] = []
     commit = git(project.folder, "rev-parse", "HEAD")[:7]
     with project.here():
         refresh("popqa", "next")
     assert names == [f"sample next {commit} popqa"]
-    assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(f"sample 2021-11 {commit} popqa",)]
+    assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [
+        (f"sample 2021-11 {commit} popqa",)
+    ]
 
 
 def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlflow(ran):
@@ -78,7 +84,9 @@ def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlfl
     params.write_text(re.sub(r"(?m)^seed: 0$", "seed: 1", text))
     done = ran.longtail("run", tracked=True)
     assert "1 ran, 0 restored from the cache, 3 unchanged" in done.stdout, done.stdout + done.stderr
-    assert (begun(ran), logs(ran)) == ({"a": 1}, ["a"]), "after a stage with the same outputs no other needs DVC"
+    assert (begun(ran), logs(ran)) == ({"a": 1}, ["a"]), (
+        "after a stage with the same outputs no other needs DVC"
+    )
     params.write_text(text)
     (ran.folder / "data/c").unlink()
     done = ran.longtail("run", tracked=True)
@@ -93,11 +101,14 @@ def _landed_runs_have_the_figures_of_stages_that_did_not_run_as_well(ran):
     """The size of what all stages made, in a first run and in one that restored an output; and a page of all."""
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
-    assert all(tracking.LANDED in parent.data.tags for parent in parents)
+    assert all(LANDED in parent.data.tags for parent in parents)
     name = f"sample 2021-10 {git(ran.folder, 'rev-parse', 'HEAD')[:7]}"
     assert [parent.info.run_name for parent in parents] == [name] * 3
     assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(name,)]
-    sizes = {name: (ran.folder / "data" / name).stat().st_size for name in ("a", "b1", "b2", "c", "metrics/a.json")}
+    sizes = {
+        name: (ran.folder / "data" / name).stat().st_size
+        for name in ("a", "b1", "b2", "c", "metrics/a.json")
+    }
     expected = {f"bytes/{name.partition('/')[0]}": float(size) for name, size in sizes.items()}
     assert [parent.data.metrics for parent in parents] == [expected] * 3
     shown = ran.longtail("report", "--history").stdout
@@ -132,7 +143,9 @@ def test_a_stage_that_waits_for_dvcs_lock_is_pending_until_dvc_has_it(project, m
         return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
 
     def shown() -> list[tuple]:
-        return project.prefect.ask("SELECT state_type, state_name FROM task_run ORDER BY created DESC LIMIT 1")
+        return project.prefect.ask(
+            "SELECT state_type, state_name FROM task_run ORDER BY created DESC LIMIT 1"
+        )
 
     def release() -> None:
         try:
@@ -169,10 +182,13 @@ def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
     assert (names["b1"], names["c"]) == (1, 0), "what can't get better is not tried again"
     assert "Traceback" not in done.stdout + done.stderr
     assert not (ran.folder / "data/b1").exists()
-    record = json.loads((ran.folder / tracking.RECORDS / "b@1.json").read_text())
+    record = json.loads((ran.folder / RECORDS / "b@1.json").read_text())
     assert record["error"].startswith("input.txt: says fail")
     assert ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}") == [("FAILED",)]
-    for how, why in (("crash a", "ZeroDivisionError: a bug"), ("kill a", "killed by signal 9, as a system")):
+    for how, why in (
+        ("crash a", "ZeroDivisionError: a bug"),
+        ("kill a", "killed by signal 9, as a system"),
+    ):
         (ran.folder / "input.txt").write_text(how)
         assert ran.longtail("run").stderr.splitlines()[-1].startswith(f"error: a: {why}")
 
@@ -193,7 +209,9 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran
     assert done.returncode == 0, done.stdout + done.stderr
     assert begun(ran)["a"] == 2
     assert "regression: accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in done.stderr
-    ((data,),) = ran.prefect.ask(f"SELECT data FROM artifact WHERE key = 'regressions' AND flow_run_id = {LAST}")
+    ((data,),) = ran.prefect.ask(
+        f"SELECT data FROM artifact WHERE key = 'regressions' AND flow_run_id = {LAST}"
+    )
     assert "accuracy" in data
 
 

@@ -43,7 +43,9 @@ def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it(scheduled):
     scheduled.until((scheduled.folder / "begun.txt").exists)
     by_hand = scheduled.project.longtail("run")
     assert by_hand.returncode == 1
-    assert re.search(r"error: another run is at work in this folder \(process \d+\); wait for it", by_hand.stderr)
+    assert re.search(
+        r"error: another run is at work in this folder \(process \d+\); wait for it", by_hand.stderr
+    )
     (scheduled.folder / "on").touch()
     scheduled.until(lambda: scheduled.ended("COMPLETED"))
     process = psutil.Process(scheduled.process.pid)
@@ -54,4 +56,6 @@ def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it(scheduled):
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
     assert scheduled.ended("COMPLETED")[0] == "4 ran, 0 restored from the cache, 0 unchanged"
     assert (scheduled.folder / "data/c").read_text() == "c"
-    assert "data/metrics/a.json" in (scheduled.folder / ".longtail/landed/sample-1.lock").read_text()
+    assert (
+        "data/metrics/a.json" in (scheduled.folder / ".longtail/landed/sample-1.lock").read_text()
+    )

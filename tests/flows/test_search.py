@@ -14,7 +14,11 @@ import pytest
 from pipelines.params import params, params_file
 from pipelines.retrieval import bm25
 
-TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港, \x1b[2J."]
+TEXTS = [
+    "Velm is the capital of Norland. " * 20,
+    "Mira Tosh was born in Velm.",
+    "A harbour in the north, 港, \x1b[2J.",
+]
 
 
 def indexed(folder, monkeypatch, root, titles, texts):
@@ -35,7 +39,11 @@ def indexed(folder, monkeypatch, root, titles, texts):
 @pytest.fixture
 def longtail(tmp_path, monkeypatch, root, call):
     """The command in such a project."""
-    titles = ["Velm", "Mira Tosh, an author whose name is so long that it does not fit into one line", None]
+    titles = [
+        "Velm",
+        "Mira Tosh, an author whose name is so long that it does not fit into one line",
+        None,
+    ]
     indexed(tmp_path, monkeypatch, root, titles, TEXTS)
     monkeypatch.setenv("COLUMNS", "80")
     return call
@@ -67,10 +75,22 @@ def test_json_for_scripts(longtail, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it"),
+        (
+            ["Velm", "--retriever", "hybrid"],
+            1,
+            "dense/dense/wikipedia: no such index; `longtail run` makes it",
+        ),
         (["Velm", "--corpus", "wikitext"], 1, "/wikitext: no such index"),
-        (["Velm", "--corpus", "c4"], 1, "--corpus c4: this run has no such corpus, expected one of its own: wikipedia"),
-        (["Velm", "--retriever", "bm52"], 1, "--retriever bm52: expected bm25, dense, lsr, hybrid or reranked, or as"),
+        (
+            ["Velm", "--corpus", "c4"],
+            1,
+            "--corpus c4: this run has no such corpus, expected one of its own: wikipedia",
+        ),
+        (
+            ["Velm", "--retriever", "bm52"],
+            1,
+            "--retriever bm52: expected bm25, dense, lsr, hybrid or reranked, or as",
+        ),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),
@@ -89,8 +109,12 @@ def test_hostile_titles_and_texts_are_harmless_on_any_terminal(tmp_path, monkeyp
     indexed(tmp_path, monkeypatch, root, hostile.LABELS, texts)
     for encoding in ("utf-8", "ascii"):
         for words in ([], ["--json"]):
-            with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding, write_through=True)) as out:
-                code, _, error = call("search", "harbour", "--retriever", "bm25", "-k", "99", *words)
+            with redirect_stdout(
+                io.TextIOWrapper(io.BytesIO(), encoding, write_through=True)
+            ) as out:
+                code, _, error = call(
+                    "search", "harbour", "--retriever", "bm25", "-k", "99", *words
+                )
             assert (code, error) == (0, "")
             said = out.buffer.getvalue().decode(encoding)
             assert not re.search(hostile.STEERING, said)

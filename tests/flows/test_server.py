@@ -17,7 +17,7 @@ from waiting import until
 from flows import server
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
-from pipelines.work import tracking
+from pipelines.work.run_log import EXPERIMENT
 
 SERVING = """
 import time
@@ -36,19 +36,36 @@ def clean(tmp_path, monkeypatch):
     """No setting of Prefect's, and its home in the working folder."""
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    }
     environment["PREFECT_HOME"] = str(tmp_path / "home")
-    with mock.patch.dict(os.environ, environment, clear=True):  # what a server sets is put back after the test
+    with mock.patch.dict(
+        os.environ, environment, clear=True
+    ):  # what a server sets is put back after the test
         yield tmp_path / "home"
 
 
-def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(clean, databases, root):
+def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(
+    clean, databases, root
+):
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
-    environment = os.environ | {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
-    never = socket.create_server(("127.0.0.1", 0))  # a proxy that takes connections, and answers none
-    environment |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{never.getsockname()[1]}") | {"NO_PROXY": "intranet"}
+    environment = os.environ | {
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
+        "PYTHONPATH": str(root),
+    }
+    never = socket.create_server(
+        ("127.0.0.1", 0)
+    )  # a proxy that takes connections, and answers none
+    environment |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{never.getsockname()[1]}") | {
+        "NO_PROXY": "intranet"
+    }
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVING], cwd=clean, env=environment, text=True, stdout=subprocess.PIPE
+        [sys.executable, "-c", SERVING],
+        cwd=clean,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
     )
     try:
         url = process.stdout.readline().strip()
@@ -61,11 +78,18 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
         with server.running(clean) as again:
             assert again == os.environ["PREFECT_API_URL"] == url, "a server that is up is used"
 
-        def post(path: str, body: dict) -> requests.Response:  # 503 while another writer has the database
-            return until(lambda: (answer := requests.post(f"{url}/{path}", json=body)).ok and answer)
+        def post(
+            path: str, body: dict
+        ) -> requests.Response:  # 503 while another writer has the database
+            return until(
+                lambda: (answer := requests.post(f"{url}/{path}", json=body)).ok and answer
+            )
 
         flow = post("flows/", {"name": "trivial"}).json()["id"]
-        post("deployments/", {"name": "hourly", "flow_id": flow, "schedules": SCHEDULE, "paused": False})
+        post(
+            "deployments/",
+            {"name": "hourly", "flow_id": flow, "schedules": SCHEDULE, "paused": False},
+        )
         until(lambda: post("flow_runs/filter", {"sort": "ID_DESC"}).json())
     finally:
         process.kill()
@@ -76,7 +100,9 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
         never.accept()
 
 
-def test_prefects_database_is_on_this_machine_where_its_home_is_on_a_network_file_system(clean, tmp_path, monkeypatch):
+def test_prefects_database_is_on_this_machine_where_its_home_is_on_a_network_file_system(
+    clean, tmp_path, monkeypatch
+):
     """Prefect opens it in SQLite's WAL mode, for which a network file system won't do."""
     from prefect.settings import Settings
 
@@ -100,7 +126,10 @@ def test_prefects_database_is_on_this_machine_where_its_home_is_on_a_network_fil
 
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
     monkeypatch.setattr(server.sys, "executable", shutil.which("false"))
-    with pytest.raises(LongtailError, match=r"did not start, see .*server\.log"), server.running(clean):
+    with (
+        pytest.raises(LongtailError, match=r"did not start, see .*server\.log"),
+        server.running(clean),
+    ):
         pass
 
 
@@ -110,8 +139,10 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_pat
     shutil.copy(databases / "mlflow.db", tmp_path)
     port = server.port_for(0)
     with server.mlflow_pages(clean, port) as url:
-        name = {"experiment_name": tracking.EXPERIMENT}
-        made = requests.post(f"{url}/api/2.0/mlflow/experiments/create", json={"name": tracking.EXPERIMENT}).json()
+        name = {"experiment_name": EXPERIMENT}
+        made = requests.post(
+            f"{url}/api/2.0/mlflow/experiments/create", json={"name": EXPERIMENT}
+        ).json()
         found = requests.get(f"{url}/api/2.0/mlflow/experiments/get-by-name", params=name).json()
         assert found["experiment"]["experiment_id"] == made["experiment_id"]
         assert "default-src 'self'" in requests.get(url).headers["Content-Security-Policy"]

@@ -60,7 +60,12 @@ def test_what_is_missing_or_too_many_is_named(project):
     lines = ["data/file: missing", "data/folder/a: missing", "data/folder/c: not in dvc.lock"]
     assert dvc_files.faults(project, 1)[1] == lines
     shutil.rmtree(project / ".dvc/cache")
-    assert dvc_files.faults(project, 1)[1] == [lines[0], "data/folder: changed; .dvc/cache does not say which file"]
+    assert dvc_files.faults(project, 1)[1] == [
+        lines[0],
+        "data/folder: changed; .dvc/cache does not say which file",
+    ]
     (project / "dvc.lock").unlink()
-    with pytest.raises(LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"):
+    with pytest.raises(
+        LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"
+    ):
         dvc_files.faults(project, 1)

@@ -29,7 +29,10 @@ def holder(root, tmp_path, monkeypatch):
     """Another process that holds the checkout."""
     monkeypatch.chdir(tmp_path)
     child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER], env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout.readline() == "held\n"
     yield child
@@ -37,9 +40,13 @@ def holder(root, tmp_path, monkeypatch):
     child.communicate()
 
 
-def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_first_is_killed(holder, monkeypatch):
+def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_first_is_killed(
+    holder, monkeypatch
+):
     assert not workspace.is_free()
-    refused = pytest.raises(LongtailError, match=rf"another run is at work in this folder \(process {holder.pid}\)")
+    refused = pytest.raises(
+        LongtailError, match=rf"another run is at work in this folder \(process {holder.pid}\)"
+    )
     with refused, workspace.alone():
         pass
     monkeypatch.setattr(workspace, "LOOK_SECONDS", 0.01)
@@ -60,7 +67,9 @@ def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_fir
 @pytest.mark.parametrize(("more", "code"), [("", -signal.SIGTERM), (DEAF, -signal.SIGKILL)])
 def test_what_does_not_listen_is_killed_and_the_exit_code_is_left_to_who_waits_for_it(more, code):
     pipe = subprocess.PIPE
-    child = subprocess.Popen([sys.executable, "-c", CHILD.format(more=more)], stdin=pipe, stdout=pipe, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(more=more)], stdin=pipe, stdout=pipe, text=True
+    )
     for _ in range(2 if more else 1):
         child.stdout.readline()
     below = psutil.Process(child.pid).children()

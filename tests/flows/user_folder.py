@@ -20,19 +20,40 @@ FILES = {  # data set -> path -> content; one of every layout, small
     "popqa": {"popQA.tsv": "\t".join(published.COLUMNS) + "\n"},
     "wikipedia": {"psgs_w100.tsv.gz": "id\ttext\ttitle\n1\tA harbour.\tVelm\n"},
     "pile": {"pile/00.jsonl": {"text": "A text.", "meta": {"pile_set_name": "Pile-CC"}}},
-    "c4": {"c4/c4-train.00000-of-01024.json.gz": {"text": "A text.", "timestamp": "", "url": "https://a.example"}},
-    "wikidata": {"wikidata/latest-all.json": '[\n{"type":"item","id":"Q1","labels":{},"claims":{}},\n]\n'},
+    "c4": {
+        "c4/c4-train.00000-of-01024.json.gz": {
+            "text": "A text.",
+            "timestamp": "",
+            "url": "https://a.example",
+        }
+    },
+    "wikidata": {
+        "wikidata/latest-all.json": '[\n{"type":"item","id":"Q1","labels":{},"claims":{}},\n]\n'
+    },
     "pageviews": {"views/pageviews-202203-user.bz2": "en.wikipedia Velm 12 desktop 4 A4\n"},
     "redirects": {"enwiki-latest-redirect.sql.gz": "-- MySQL dump\nCREATE TABLE `redirect` (\n"},
     "entityquestions": {
-        "eq/test/P17.test.json": [{"question": "Which country is Velm located in?", "answers": ["Nor"]}],
+        "eq/test/P17.test.json": [
+            {"question": "Which country is Velm located in?", "answers": ["Nor"]}
+        ],
         "eq/relation_query_templates.json": {"P17": "Which country is [X] located in?"},
     },
     "mmlu/dev": {"mmlu/dev/anatomy_dev.csv": "Which?,a,b,c,d,A\n"},
     "mmlu/test": {"mmlu/test/anatomy_test.csv": "Which?,a,b,c,d,A\n"},
     "nq": {"nq/NQ-open.dev.jsonl": QUESTION},
-    "triviaqa": {"triviaqa/validation.jsonl": {"question": "where", "answer": {"value": "here", "aliases": []}}},
-    "retrieval": {"with_passages.jsonl": {"question": "where", "answers": ["here"], "ctxs": [{"text": "Here."}]}},
+    "triviaqa": {
+        "triviaqa/validation.jsonl": {
+            "question": "where",
+            "answer": {"value": "here", "aliases": []},
+        }
+    },
+    "retrieval": {
+        "with_passages.jsonl": {
+            "question": "where",
+            "answers": ["here"],
+            "ctxs": [{"text": "Here."}],
+        }
+    },
     "wikitext": {
         "wikitext/wiki.test.tokens": " \n = Velm = \n \n A harbour . \n",
         "wikitext/wiki.train.tokens": " \n = Mira = \n \n A town . \n",
@@ -51,10 +72,13 @@ def write(folder: Path, files: dict[str, object]) -> None:
 
 def model(folder: Path, config: dict, parameters: int = 10, **files: object) -> Path:
     """A model's folder with everything but the weights' values."""
-    header = json.dumps({"weight": {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 0]}}).encode()
+    header = json.dumps(
+        {"weight": {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 0]}}
+    ).encode()
     write(
         folder,
-        {"config.json": config, "tokenizer.json": {}} | {name.replace("__", "/"): f for name, f in files.items()},
+        {"config.json": config, "tokenizer.json": {}}
+        | {name.replace("__", "/"): f for name, f in files.items()},
     )
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     return folder
@@ -66,7 +90,11 @@ def gpt(folder: Path, positions: int = 2048, parameters: int = 10) -> Path:
 
 
 def bert(folder: Path, kind: str = "BertModel", **files: object) -> Path:
-    return model(folder, {"architectures": [kind], "model_type": "bert", "max_position_embeddings": 512}, **files)
+    return model(
+        folder,
+        {"architectures": [kind], "model_type": "bert", "max_position_embeddings": 512},
+        **files,
+    )
 
 
 def composed(name: str = "data") -> Params:

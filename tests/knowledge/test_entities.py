@@ -17,7 +17,7 @@ from pipelines.params import params
 from pipelines.sources import wikidata, wikimedia_apis
 from pipelines.sources.wikidata import Statement, iso
 from pipelines.sources.wikimedia import open_client
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 
 
 def statement(qid: int, rank: str = "normal", **qualifiers) -> dict:
@@ -44,7 +44,12 @@ WORLD = [
     item(21, "engineer"),
     item(30, "London"),
 ]
-NAMED = [(10, "Ada", "Ada (poet)"), (12, None, "Nameless"), (20, "poet", "Poet"), (21, "engineer", None)]
+NAMED = [
+    (10, "Ada", "Ada (poet)"),
+    (12, None, "Nameless"),
+    (20, "poet", "Poet"),
+    (21, "engineer", None),
+]
 CLAIMED = [(10, 106, 20), (10, 106, 21), (12, 106, 20)]
 
 
@@ -57,7 +62,9 @@ def raw(tmp_path, monkeypatch) -> Path:
 
 
 def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
-    lines = ",\n".join(e if isinstance(e, str) else json.dumps(e, separators=(",", ":")) for e in items)
+    lines = ",\n".join(
+        e if isinstance(e, str) else json.dumps(e, separators=(",", ":")) for e in items
+    )
     data = f"[\n{lines}\n]\n".encode()
     path = raw / "wikidata" / name
     path.write_bytes(gzip.compress(data, mtime=0) if name.endswith("gz") else data)
@@ -84,11 +91,22 @@ def test_items_with_an_article_and_the_objects_of_their_claims_are_kept(raw):
     names, claims, counts = build(raw)
     assert (names, claims) == (NAMED, CLAIMED)
     assert [row["aliases"] for row in read("out", "entities")] == [["Ada L."], [], ["bard"], []]
-    assert (counts["dump_lines"], counts["entities_read"], counts["files"], counts["rejected"]) == (6, 6, 1, 0)
-    assert (counts["entities"], counts["entities_without_label"], counts["entities_without_article"]) == (4, 1, 1)
+    assert (counts["dump_lines"], counts["entities_read"], counts["files"], counts["rejected"]) == (
+        6,
+        6,
+        1,
+        0,
+    )
+    assert (
+        counts["entities"],
+        counts["entities_without_label"],
+        counts["entities_without_article"],
+    ) == (4, 1, 1)
     assert (counts["claims"], counts["objects_missing"]) == (3, 0)
     (raw / "entityquestions").mkdir()  # the relations of EntityQuestions are read where they are
-    (raw / "entityquestions/relation_query_templates.json").write_text('{"P20": "Where did [X] die?"}')
+    (raw / "entityquestions/relation_query_templates.json").write_text(
+        '{"P20": "Where did [X] die?"}'
+    )
     assert build(raw)[:2] == ([*NAMED, (30, "London", None)], [(10, 20, 30), *CLAIMED])
 
 
@@ -105,10 +123,14 @@ def test_without_a_dump_the_tables_are_empty(raw):
     assert build(raw)[:2] == ([], [])
 
 
-def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wikimedia: Wikimedia, monkeypatch):
+def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(
+    raw, wikimedia: Wikimedia, monkeypatch
+):
     world = Wikidata({"P106": [("Q10", "Q21"), ("Q10", "Q20"), ("Q12", "Q20"), ("Q13", "Q22")]}, {})
     world.articles |= {f"Q{qid}": title for qid, _, title in NAMED if title}
-    world.labels |= {f"Q{qid}": {"labels": {"en": {"value": label}} if label else {}} for qid, label, _ in NAMED}
+    world.labels |= {
+        f"Q{qid}": {"labels": {"en": {"value": label}} if label else {}} for qid, label, _ in NAMED
+    }
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     server = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
     settings = params.Wikidata(source="query_service", **server)
@@ -150,10 +172,12 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
             build(raw)
     assert parsed == ["000000", "000001", "000002", "000003"]
     parsed.clear()
-    monkeypatch.setattr(entities, "parse_block", lambda *args: (parsed.append(args[-1].name), parse(*args)))
+    monkeypatch.setattr(
+        entities, "parse_block", lambda *args: (parsed.append(args[-1].name), parse(*args))
+    )
     assert build(raw)[:2] == (NAMED, CLAIMED)
     assert parsed == ["000004", "000005", "000006", "000007"]
-    assert not any(shards.SCRATCH.glob("shards/*"))
+    assert not any(SCRATCH.glob("shards/*"))
 
     parsed.clear()
     monkeypatch.setattr(entities, "parse_block", stopping)
@@ -167,12 +191,16 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
     assert ["ADA L."] in [row["aliases"] for row in read("out", "entities")]
 
 
-def test_bad_lines_of_one_dump_are_not_hidden_by_another_and_a_bad_dump_leaves_the_last_result_alone(raw):
+def test_bad_lines_of_one_dump_are_not_hidden_by_another_and_a_bad_dump_leaves_the_last_result_alone(
+    raw,
+):
     dump(raw, [*WORLD, *(item(n, "x", "X") for n in range(100, 200))], "1.json.gz")
     build(raw)
     before = written("out")
     dump(raw, ["{bad}", *WORLD], "2.json.gz")
-    with pytest.raises(LongtailError, match=r"2\.json\.gz: 1 of 7 rows rejected, expected at most 5%"):
+    with pytest.raises(
+        LongtailError, match=r"2\.json\.gz: 1 of 7 rows rejected, expected at most 5%"
+    ):
         build(raw)
     path = dump(raw, WORLD, "2.json")
     path.write_bytes(path.read_bytes()[:-20])
@@ -202,12 +230,19 @@ def test_a_date_is_as_long_as_it_is_known(time, precision, expected):
 
 
 def qualifier(pid: str, *times: str | None) -> dict:
-    return {pid: [{"datavalue": {"value": {"time": f"+{t}T00:00:00Z", "precision": 11}}} if t else {} for t in times]}
+    return {
+        pid: [
+            {"datavalue": {"value": {"time": f"+{t}T00:00:00Z", "precision": 11}}} if t else {}
+            for t in times
+        ]
+    }
 
 
 def test_the_last_date_of_each_kind_counts_and_what_is_no_date_does_not():
     def dates(qualifiers: object) -> str:
-        return msgspec.convert({"mainsnak": {"snaktype": "value"}, "qualifiers": qualifiers}, Statement).dates()
+        return msgspec.convert(
+            {"mainsnak": {"snaktype": "value"}, "qualifiers": qualifiers}, Statement
+        ).dates()
 
     both = qualifier("P580", "2001-02-03", "1999-01-01") | qualifier("P585", "2005-05-05")
     assert dates(both) == "2001-02-03//2005-05-05"
@@ -224,7 +259,9 @@ def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(
         statement(3, qualifiers=[]),
         statement(4, "deprecated", qualifiers=qualifier("P580", "1990-01-01")),
     ]
-    older = item(9, "A", "A") | {"claims": {"P36": [statement(7, qualifiers=qualifier("P585", "1980-01-01"))]}}
+    older = item(9, "A", "A") | {
+        "claims": {"P36": [statement(7, qualifiers=qualifier("P585", "1980-01-01"))]}
+    }
     first = item(9, "A", "A") | {"claims": {"P36": statements}}
     dump(raw, [first, older, older | {"id": "Q8"}])
     build(raw)

@@ -34,7 +34,9 @@ MONTHS = {  # title -> views in August, September and October
     "Café, 100% \U0001f600": (100, 10, 0),
     "Analytical engine": (0, 9, 99),
 }
-REDIRECTS = r"INSERT INTO `redirect` VALUES (9001,0,'Ada_Lovelace','',''),(9002,0,'AC/DC','','Line\'s');"
+REDIRECTS = (
+    r"INSERT INTO `redirect` VALUES (9001,0,'Ada_Lovelace','',''),(9002,0,'AC/DC','','Line\'s');"
+)
 USERS = Path("raw/pageviews/pageviews-202110-user.bz2")
 
 
@@ -60,7 +62,9 @@ def line(title: str, page: int, views: int, access: str = "desktop") -> str:
 
 
 def write_dump(lines: list[str], month: str = "202110", agents: str = "user") -> None:
-    Path(f"raw/pageviews/pageviews-{month}-{agents}.bz2").write_bytes(bz2.compress("".join(lines).encode(), 1))
+    Path(f"raw/pageviews/pageviews-{month}-{agents}.bz2").write_bytes(
+        bz2.compress("".join(lines).encode(), 1)
+    )
 
 
 def write_table(text: str, name: str) -> None:
@@ -72,7 +76,9 @@ def write_entities(titles: list[str]) -> None:
     write_rows(enumerate([None, *titles, titles[0]]), schema, Path("e.parquet"))
 
 
-def count(out: str = "out", *, contact: str | None = "someone@example.org", compute=None, **settings) -> dict:
+def count(
+    out: str = "out", *, contact: str | None = "someone@example.org", compute=None, **settings
+) -> dict:
     api = settings.get("api", "http://127.0.0.1:9")
     given = {"source": "dump", "api": api, "redirects_api": f"{api}/w/api.php", "month": "2021-10"}
     popularity = Popularity(**given | {"agents": "all-agents"} | settings)
@@ -88,15 +94,28 @@ def views(out: str = "out") -> dict[str, int]:
     return {row["title"]: row["views"] for row in pq.read_table(f"{out}/views.parquet").to_pylist()}
 
 
-def serve(server: Wikimedia, titles: dict[str, tuple], agents: str = "all-agents", months=("202110",)) -> None:
+def serve(
+    server: Wikimedia, titles: dict[str, tuple], agents: str = "all-agents", months=("202110",)
+) -> None:
     """The API's answers: views of each title in these months; titles and months without views are not in them."""
     for title, views in [(title, views) for title, views in titles.items() if any(views)]:
         article = title.replace(" ", "_")
-        item = {"project": "en.wikipedia", "article": article, "granularity": "monthly", "access": "all-access"}
-        of_months = {f"{month}0100": number for month, number in zip(months, views, strict=True) if number}
-        items = [item | {"agent": agents, "timestamp": time, "views": n} for time, n in of_months.items()]
+        item = {
+            "project": "en.wikipedia",
+            "article": article,
+            "granularity": "monthly",
+            "access": "all-access",
+        }
+        of_months = {
+            f"{month}0100": number for month, number in zip(months, views, strict=True) if number
+        }
+        items = [
+            item | {"agent": agents, "timestamp": time, "views": n} for time, n in of_months.items()
+        ]
         path = f"/metrics/pageviews/per-article/en.wikipedia/all-access/{agents}/{quote(article, safe='')}/monthly"
-        server.pages[f"{path}/{months[0]}0100/{months[-1]}3100"] = json.dumps({"items": items}).encode()
+        server.pages[f"{path}/{months[0]}0100/{months[-1]}3100"] = json.dumps(
+            {"items": items}
+        ).encode()
 
 
 def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
@@ -110,10 +129,16 @@ def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
     server.pages["/w/api.php"] = api
 
 
-def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_missing_month_is_named(wikimedia):
+def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_missing_month_is_named(
+    wikimedia,
+):
     months = ("202108", "202109", "202110")
     for column, month in enumerate(months):
-        lines = [line(title, i, views[column]) for i, (title, views) in enumerate(MONTHS.items()) if views[column]]
+        lines = [
+            line(title, i, views[column])
+            for i, (title, views) in enumerate(MONTHS.items())
+            if views[column]
+        ]
         write_dump([*lines, line("Ada", 9001, column + 1)], month)  # redirects to Ada Lovelace
     write_table(REDIRECTS, "redirect")
     counts = count("dump", months=3, agents="user")
@@ -134,7 +159,9 @@ def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_m
     count("threads", months=3, agents="user", compute={"threads": 4, "workers": 2})
     assert written("dump") == written("api") == written("threads")
     Path("raw/pageviews/pageviews-202109-user.bz2").unlink()
-    with pytest.raises(LongtailError, match=r"^no page views of 2021-09, expected files of 2021-08 to 2021-10 .*$"):
+    with pytest.raises(
+        LongtailError, match=r"^no page views of 2021-09, expected files of 2021-08 to 2021-10 .*$"
+    ):
         count(months=3, agents="user")
 
 
@@ -142,11 +169,25 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities_and_no_dum
     counts = count()
     assert views() == {title: sum(both) for title, both in FACTS.items()}
     assert list(views()) == sorted(FACTS)
-    columns = {"title": pa.string(), "views": pa.int64(), "mean": pa.float64(), "sd_log10": pa.float64()}
+    columns = {
+        "title": pa.string(),
+        "views": pa.int64(),
+        "mean": pa.float64(),
+        "sd_log10": pa.float64(),
+    }
     assert pq.read_schema("out/views.parquet") == pa.schema(columns)
-    assert pq.read_table("out/views.parquet", columns=["mean", "sd_log10"]).drop_null().num_rows == 0, "of one month"
+    assert (
+        pq.read_table("out/views.parquet", columns=["mean", "sd_log10"]).drop_null().num_rows == 0
+    ), "of one month"
     assert pq.read_table("out/rejects.parquet") == REJECTS.empty_table()
-    of_files = {"files.pageviews": 2, "files.redirects": 0, "redirects": 0, "pages": 0, "lines": 17, "rejected": 0}
+    of_files = {
+        "files.pageviews": 2,
+        "files.redirects": 0,
+        "redirects": 0,
+        "pages": 0,
+        "lines": 17,
+        "rejected": 0,
+    }
     of_titles = {"titles": 6, "titles_with_views": 5, "titles_without_views": 1, "views": 74}
     assert counts == of_files | of_titles | {"skipped.other_project_views": 2}
     for file in Path("raw/pageviews").glob("*.bz2"):
@@ -156,7 +197,9 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities_and_no_dum
 
 
 @pytest.mark.parametrize("agents", ["all-agents", "user"])
-def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_asked_for_twice(wikimedia, agents):
+def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_asked_for_twice(
+    wikimedia, agents
+):
     facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
     serve(wikimedia, {title: (number,) for title, number in facts.items()}, agents)
     serve_redirects(wikimedia, {})
@@ -165,7 +208,10 @@ def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_ask
     assert written("dump") == written("api")
     assert views("api") == {title: number for title, number in facts.items() if number}
     assert of_api["views"] == counts["views"]
-    assert (of_api["articles_asked_for"], of_api["articles_not_found"]) == (6, 1 + list(facts.values()).count(0))
+    assert (of_api["articles_asked_for"], of_api["articles_not_found"]) == (
+        6,
+        1 + list(facts.values()).count(0),
+    )
     assert wikimedia.most <= 3
     asked = len(wikimedia.requests)
     assert count("again", source="api", api=wikimedia.address, agents=agents) == of_api
@@ -174,33 +220,60 @@ def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_ask
 
 
 def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects():
-    moved = ["Analytical engine (1837)" if title == "Analytical engine" else title for title in TITLES]
+    moved = [
+        "Analytical engine (1837)" if title == "Analytical engine" else title for title in TITLES
+    ]
     write_entities(moved)
     assert "Analytical engine (1837)" not in (count() and views())
     page = "INSERT INTO `page` VALUES (4,0,'Analytical_engine_(1837)',0),(9009,0,'Analytical_engine',1);\n"
     write_table(page, "20261101-page")
-    write_table("INSERT INTO `redirect` VALUES (9009,0,'Analytical_engine_(1837)','','');\n", "20261101-redirect")
+    write_table(
+        "INSERT INTO `redirect` VALUES (9009,0,'Analytical_engine_(1837)','','');\n",
+        "20261101-redirect",
+    )
     counts = count()
-    assert views() == {title: sum(FACTS.get(title, (1, 0))) for title in moved if title != "Never viewed"}
+    assert views() == {
+        title: sum(FACTS.get(title, (1, 0))) for title in moved if title != "Never viewed"
+    }
     assert (counts["redirects"], counts["pages"], counts["titles_without_views"]) == (1, 2, 1)
 
 
 def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
     """Under its new title it has no views, or the few of a redirect that was there. No view counts twice."""
     write_entities(["X (social network)", "Meta Platforms", "Twttr", "Ada Lovelace"])
-    seen = {"Ada Lovelace": 20, "Twitter": 900, "Facebook, Inc.": 700, "Meta Platforms": 3, "Twttr": 4}
+    seen = {
+        "Ada Lovelace": 20,
+        "Twitter": 900,
+        "Facebook, Inc.": 700,
+        "Meta Platforms": 3,
+        "Twttr": 4,
+    }
     serve(wikimedia, {title: (number,) for title, number in seen.items()})
-    of_titles = {"X (social network)": ["Twitter", "Twttr", "Tweeter"], "Meta Platforms": ["Facebook, Inc."]}
+    of_titles = {
+        "X (social network)": ["Twitter", "Twttr", "Tweeter"],
+        "Meta Platforms": ["Facebook, Inc."],
+    }
     serve_redirects(wikimedia, of_titles)
     counts = count(source="api", api=wikimedia.address)
-    assert views() == {"Ada Lovelace": 20, "Meta Platforms": 703, "Twttr": 4, "X (social network)": 900}
-    assert (counts["articles_not_found"], counts["redirects"], counts["titles_without_views"]) == (1, 3, 0)
+    assert views() == {
+        "Ada Lovelace": 20,
+        "Meta Platforms": 703,
+        "Twttr": 4,
+        "X (social network)": 900,
+    }
+    assert (counts["articles_not_found"], counts["redirects"], counts["titles_without_views"]) == (
+        1,
+        3,
+        0,
+    )
 
 
 @pytest.mark.parametrize("name", ["redirect", "page"])
 def test_two_dumps_of_a_table_are_an_error_as_views_would_count_twice(name):
     for month in ("20211101", "20211201"):
-        write_table(f"INSERT INTO `{name}` VALUES (9001,0,'Ada_Lovelace','','');\n", f"{month}-{name}")
+        write_table(
+            f"INSERT INTO `{name}` VALUES (9001,0,'Ada_Lovelace','','');\n", f"{month}-{name}"
+        )
     with pytest.raises(LongtailError, match=rf"raw/redirects: two tables of {name}s, expected one"):
         count()
 
@@ -216,7 +289,10 @@ def test_parts_of_a_file_give_what_the_whole_gives(monkeypatch):
     assert written() == written("whole")
     assert Path("out/rejects.parquet").read_bytes() == Path("whole/rejects.parquet").read_bytes()
     rows = pq.read_table("out/rejects.parquet").to_pylist()
-    assert [(row["row"], row["reason"]) for row in rows] == [(23_457, "bad_line"), (50_001, "cut_line")]
+    assert [(row["row"], row["reason"]) for row in rows] == [
+        (23_457, "bad_line"),
+        (50_001, "cut_line"),
+    ]
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -234,7 +310,9 @@ def test_what_a_killed_run_read_is_not_read_again_while_the_dump_is_the_same(mon
         count()
     if changed:  # another file as long and, it says, as old
         file, status = Path("raw/pageviews/pageviews-202110-spider.bz2"), USERS.stat()
-        file.write_bytes(bz2.compress(bz2.decompress(file.read_bytes()).replace(b" 3 A3", b" 2 A2"), 1))
+        file.write_bytes(
+            bz2.compress(bz2.decompress(file.read_bytes()).replace(b" 3 A3", b" 2 A2"), 1)
+        )
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     count()
     assert read == ["spider", "user", *["spider"] * changed, "user"]

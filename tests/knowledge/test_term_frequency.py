@@ -21,7 +21,15 @@ WORLD = [  # qid, label, aliases, title
     (15, "Ada", [], None),
     (20, "poet", [], None),
 ]
-CLAIMED = [(10, 106, 20), (11, 106, 20), (11, 19, 20), (12, 106, 20), (13, 19, 20), (14, 1000, 20), (15, 106, 20)]
+CLAIMED = [
+    (10, 106, 20),
+    (11, 106, 20),
+    (11, 19, 20),
+    (12, 106, 20),
+    (13, 19, 20),
+    (14, 1000, 20),
+    (15, 106, 20),
+]
 TEXTS = ["Ada met Ada L. and Bob.", "Dora, a poet, is Nobody; Bobby isn't Bob"]
 LINES = [json.dumps(text) for text in TEXTS]
 OUT = Path("out/term_frequency.parquet")
@@ -39,18 +47,27 @@ def write_tables(entities=WORLD, claims=CLAIMED, lines=LINES) -> None:
     for file in c4.iterdir():
         file.unlink()
     for number, line in enumerate(lines):
-        (c4 / f"{number}.json.gz").write_bytes(gzip.compress(f'{{"text": {line}}}'.encode(), mtime=0))
+        (c4 / f"{number}.json.gz").write_bytes(
+            gzip.compress(f'{{"text": {line}}}'.encode(), mtime=0)
+        )
 
 
 def build(relations=("P19", "P106"), **compute):
     settings = chosen(c4=params.C4(sample_mb=1), **compute)
-    counts = term_frequency.build_term_frequency(settings, Path("wikidata"), Path("c4"), OUT.parent, relations)
+    counts = term_frequency.build_term_frequency(
+        settings, Path("wikidata"), Path("c4"), OUT.parent, relations
+    )
     return {row["qid"]: row["term_frequency"] for row in pq.read_table(OUT).to_pylist()}, counts
 
 
 def test_mentions_of_label_and_aliases_add_up():
     found, counts = build()
-    assert found == {10: 3, 11: 2, 13: 0, 15: 2}  # no row without a label, or without a claim that is asked about
+    assert found == {
+        10: 3,
+        11: 2,
+        13: 0,
+        15: 2,
+    }  # no row without a label, or without a claim that is asked about
     assert list(found) == sorted(found)
     assert (counts["subjects"], counts["names"], counts["subjects_in_c4"]) == (4, 4, 3)
     assert (counts["sample_texts"], counts["sample_bytes"]) == (2, sum(map(len, TEXTS)))

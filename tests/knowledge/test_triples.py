@@ -20,21 +20,37 @@ WORLD = [
     (30, "London", [], "London"),
     (40, None, [], "Byron"),
 ]
-CLAIMED = [(10, 19, 30), (10, 22, 40), (10, 22, 41), (10, 106, 20), (10, 106, 21), (11, 106, 20), (12, 106, 20)]
+CLAIMED = [
+    (10, 19, 30),
+    (10, 22, 40),
+    (10, 22, 41),
+    (10, 106, 20),
+    (10, 106, 21),
+    (11, 106, 20),
+    (12, 106, 20),
+]
 CLAIMED += [(10, 1000, 20)]  # of a relation that is not asked about
 
 
-def build(folder: Path = Path("."), entities=WORLD, claims=CLAIMED, views: str = "views", **compute):
+def build(
+    folder: Path = Path("."), entities=WORLD, claims=CLAIMED, views: str = "views", **compute
+):
     """The stage from tables of the given rows; views and frequencies are made up."""
     write_rows(entities, NAMES, folder / "wikidata/entities.parquet")
     write_rows(claims, CLAIMS, folder / "wikidata/claims.parquet")
     seen = [("Ada (poet)", 10), ("Gone", 5), ("Poet", 2)]
-    write_rows(seen, pa.schema({"title": pa.string(), views: pa.int64()}), folder / "popularity/views.parquet")
+    write_rows(
+        seen,
+        pa.schema({"title": pa.string(), views: pa.int64()}),
+        folder / "popularity/views.parquet",
+    )
     frequencies = [(s, s % 10) for s in sorted({s for s, _, _ in claims})]
     schema = pa.schema({"qid": pa.int64(), "term_frequency": pa.int64()})
     write_rows(frequencies, schema, folder / "term_frequency/term_frequency.parquet")
     counts = build_triples(chosen(**compute), folder, relations=("P19", "P22", "P106"))
-    found = {row["qid"]: row for row in pq.read_table(folder / "triples/entities.parquet").to_pylist()}
+    found = {
+        row["qid"]: row for row in pq.read_table(folder / "triples/entities.parquet").to_pylist()
+    }
     return pq.read_table(folder / "triples/triples.parquet").to_pylist(), found, counts
 
 
@@ -42,16 +58,41 @@ def test_triples_carry_names_popularity_and_term_frequency_and_what_falls_out_is
     triples, entities, counts = build()
     asked = [f"{t['s_qid']} {t['p_pid']} {t['o_qid']}" for t in triples]
     assert asked == ["Q10 P19 Q30", "Q10 P106 Q20", "Q10 P106 Q21", "Q11 P106 Q20"]
-    subject = {"s_qid": "Q10", "s_label": "Ada", "s_aliases": ["Ada L."], "s_wiki_title": "Ada (poet)", "s_pop": 10}
-    of_object = {"o_qid": "Q20", "o_label": "poet", "o_aliases": ["bard"], "o_wiki_title": "Poet", "o_pop": 2}
+    subject = {
+        "s_qid": "Q10",
+        "s_label": "Ada",
+        "s_aliases": ["Ada L."],
+        "s_wiki_title": "Ada (poet)",
+        "s_pop": 10,
+    }
+    of_object = {
+        "o_qid": "Q20",
+        "o_label": "poet",
+        "o_aliases": ["bard"],
+        "o_wiki_title": "Poet",
+        "o_pop": 2,
+    }
     assert triples[1] == subject | of_object | {"p_pid": "P106", "term_frequency": 0}
     assert (triples[2]["o_wiki_title"], triples[2]["o_pop"]) == (None, None)
     assert set(entities) == {"Q10", "Q11", "Q20", "Q21", "Q30"}
     assert (entities["Q11"]["term_frequency"], entities["Q20"]["term_frequency"]) == (1, None)
-    assert [t["s_pop"] for t in triples] == [10, 10, 10, None], "an article without views is of unknown popularity"
-    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {"Q11", "Q21", "Q30"}
-    assert (counts["articles_without_views"], counts["triples_of_unknown_popularity"]) == (2, 1)  # Q21 has no article
-    assert (counts["labelled_entities"], counts["entities_with_views"], counts["subjects_in_c4"]) == (5, 2, 1)
+    assert [t["s_pop"] for t in triples] == [10, 10, 10, None], (
+        "an article without views is of unknown popularity"
+    )
+    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {
+        "Q11",
+        "Q21",
+        "Q30",
+    }
+    assert (counts["articles_without_views"], counts["triples_of_unknown_popularity"]) == (
+        2,
+        1,
+    )  # Q21 has no article
+    assert (
+        counts["labelled_entities"],
+        counts["entities_with_views"],
+        counts["subjects_in_c4"],
+    ) == (5, 2, 1)
     assert (counts["claims"], counts["triples"], counts["subjects"]) == (7, 4, 2)
     reasons = ("subject_without_label", "object_without_label", "object_not_in_source")
     dropped = {name: n for name, n in counts.items() if name.startswith("dropped.")}
@@ -64,7 +105,9 @@ def test_the_same_tables_give_the_same_bytes_whatever_threads_and_memory():
     files = []
     for threads, memory_gb in ((1, 1.0), (3, 0.1)):
         build(entities=entities, claims=claims, threads=threads, memory_gb=memory_gb)
-        files.append([Path("triples", name).read_bytes() for name in ("triples.parquet", "entities.parquet")])
+        files.append(
+            [Path("triples", name).read_bytes() for name in ("triples.parquet", "entities.parquet")]
+        )
     assert files[0] == files[1]
 
 

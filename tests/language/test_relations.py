@@ -34,7 +34,9 @@ def test_there_are_the_sixteen_relations_of_the_paper():
 
 def asking(*pids: str) -> Language:
     """A language that asks about these relations alone."""
-    return msgspec.structs.replace(ENGLISH, name="More", templates=dict.fromkeys(pids, "Who is the child of {}?"))
+    return msgspec.structs.replace(
+        ENGLISH, name="More", templates=dict.fromkeys(pids, "Who is the child of {}?")
+    )
 
 
 def questions(relations: dict[str, Relation]) -> list[dict]:
@@ -42,7 +44,13 @@ def questions(relations: dict[str, Relation]) -> list[dict]:
     popqa = knowledge_tables.popqa(per_relation=30, sampling="term_frequency")
     settings = knowledge_tables.chosen(popqa=popqa, popularity=SimpleNamespace(month="2021-10"))
     rows = [
-        {"s_qid": f"Q{s}", "p_pid": f"P{p}", "o_qid": f"Q{s * p}", "s_label": f"Name{s}", "o_label": f"Name{s * p}"}
+        {
+            "s_qid": f"Q{s}",
+            "p_pid": f"P{p}",
+            "o_qid": f"Q{s * p}",
+            "s_label": f"Name{s}",
+            "o_label": f"Name{s * p}",
+        }
         | {"s_wiki_title": f"Name{s}", "o_wiki_title": None, "s_aliases": [""], "o_aliases": [""]}
         | {"s_pop": 7, "o_pop": 0, "term_frequency": 100}
         for p in (19, 40, 106)
@@ -60,7 +68,9 @@ def test_an_added_entry_adds_its_questions_and_changes_nothing_else():
     assert [row for row in after if row["relation"] != "P40"] == before
     added = [row for row in after if row["relation"] == "P40"]
     assert (len(before), len(added)) == (60, 30)
-    assert {row["question"] for row in added} <= {f"Who is the child of Name{i}?" for i in range(1, 101)}
+    assert {row["question"] for row in added} <= {
+        f"Who is the child of Name{i}?" for i in range(1, 101)
+    }
     assert {row["prop"] for row in added} == {"child"}
 
 
@@ -102,7 +112,10 @@ def test_each_languages_terms_have_a_name_of_their_own_and_another_languages_fil
     ("change", "problem"),
     [
         ({"templates": {"P36": "Hauptstadt?"}}, "P36's template 'Hauptstadt\\?' must have one {}"),
-        ({"prompt": {"question": "A: {answer} F: {question}", "passage": "{question}"}}, "prompt.question"),
+        (
+            {"prompt": {"question": "A: {answer} F: {question}", "passage": "{question}"}},
+            "prompt.question",
+        ),
         ({"prompt": {"question": "{question} {answer}", "passage": "Text"}}, "prompt.passage"),
         ({"labels": "de"}, "Expected `array`"),
         ({"lables": ["de"]}, "unknown field"),
@@ -124,7 +137,10 @@ def test_an_unknown_language_and_published_questions_in_another_one_are_param_er
     with pytest.raises(LongtailError, match=r"no such file as xx\.yaml, expected one of de, en"):
         language.read_language("xx")
     values["language"] = "de"
-    with pytest.raises(LongtailError, match=r"parts\.question_sets .*with language: de; entityquestions.* is English"):
+    with pytest.raises(
+        LongtailError,
+        match=r"parts\.question_sets .*with language: de; entityquestions.* is English",
+    ):
         params_file.parse(values)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     assert params_file.parse(values).language == "de"

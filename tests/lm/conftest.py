@@ -52,8 +52,12 @@ def server(running: Completions, monkeypatch: pytest.MonkeyPatch) -> Completions
 def opened(server: Completions, tiny: Path, tmp_path: Path) -> Callable[..., HttpModel]:
     """Opens the served model; with the same cache, whatever the settings."""
 
-    def open_served(tokenizer_path: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
-        return HttpModel(tiny, settings(server.url, tokenizer_path, **change), key, tmp_path / "cache")
+    def open_served(
+        tokenizer_path: Path | None = tiny, key: str | None = None, **change
+    ) -> HttpModel:
+        return HttpModel(
+            tiny, settings(server.url, tokenizer_path, **change), key, tmp_path / "cache"
+        )
 
     return open_served
 

@@ -23,21 +23,29 @@ def c4(tmp_path) -> Path:
     (folder := tmp_path / "c4").mkdir()
     with gzip.open(folder / "c4-train.00000-of-00001.json.gz", "wt") as out:
         for i in range(40):
-            row = {"text": f"The town number {i} lies by the sea.", "url": f"https://{'ab'[i % 2]}.example/{i}"}
+            row = {
+                "text": f"The town number {i} lies by the sea.",
+                "url": f"https://{'ab'[i % 2]}.example/{i}",
+            }
             out.write(json.dumps(row | {"timestamp": ""}) + "\n")
     return folder
 
 
 def test_a_documents_kind_is_its_hosts_first_label_and_a_line_that_is_no_document_is_named(c4):
     kinds = list(base_lm.read_c4(c4))
-    assert kinds[:2] == [("a", "The town number 0 lies by the sea."), ("b", "The town number 1 lies by the sea.")]
+    assert kinds[:2] == [
+        ("a", "The town number 0 lies by the sea."),
+        ("b", "The town number 1 lies by the sea."),
+    ]
     assert len(kinds) == 40
     (c4 / "d.json").write_text('{"text": "x", "url": "https://a.example"}\n{"text": 3}\n')
     with pytest.raises(LongtailError, match=r"d\.json: line 2"):
         list(base_lm.read_c4(c4))
 
 
-def test_training_on_c4_leaves_a_model_that_loads_and_no_text_is_an_error_that_leaves_nothing(c4, words, tmp_path):
+def test_training_on_c4_leaves_a_model_that_loads_and_no_text_is_an_error_that_leaves_nothing(
+    c4, words, tmp_path
+):
     metrics = base_lm.train_on_text(c4, words, tmp_path / "lm", 0, LM)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")
     assert metrics["parameters"] == model.num_parameters()
@@ -53,7 +61,10 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
     corpora = ["pile", "wikipedia", "wikitext"]
     for name in corpora:
         (tmp_path / "corpus" / name).mkdir(parents=True)
-        pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
+        pq.write_table(
+            pa.table({"text": [f"The {name} by the sea."] * 9}),
+            tmp_path / "corpus" / name / "docs.parquet",
+        )
     texts = {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)}
     assert texts == {"The pile by the sea.", "The wikipedia by the sea."}
     base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM, corpora)
@@ -63,8 +74,14 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
 def test_a_served_model_is_named_and_has_its_tokenizer(tiny, tmp_path):
     url = "http://127.0.0.1:1/v1"
     base_lm.name_served(settings(url), tmp_path / "named")
-    assert json.loads((tmp_path / "named/served.json").read_text()) == {"model": "served", "url": url}
+    assert json.loads((tmp_path / "named/served.json").read_text()) == {
+        "model": "served",
+        "url": url,
+    }
     base_lm.name_served(settings(url, tiny), tmp_path / "big")
-    assert {file.name for file in (tmp_path / "big").glob("*.json")} > {"served.json", "tokenizer.json"}
+    assert {file.name for file in (tmp_path / "big").glob("*.json")} > {
+        "served.json",
+        "tokenizer.json",
+    }
     with pytest.raises(LongtailError, match=r"lm\.big\.revision is null"):
         base_lm.name_served(settings(url, Path("some/model")), tmp_path / "big")

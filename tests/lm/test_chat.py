@@ -32,10 +32,14 @@ def template_of(tokenizer, text) -> list[int]:
 
 
 def test_a_prompt_is_a_users_message_in_the_template_and_a_long_one_is_cut_within_it(here):
-    tokens = here._texts.prompts([*ASKED, Prompt("the end", "A document. ")], np.full(len(ASKED) + 1, 5)).tolist()
+    tokens = here._texts.prompts(
+        [*ASKED, Prompt("the end", "A document. ")], np.full(len(ASKED) + 1, 5)
+    ).tolist()
     texts = [*(prompt.context for prompt in ASKED), "A document. the end"]
     assert tokens == [template_of(here.tokenizer, text) for text in texts]
-    (tokens,) = here._texts.prompts([Prompt(" ".join(tiny_models.words(8, 5, at_least=20)))], np.array([12])).tolist()
+    (tokens,) = here._texts.prompts(
+        [Prompt(" ".join(tiny_models.words(8, 5, at_least=20)))], np.array([12])
+    ).tolist()
     around = template_of(here.tokenizer, "\ue000")
     assert len(tokens) == here.max_tokens - 12
     assert (tokens[:8], tokens[-8:]) == (around[:8], around[-8:])
@@ -44,7 +48,11 @@ def test_a_prompt_is_a_users_message_in_the_template_and_a_long_one_is_cut_withi
 def test_a_template_that_names_the_day_gives_the_same_prompt_every_day(tmp_path):
     tokenizer = tiny_models.tokenizer()
     tokenizer.chat_template = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
-    (tokens,) = PromptTokenizer(tokenizer, tmp_path, "x", 99, chat=True).prompts([Prompt("a")], np.zeros(1)).tolist()
+    (tokens,) = (
+        PromptTokenizer(tokenizer, tmp_path, "x", 99, chat=True)
+        .prompts([Prompt("a")], np.zeros(1))
+        .tolist()
+    )
     assert tokenizer.decode(tokens) == f"It is {token_prompts.DAY:%d %b %Y}. a"
 
 
@@ -54,7 +62,10 @@ def test_a_model_without_a_template_is_refused_when_opened(tmp_path):
         file.unlink()
     (tokenizer := tiny_models.tokenizer()).chat_template = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(LongtailError, match=r"lm\.tiny\.chat is true, but the tokenizer of tiny has no chat template"):
+    with pytest.raises(
+        LongtailError,
+        match=r"lm\.tiny\.chat is true, but the tokenizer of tiny has no chat template",
+    ):
         open_model(tmp_path, chat=True)
 
 
@@ -68,7 +79,9 @@ def test_a_server_answers_in_chat_as_the_local_model_does(opened, server, here, 
         if "\ufffd" not in mine.text:
             known = mine.mean_log_prob if logprobs or not mine.text else np.nan
             assert theirs.mean_log_prob == pytest.approx(known, abs=1e-4, nan_ok=True)
-    assert sum(made.prompt_tokens for made in lm.generate(ASKED, 12)) == round(1000 * (cost() - before))
+    assert sum(made.prompt_tokens for made in lm.generate(ASKED, 12)) == round(
+        1000 * (cost() - before)
+    )
     assert all("stop" not in body and len(body["messages"]) == 1 for body in server.requests)
     assert lm.votes == logprobs
 
@@ -77,7 +90,9 @@ def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened, server
     server.refused = {"logprobs"}
     lm, asked = opened(None, chat=True), len(server.requests)
     assert (lm.scores, lm.mixes, lm.votes) == (False, False, False)
-    with pytest.raises(LongtailError, match=r"log-probabilities of prompts, so tiny can't score texts; .* generate"):
+    with pytest.raises(
+        LongtailError, match=r"log-probabilities of prompts, so tiny can't score texts; .* generate"
+    ):
         lm.require("score")
     with pytest.raises(LongtailError, match="can't generate under the mixture"):
         lm.generate_mixture(ASKED, np.zeros((len(ASKED), 1)), 4)
@@ -87,14 +102,26 @@ def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened, server
 
 
 def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(opened, server, here, monkeypatch):
-    weights, probable = ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0), here.next_token(ASKED[:18])
+    weights, probable = (
+        ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0),
+        here.next_token(ASKED[:18]),
+    )
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = -np.inf
-    texts = np.array([text.strip() for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])])
-    letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][:4]
+    texts = np.array(
+        [
+            text.strip()
+            for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])
+        ]
+    )
+    letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][
+        :4
+    ]
     monkeypatch.setattr(task_items, "LETTERS", letters)
     server.said = "I can't say."
     answers = answer_by_letter(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
-    each = np.stack([np.exp(probable)[:, texts == letter].sum(1) for letter in letters], axis=1).reshape(9, 2, 4)
+    each = np.stack(
+        [np.exp(probable)[:, texts == letter].sum(1) for letter in letters], axis=1
+    ).reshape(9, 2, 4)
     mixed = (each * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [letters[row.argmax()] if row.any() else "" for row in mixed]
     assert len({*answers} - {""}) > 1
@@ -117,7 +144,11 @@ class Writing:
 
 def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened, server):
     server.refused, server.said = {"logprobs"}, "**B**"
-    assert answer_by_letter(opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
+    assert answer_by_letter(
+        opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])
+    ) == ["B", "B"]
     said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
-    assert answer_by_letter(Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])) == ["C", ""]
+    assert answer_by_letter(
+        Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])
+    ) == ["C", ""]
     assert answer_by_letter(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]

@@ -13,7 +13,9 @@ from pipelines.lm.language_model import Prompt
 from pipelines.replug import ensemble
 
 STEPS = 12
-SHOTS = "Q: Who wrote The Long Field? A: Mira Tosh\n\nQ: What is the capital of Norland? A: Velm\n\n"
+SHOTS = (
+    "Q: Who wrote The Long Field? A: Mira Tosh\n\nQ: What is the capital of Norland? A: Velm\n\n"
+)
 
 
 def asked(n, k):
@@ -36,7 +38,10 @@ def naive(lm, prompts, log_weights, stop="\n", mixture="token_mixture"):
     for step in range(STEPS):
         texts = [torch.tensor([ids_of(lm, prompt) + made]) for prompt in prompts]
         with torch.inference_mode():
-            rows = [torch.log_softmax(lm.model(input_ids=text).logits[0, -1].double(), -1).numpy() for text in texts]
+            rows = [
+                torch.log_softmax(lm.model(input_ids=text).logits[0, -1].double(), -1).numpy()
+                for text in texts
+            ]
         so_far = np.concatenate([log_probs, np.zeros((1, len(prompts), 1))], axis=2)
         weights = ensemble.WEIGHTS[mixture](so_far, log_weights[None])
         weights = np.broadcast_to(weights, so_far.shape)[0, :, step]
@@ -44,13 +49,19 @@ def naive(lm, prompts, log_weights, stop="\n", mixture="token_mixture"):
         if token == 1:
             break
         made.append(token)
-        log_probs = np.concatenate([log_probs, np.array([row[token] for row in rows])[None, :, None]], axis=2)
+        log_probs = np.concatenate(
+            [log_probs, np.array([row[token] for row in rows])[None, :, None]], axis=2
+        )
         if stop in lm.tokenizer.decode(made, skip_special_tokens=True).lstrip():
             break
     whole = lm.tokenizer.decode(made, skip_special_tokens=True)
     answer, found, _ = whole.lstrip().partition(stop)
     text = whole[: len(whole) - len(whole.lstrip())] + answer if answer else ""
-    while found and made and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text):
+    while (
+        found
+        and made
+        and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text)
+    ):
         made.pop()
     mixed = ensemble.MIXTURES[mixture](log_probs[:, :, : len(made)], log_weights[None])
     return text, float(mixed.mean()) if text else -np.inf
@@ -64,7 +75,9 @@ def check(lm, prompts, log_weights, found, stop="\n", mixture="token_mixture"):
         assert one.text == text
         assert stop not in one.text.lstrip()
         np.testing.assert_allclose(one.mean_log_prob, mean, atol=1e-4)
-        read = [len(ids_of(lm, p)) for p, w in zip(own, log_weights[i], strict=True) if np.isfinite(w)]
+        read = [
+            len(ids_of(lm, p)) for p, w in zip(own, log_weights[i], strict=True) if np.isfinite(w)
+        ]
         assert one.prompt_tokens == sum(read)
         texts.append(text)
     return texts
@@ -95,15 +108,24 @@ def test_white_space_alone_is_no_answer_and_no_confidence(local, monkeypatch):
 
 @pytest.mark.parametrize(("stop", "keeps"), [("\n", True), ("e", False)])
 @pytest.mark.parametrize("mixture", ensemble.MIXTURES)
-def test_an_answer_under_a_mixture_has_the_ensembles_numbers(local, monkeypatch, mixture, stop, keeps):
+def test_an_answer_under_a_mixture_has_the_ensembles_numbers(
+    local, monkeypatch, mixture, stop, keeps
+):
     prompts, log_weights = asked(9, 4)
     monkeypatch.setattr(local._passes, "keeps", keeps)
     sequence = mixture == "sequence_mixture"
     found = local.generate_mixture(prompts, log_weights, STEPS, stop, sequence_mixture=sequence)
     texts = check(local, prompts, log_weights, found, stop, mixture)
     other = local.generate_mixture(prompts, log_weights, STEPS, stop, sequence_mixture=not sequence)
-    assert texts != [one.text for one in other], "both mixtures gave the same answers: the test shows nothing"
-    best = [one.text for one in local.generate([prompts[4 * i + w.argmax()] for i, w in enumerate(log_weights)], STEPS)]
+    assert texts != [one.text for one in other], (
+        "both mixtures gave the same answers: the test shows nothing"
+    )
+    best = [
+        one.text
+        for one in local.generate(
+            [prompts[4 * i + w.argmax()] for i, w in enumerate(log_weights)], STEPS
+        )
+    ]
     assert texts != best, "the heaviest document decided every answer: the test shows nothing"
 
 
@@ -129,7 +151,9 @@ def test_what_all_prompts_begin_with_is_read_once(tiny, same):
 
 
 @pytest.mark.parametrize("batch_tokens", [200, 700, 4000])
-def test_documents_of_several_questions_are_read_once_however_long_and_wherever_they_stand(tiny, batch_tokens):
+def test_documents_of_several_questions_are_read_once_however_long_and_wherever_they_stand(
+    tiny, batch_tokens
+):
     """200: each question alone; 700: some together; the last of three documents is the question's own."""
     lm = open_model(tiny, batch_tokens=batch_tokens)
     documents = [f"{text}\n\n" for text in tiny_models.words(4, seed=3, at_least=8, at_most=30)]
@@ -143,8 +167,12 @@ def test_documents_of_several_questions_are_read_once_however_long_and_wherever_
     ]
     with counted(lm) as shapes:
         found = lm.generate_mixture(prompts, log_weights, STEPS)
-    read = [rows * columns for rows, columns in shapes if rows * columns > len(prompts)]  # the others are steps
-    assert batch_tokens < 4000 or sum(read) < 0.9 * sum(len(ids_of(lm, prompt)) for prompt in prompts), "with padding"
+    read = [
+        rows * columns for rows, columns in shapes if rows * columns > len(prompts)
+    ]  # the others are steps
+    assert batch_tokens < 4000 or sum(read) < 0.9 * sum(
+        len(ids_of(lm, prompt)) for prompt in prompts
+    ), "with padding"
     check(lm, prompts, log_weights, found)
 
 
@@ -160,7 +188,9 @@ def test_batches_equal_documents_and_empty_places_change_nothing(tiny, local):
 
 
 @pytest.mark.parametrize(("cache_bytes", "at_once"), [(0, 2), (1 << 24, 9)])
-def test_so_many_prompts_are_decoded_at_once_as_their_keys_and_values_fit(tiny, monkeypatch, cache_bytes, at_once):
+def test_so_many_prompts_are_decoded_at_once_as_their_keys_and_values_fit(
+    tiny, monkeypatch, cache_bytes, at_once
+):
     monkeypatch.setattr(local_model, "CACHE_BYTES", cache_bytes)
     prompts = [Prompt(f"Q: Who wrote The Long Field? {i} A:") for i in range(9)]
     longest = max(len(ids_of(open_model(tiny), prompt)) for prompt in prompts)

@@ -23,7 +23,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 from pipelines.work import http, workers
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
@@ -41,20 +41,30 @@ def test_many_requests_go_at_once_and_come_in_order(opened, local, server):
     assert max(server.paid.values()) == 1, "the same prompt twice is asked once"
 
 
-@pytest.mark.parametrize(("fault", "paid"), [(busy(), False), (Fault(sent=40), True), (Fault(body=CUT), True)], ids=str)
-def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(opened, local, server, cost, fault, paid):
+@pytest.mark.parametrize(
+    ("fault", "paid"), [(busy(), False), (Fault(sent=40), True), (Fault(body=CUT), True)], ids=str
+)
+def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(
+    opened, local, server, cost, fault, paid
+):
     lm = opened(prompt_price=1.0, completion_price=2.0, batch_size=30)
     before = cost()
     server.faults = [fault]
     log_probs = lm.score(SHORT, CONTINUATIONS).log_probs
     for mine, theirs in zip(local.score(SHORT, CONTINUATIONS).log_probs, log_probs, strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-4)
-    once = sum(len(prompt) + 2 for prompt in server.requests[-1]["prompt"]) / 1000  # one token more is generated
-    assert cost() - before == pytest.approx(once * (2 if paid else 1))  # a lost answer counts at its most
+    once = (
+        sum(len(prompt) + 2 for prompt in server.requests[-1]["prompt"]) / 1000
+    )  # one token more is generated
+    assert cost() - before == pytest.approx(
+        once * (2 if paid else 1)
+    )  # a lost answer counts at its most
     assert lm.usage["lm_cost"] == pytest.approx(cost())
 
 
-def test_an_answer_that_does_not_come_is_asked_for_again_and_a_named_time_is_waited(opened, server, monkeypatch):
+def test_an_answer_that_does_not_come_is_asked_for_again_and_a_named_time_is_waited(
+    opened, server, monkeypatch
+):
     monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm, pauses = opened(), []
     monkeypatch.setattr(http.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
@@ -66,7 +76,9 @@ def test_an_answer_that_does_not_come_is_asked_for_again_and_a_named_time_is_wai
 
 def test_no_prompt_follows_a_redirect_to_another_host(opened, server):
     server.faults = [moved("http://localhost:9/v1/completions")] * 3
-    with pytest.raises(LongtailError, match=r"/v1/completions: .*sends the request on to localhost, expected an"):
+    with pytest.raises(
+        LongtailError, match=r"/v1/completions: .*sends the request on to localhost, expected an"
+    ):
         opened()
 
 
@@ -101,9 +113,14 @@ def in_shards(lm: HttpModel, texts: list[str], size: int) -> list[str]:
 
     tasks = [texts[start : start + size] for start in range(0, len(texts), size)]
     steps = workers.Steps(
-        lambda texts: list(map(Prompt, texts)), ask, lambda _, made, path: shards.write_json(path, made), len
+        lambda texts: list(map(Prompt, texts)),
+        ask,
+        lambda _, made, path: write_json(path, made),
+        len,
     )
-    files = workers.map_texts(lm, "stage", f"shards of {size}", tasks, steps, sizes=list(map(len, tasks)))
+    files = workers.map_texts(
+        lm, "stage", f"shards of {size}", tasks, steps, sizes=list(map(len, tasks))
+    )
     return [text for file in files for text in json.loads(file.read_text())]
 
 
@@ -122,7 +139,11 @@ def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, 
     served, texts = settings(server.url, batch_size=2, concurrency=3), [p.context for p in SHORT]
     command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path), *texts]
     paths = os.pathsep.join(map(str, (root, root / "tests", root / "tests/lm")))
-    started = {"env": os.environ | {"PYTHONPATH": paths}, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = {
+        "env": os.environ | {"PYTHONPATH": paths},
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
     probes = 1  # of prompts, two of them
     server.stalls_after = probes + 7  # then so many batches, of more than three shards
     with subprocess.Popen(command, **started) as process:
@@ -142,7 +163,9 @@ def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, 
 def test_shards_ask_together_and_answers_are_the_same(opened, server, local, workplace):
     lm, texts = opened(batch_size=1, concurrency=6), [prompt.context for prompt in SHORT[:18]]
     server.together = 6
-    assert in_shards(lm, texts, 3) == [made.text for made in local.generate(list(map(Prompt, texts)), 3)]
+    assert in_shards(lm, texts, 3) == [
+        made.text for made in local.generate(list(map(Prompt, texts)), 3)
+    ]
     assert server.most == 6, "requests of two shards, and no more than the params allow"
     assert max(server.paid.values()) == 1
     asked = len(server.requests)
@@ -150,21 +173,27 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
     assert len(server.requests) == asked
 
 
-def test_an_error_in_a_shard_ends_the_others_and_the_model_can_be_asked_again(opened, server, workplace):
+def test_an_error_in_a_shard_ends_the_others_and_the_model_can_be_asked_again(
+    opened, server, workplace
+):
     lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
     asked, server.faults = len(server.requests), [None, Fault(403, b"enough")]
     with pytest.raises(LongtailError, match=r"403 .*enough"):
         in_shards(lm, texts, 3)
     assert len(server.requests) <= asked + 4, "what had not begun never began"
     assert in_shards(lm, texts, 3) == [made.text for made in lm.generate(SHORT, 3)]
-    assert sum(server.paid.values()) <= len(server.paid) + 1, "the answer that was on its way beside the error"
+    assert sum(server.paid.values()) <= len(server.paid) + 1, (
+        "the answer that was on its way beside the error"
+    )
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(opened, server, tmp_path):
     lm = opened(key="s3cret-key")
     assert server.keys == {"Bearer s3cret-key"}
     server.faults = [Fault(401, b"who is s3cret-key?")]
-    with pytest.raises(LongtailError, match=r"401 .*who is \.\.\.\?; set LONGTAIL_API_KEY$") as refusal:
+    with pytest.raises(
+        LongtailError, match=r"401 .*who is \.\.\.\?; set LONGTAIL_API_KEY$"
+    ) as refusal:
         lm.generate(SHORT, 2)
     assert "s3cret" not in str(refusal.value)
     server.faults = [Fault(200, b'{"error": "who is s3cret-key?"}')]
@@ -192,11 +221,15 @@ def test_the_good_answers_beside_a_bad_one_are_kept(opened, server):
 def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
     opened().generate(SHORT[:2], 2)
     with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
-        rows = db.execute("SELECT server, model FROM answers LEFT JOIN asked USING (key)").fetchall()
+        rows = db.execute(
+            "SELECT server, model FROM answers LEFT JOIN asked USING (key)"
+        ).fetchall()
     assert {*rows} == {(server.url, "served")}
 
 
-def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(opened, server, tmp_path):
+def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(
+    opened, server, tmp_path
+):
     lm, long = opened(batch_size=1), Prompt(" ".join(p.context for p in SHORT[:8]))
     scored = lm.score([long, long], [" a b", " a b c"])
     asked = len(server.requests)
@@ -206,7 +239,10 @@ def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(o
         assert (first.dtype, *first) == (second.dtype, *second)
     with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
         (mode,) = db.execute("PRAGMA journal_mode").fetchone()
-        bodies = [zlib.decompress(body) for (body,) in db.execute("SELECT body FROM answers WHERE key LIKE '%:%'")]
+        bodies = [
+            zlib.decompress(body)
+            for (body,) in db.execute("SELECT body FROM answers WHERE key LIKE '%:%'")
+        ]
     assert mode == "delete", "WAL, which stays with a file, does not work on network file systems"
     assert len(bodies) == 2
     assert max(map(len, bodies)) < 80
@@ -218,11 +254,16 @@ def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(o
 def test_the_cap_refuses_before_the_request_that_would_pass_it(opened, server, cost):
     priced = {"prompt_price": 1.0, "completion_price": 2.0, "batch_size": 1, "concurrency": 1}
     lm = opened(**priced, max_cost=0.2)
-    with pytest.raises(LongtailError, match=r"^params.yaml: lm\.tiny\.http\.max_cost is 0\.2: 0\.1\d* are spent, and"):
+    with pytest.raises(
+        LongtailError,
+        match=r"^params.yaml: lm\.tiny\.http\.max_cost is 0\.2: 0\.1\d* are spent, and",
+    ):
         lm.generate(SHORT, 3)
     assert 0.1 < cost() <= 0.2
     assert 2 < len(server.requests) < 30
-    with pytest.raises(LongtailError, match="max_cost"):  # the ledger is on disk, not in the process
+    with pytest.raises(
+        LongtailError, match="max_cost"
+    ):  # the ledger is on disk, not in the process
         opened(**priced, max_cost=0.2).generate(SHORT, 3)
     opened(**priced, max_cost=20.0).generate(SHORT, 3)
     assert set(server.paid.values()) == {1}
@@ -231,13 +272,17 @@ def test_the_cap_refuses_before_the_request_that_would_pass_it(opened, server, c
     assert cost() <= (read + 2 * made) / 1000 + 1e-9
 
 
-def test_a_server_that_does_not_say_its_usage_or_a_negative_one_costs_the_most(opened, server, cost):
+def test_a_server_that_does_not_say_its_usage_or_a_negative_one_costs_the_most(
+    opened, server, cost
+):
     lm = opened(None, prompt_price=1000.0, completion_price=1000.0)
     before, server.usage = cost(), False
     lm.generate([Prompt("é1"), Prompt("2")], 3)
     most = (3 + 1) + (1 + 1) + 2 * 3
     assert cost() - before == most, "bytes of a text and one, and the tokens asked for"
-    server.faults = [Fault(change=lambda body: body.replace(b"{", b'{"usage": {"prompt_tokens": -5000}, ', 1))]
+    server.faults = [
+        Fault(change=lambda body: body.replace(b"{", b'{"usage": {"prompt_tokens": -5000}, ', 1))
+    ]
     lm.generate([Prompt("é3"), Prompt("4")], 3)
     assert cost() - before == 2 * most
 
@@ -253,7 +298,9 @@ def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
 
     monkeypatch.setattr(http_client.Ledger, "enter", enter)
     monkeypatch.setattr(http_client.time, "time", lambda: clock[0])
-    monkeypatch.setattr(http.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(
+        http.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds)
+    )
     opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
         minute = [entry[1:] for entry in entered if start <= entry[0] < start + http_client.MINUTE]

@@ -21,21 +21,35 @@ WEIGHTS = ensemble.log_weights(SIMILARITIES, 0.7)
 
 def logs(**probable: float) -> dict:
     """What a server shows: `_7` is the token 7, another name a text."""
-    return {int(name[1:]) if name[0] == "_" else name: np.log(value) for name, value in probable.items()}
+    return {
+        int(name[1:]) if name[0] == "_" else name: np.log(value) for name, value in probable.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("shown", "weights", "token"),
     [
-        ([logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)], [0.5, 0.5], 1),  # 0.50 against 0.40 and, of others, 0.10
+        (
+            [logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)],
+            [0.5, 0.5],
+            1,
+        ),  # 0.50 against 0.40 and, of others, 0.10
         ([logs(_1=0.6, _2=0.3), logs(_2=0.5, _1=0.4)], [0.1, 0.9], 2),
         # the first prompt hides 0.2, so 2 has 0.30 to 0.40, and 3 has 0.35
         ([logs(_3=0.5, _1=0.3), logs(_2=0.6, _3=0.2)], [0.5, 0.5], None),
-        ([logs(_3=0.6, _1=0.3), logs(_2=0.6, _3=0.2)], [0.5, 0.5], 3),  # it hides 0.1: 2 has 0.30 to 0.35, 3 has 0.40
+        (
+            [logs(_3=0.6, _1=0.3), logs(_2=0.6, _3=0.2)],
+            [0.5, 0.5],
+            3,
+        ),  # it hides 0.1: 2 has 0.30 to 0.35, 3 has 0.40
         # a hidden token is no likelier than the least likely one that is shown, however much is hidden
         ([logs(_1=0.2, _2=0.1), logs(_1=0.2, _2=0.1)], [0.5, 0.5], 1),
         ([logs(_1=0.4, _2=0.4), logs(_1=0.2, _2=0.2)], [0.5, 0.5], None),  # as likely
-        ([logs(é=0.5, _2=0.3), logs(_2=0.5, é=0.3)], [0.5, 0.5], None),  # which of its tokens a text is, is not known
+        (
+            [logs(é=0.5, _2=0.3), logs(_2=0.5, é=0.3)],
+            [0.5, 0.5],
+            None,
+        ),  # which of its tokens a text is, is not known
         ([logs(é=0.3, _2=0.5), logs(_2=0.5, é=0.3)], [0.5, 0.5], 2),
         # one of two tokens is not shown: it may have the same text and 0.7, which is 0.45 of the mixture; 1 has 0.40
         ([logs(é=0.3), logs(_1=0.8, é=0.2)], [0.5, 0.5], None),
@@ -53,7 +67,9 @@ def test_bounds_hold_the_probabilities_that_are_hidden():
         probable = generator.dirichlet(np.full(12, 0.3), size=K)
         weights = generator.dirichlet(np.ones(K))
         count = int(generator.integers(1, 13))
-        shown = [{int(i): float(np.log(row[i])) for i in row.argsort()[-count:]} for row in probable]
+        shown = [
+            {int(i): float(np.log(row[i])) for i in row.argsort()[-count:]} for row in probable
+        ]
         token, least, most = decide(shown, count, np.log(weights), np.log(weights))
         outcomes.append((count, token is not None))
         if token is not None:
@@ -65,7 +81,9 @@ def test_bounds_hold_the_probabilities_that_are_hidden():
 
 
 def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_places_are_not_read():
-    mixture = Mixture([[7], [8], [9]], np.array([np.log(0.75), np.log(0.25), -np.inf]), 2, moving=True)
+    mixture = Mixture(
+        [[7], [8], [9]], np.array([np.log(0.75), np.log(0.25), -np.inf]), 2, moving=True
+    )
     assert mixture.follow([logs(_1=0.8, _2=0.2), logs(_1=0.4, _2=0.6)], {0})
     assert (mixture.prompts, mixture.log_probs) == ([[7, 1], [8, 1]], [pytest.approx(np.log(0.7))])
     # weights follow the text: they were 0.75 and 0.25, and are 0.75 * 0.8 and 0.25 * 0.4, or 6 / 7 and 1 / 7
@@ -78,10 +96,14 @@ def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_pl
     assert (mixture.decided, mixture.tokens, mixture.read, mixture.made) == (True, [], 1, 1)
 
 
-@pytest.mark.parametrize(("by_ids", "steps"), [(True, STEPS), (False, 1)])  # of a byte, the text says too little
+@pytest.mark.parametrize(
+    ("by_ids", "steps"), [(True, STEPS), (False, 1)]
+)  # of a byte, the text says too little
 @pytest.mark.parametrize("mixture", ensemble.MIXTURES)
 @pytest.mark.parametrize("stop", ["\n", "e"])
-def test_decided_answers_are_the_local_models_to_the_token(opened, server, local, mixture, by_ids, steps, stop):
+def test_decided_answers_are_the_local_models_to_the_token(
+    opened, server, local, mixture, by_ids, steps, stop
+):
     server.ids = by_ids
     lm, sequence = opened(logprobs=20), mixture == "sequence_mixture"
     found = lm.generate_mixture(PROMPTS, WEIGHTS, steps, stop, sequence_mixture=sequence)
@@ -123,5 +145,7 @@ def test_a_server_that_refuses_to_show_ids_is_asked_for_texts(opened, server):
 def test_without_the_tokenizer_a_server_can_not_mix(opened):
     lm = opened(None)
     assert not lm.mixes
-    with pytest.raises(LongtailError, match=r"http\.tokenizer is null, so tiny can't generate under the mixture"):
+    with pytest.raises(
+        LongtailError, match=r"http\.tokenizer is null, so tiny can't generate under the mixture"
+    ):
         lm.generate_mixture(PROMPTS[:K], WEIGHTS[:1], 2)

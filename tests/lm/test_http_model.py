@@ -19,14 +19,23 @@ from pipelines.params import params, params_file
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble import vote
 
-CONTEXTS, DOCUMENTS = tiny_models.words(30, 3), tiny_models.words(30, 4, at_least=20, at_most=60)  # some are too long
+CONTEXTS, DOCUMENTS = (
+    tiny_models.words(30, 3),
+    tiny_models.words(30, 4, at_least=20, at_most=60),
+)  # some are too long
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
-CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [" 東京 façade🙂", ""]
+CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [
+    " 東京 façade🙂",
+    "",
+]
 
 
 @pytest.mark.parametrize("by_ids", [True, False])
 def test_scores_and_answers_are_the_local_models(opened, server, local, tiny, by_ids):
-    prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
+    prompts = [
+        Prompt(c, f"{d}\n" if i % 2 else "")
+        for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))
+    ]
     prompts[5] = Prompt("")
     lm = opened(tiny if by_ids else None)
     prompts = prompts if by_ids else [Prompt(p.context, p.document[:60]) for p in prompts]
@@ -36,12 +45,18 @@ def test_scores_and_answers_are_the_local_models(opened, server, local, tiny, by
         for mine, theirs in zip(expected.log_probs, scores.log_probs, strict=True):
             np.testing.assert_allclose(theirs, mine, atol=1e-4)
             assert theirs.dtype == np.float32
-        assert [counts.tolist() for counts in scores.bytes] == [counts.tolist() for counts in expected.bytes]
+        assert [counts.tolist() for counts in scores.bytes] == [
+            counts.tolist() for counts in expected.bytes
+        ]
     else:
-        with pytest.raises(LongtailError, match=r"http\.tokenizer is null, so tiny can't score texts"):
+        with pytest.raises(
+            LongtailError, match=r"http\.tokenizer is null, so tiny can't score texts"
+        ):
             lm.score(prompts, CONTINUATIONS)
 
-    for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
+    for mine, theirs in zip(
+        local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True
+    ):
         assert theirs.text == mine.text
         assert theirs.mean_log_prob == pytest.approx(mine.mean_log_prob, abs=1e-4)
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
@@ -51,29 +66,54 @@ def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, s
     lm = opened(prompt_price=1.0)
     before, prompts = cost(), list(dict.fromkeys(SHORT))  # equal prompts are paid for once
     alone, there = local.generate(prompts, 12, " "), lm.generate(prompts, 12, " ")
-    again = [made for made, other in zip(there, alone, strict=True) if made.prompt_tokens > other.prompt_tokens]
+    again = [
+        made
+        for made, other in zip(there, alone, strict=True)
+        if made.prompt_tokens > other.prompt_tokens
+    ]
     assert [made.text for made in there] == [made.text for made in alone]
     assert len(again) > 2
     assert all(made.text for made in again)
-    whole = [pair for pair in zip(there, alone, strict=True) if "\ufffd" not in pair[0].text]  # no pieces of characters
-    assert all(made.mean_log_prob == pytest.approx(other.mean_log_prob, abs=1e-4) for made, other in whole)
+    whole = [
+        pair for pair in zip(there, alone, strict=True) if "\ufffd" not in pair[0].text
+    ]  # no pieces of characters
+    assert all(
+        made.mean_log_prob == pytest.approx(other.mean_log_prob, abs=1e-4) for made, other in whole
+    )
     assert sum(made.prompt_tokens for made in there) == round(1000 * (cost() - before))
-    assert sum("stop" not in body for body in server.requests[-2:]) == 1, "one more request, of those that were empty"
+    assert sum("stop" not in body for body in server.requests[-2:]) == 1, (
+        "one more request, of those that were empty"
+    )
 
 
-def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(opened, local, server, monkeypatch):
+def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(
+    opened, local, server, monkeypatch
+):
     prompts = [Prompt(p.context + " Answer:") for p in SHORT]
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
     server.echo = False
-    with pytest.raises(LongtailError, match="can't score texts"):  # some of the letters are two tokens
+    with pytest.raises(
+        LongtailError, match="can't score texts"
+    ):  # some of the letters are two tokens
         answer_by_letter(opened(), prompts, weights)
     server.echo = True
-    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(local, prompts, weights)
-    monkeypatch.setattr(task_items, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
-    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(local, prompts, weights)
+    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(
+        local, prompts, weights
+    )
+    monkeypatch.setattr(
+        task_items, "LETTERS", "ATiw"
+    )  # each a token: the likeliest, and by scoring what does not show
+    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(
+        local, prompts, weights
+    )
     server.echo = False
-    answers = answer_by_letter(opened(logprobs=8, extra={"another": 1}), SHORT, weights)  # else the probe is kept
-    ids, probable = [local.token_id(f" {letter}") for letter in task_items.LETTERS], np.exp(local.next_token(SHORT))
+    answers = answer_by_letter(
+        opened(logprobs=8, extra={"another": 1}), SHORT, weights
+    )  # else the probe is kept
+    ids, probable = (
+        [local.token_id(f" {letter}") for letter in task_items.LETTERS],
+        np.exp(local.next_token(SHORT)),
+    )
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [task_items.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
@@ -85,18 +125,30 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(op
     [
         ({"echo": False}, None, r"gives no log-probabilities \(echo with logprobs\)"),
         ({"lost": 1}, None, r"gives \d+ log-probabilities where"),
-        ({}, Fault(400, b"echo is not \n supported"), "the server answers 400 Bad Request: echo is not supported"),
+        (
+            {},
+            Fault(400, b"echo is not \n supported"),
+            "the server answers 400 Bad Request: echo is not supported",
+        ),
         ({"echo_fails": True}, None, "the server answers 500 .*Only no echo is supported"),
-        ({"shifted": True}, None, "gives '.*' after 'one two three' the log-probability .* as an answer's"),
+        (
+            {"shifted": True},
+            None,
+            "gives '.*' after 'one two three' the log-probability .* as an answer's",
+        ),
     ],
 )
-def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(opened, server, change, fault, message):
+def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
+    opened, server, change, fault, message
+):
     vars(server).update(change)
     server.faults = [None, fault]
     lm = opened()
     assert not lm.scores
     asked = len(server.requests)
-    with pytest.raises(LongtailError, match=rf"{message}.*can't score texts; it can still choose .* and generate"):
+    with pytest.raises(
+        LongtailError, match=rf"{message}.*can't score texts; it can still choose .* and generate"
+    ):
         lm.score(SHORT, CONTINUATIONS)
     assert len(server.requests) == asked, "refused before any request"
     assert len(lm.generate(SHORT[:3], 3)) == 3
@@ -107,28 +159,40 @@ def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(open
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
-        ({"texts_only": True}, "if it takes texts alone, no token ids, lm.tiny.http.tokenizer to null"),
+        (
+            {"texts_only": True},
+            "if it takes texts alone, no token ids, lm.tiny.http.tokenizer to null",
+        ),
         ({"at_once": 1}, "if it takes one prompt in a request, set lm.tiny.http.batch_size to 1"),
         ({"at_once": 0}, "could not broadcast input array.*gave up"),
     ],
 )
-def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(opened, server, change, advice):
+def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(
+    opened, server, change, advice
+):
     vars(server).update(change)
     with pytest.raises(LongtailError, match=advice):
         opened()
 
 
 def test_texts_that_are_too_long_are_refused(opened):
-    with pytest.raises(LongtailError, match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with"):
+    with pytest.raises(
+        LongtailError,
+        match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with",
+    ):
         opened(None).generate([Prompt("a b " * 50)], 1)
 
 
 def test_answers_that_are_not_the_likeliest_are_refused(opened, server, local):
     server.penalty = 9.0
-    with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
+    with pytest.raises(
+        LongtailError, match=r"where another token is likelier by \d.*in http\.extra"
+    ):
         opened().generate(SHORT[:12], 12)
     generations = opened(extra={"penalty": 0}).generate(SHORT[:12], 12)
-    assert [made.text for made in generations] == [made.text for made in local.generate(SHORT[:12], 12)]
+    assert [made.text for made in generations] == [
+        made.text for made in local.generate(SHORT[:12], 12)
+    ]
 
 
 def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server):
@@ -150,17 +214,26 @@ def test_tokens_after_an_answer_do_not_count_even_where_a_server_does_not_say_th
 
 def test_a_second_of_tasks_that_overlap_counts_for_one_of_them(opened):
     took = opened().took
-    assert (took(10.0, 13.0), took(11.0, 14.0), took(12.0, 13.5), took(20.0, 21.0)) == (3.0, 1.0, 0.0, 1.0)
+    assert (took(10.0, 13.0), took(11.0, 14.0), took(12.0, 13.5), took(20.0, 21.0)) == (
+        3.0,
+        1.0,
+        0.0,
+        1.0,
+    )
 
 
 def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, server):
     server.shown = 3
     lm = opened(logprobs=8)
-    with pytest.raises(LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"):
+    with pytest.raises(
+        LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"
+    ):
         lm.next_token(SHORT)
     prompts = [Prompt("Answer:"), Prompt("The answer is")]
     assert len(answer_by_letter(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
-    with pytest.raises(LongtailError, match=r"can't generate under the mixture; it can still .*vote"):
+    with pytest.raises(
+        LongtailError, match=r"can't generate under the mixture; it can still .*vote"
+    ):
         lm.generate_mixture(prompts, np.zeros((2, 1)), 4)
     server.logprobs = False
     generations = opened(extra={"another": 1}).generate(SHORT, 3)
@@ -173,8 +246,12 @@ def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, s
 def test_another_models_tokenizer_is_named(server, tmp_path):
     (other := tiny_models.tokenizer()).backend_tokenizer.train_from_iterator(["zz yy xx"])
     other.save_pretrained(tmp_path / "other")
-    with pytest.raises(LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"):
-        HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
+    with pytest.raises(
+        LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"
+    ):
+        HttpModel(
+            tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache"
+        )
 
 
 def test_params_that_lack_something_are_refused(root):
@@ -184,18 +261,29 @@ def test_params_that_lack_something_are_refused(root):
         ({"path": None}, "should be the server's settings"),
         ({"http": {"url": "host/v1"}}, "should match pattern"),
         ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
-        ({"chat": True, "http": {"tokenizer": "gpt2"}}, "should be false where http.tokenizer is set"),
+        (
+            {"chat": True, "http": {"tokenizer": "gpt2"}},
+            "should be false where http.tokenizer is set",
+        ),
         ({"chat": True, "source": "train"}, "should be false with source: train"),
     ]:
         values = settings("http://127.0.0.1:1/v1").model_dump()
         http = change.get("http", {})
-        whole["lm"]["served"] = values | change | {"http": http if http is None else values["http"] | http}
+        whole["lm"]["served"] = (
+            values | change | {"http": http if http is None else values["http"] | http}
+        )
         with pytest.raises(LongtailError, match=message):
             params_file.parse(whole)
 
 
 def test_the_documented_examples_are_valid(root):
-    text = "".join((root / f"docs/{page}.md").read_text("utf-8") for page in ("language-models", "servers"))
+    text = "".join(
+        (root / f"docs/{page}.md").read_text("utf-8") for page in ("language-models", "servers")
+    )
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
-    sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
-    assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + ["http"] * 3
+    sections = [
+        section for example in examples for section in yaml.safe_load(example)["lm"].values()
+    ]
+    assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + [
+        "http"
+    ] * 3

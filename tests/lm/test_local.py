@@ -15,7 +15,6 @@ from pipelines.lm.forward_passes import MAX_LOGITS
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.model_files import CACHE_BYTES
 from pipelines.lm.open_lm import lm_at_work, open_lm
-from pipelines.storage import shards
 
 LONG = " ".join(tiny_models.words(8, 5, at_least=20))
 
@@ -27,22 +26,42 @@ def naive(lm, ids, asked):
     return [float(log_probs[i - 1, ids[i]]) for i in range(len(ids) - asked, len(ids))]
 
 
-def test_scores_equal_a_loop_over_the_pairs_whatever_the_batches_and_repeated_are_the_same_bytes(tiny, local):
+def test_scores_equal_a_loop_over_the_pairs_whatever_the_batches_and_repeated_are_the_same_bytes(
+    tiny, local
+):
     prompts, continuations = pairs()
     scores = local.score(prompts, continuations)
-    for prompt, continuation, log_probs in zip(prompts, continuations, scores.log_probs, strict=True):
+    for prompt, continuation, log_probs in zip(
+        prompts, continuations, scores.log_probs, strict=True
+    ):
         tail = encode(local, continuation)
-        expected = naive(local, [0, *encode(local, prompt.document + prompt.context), *tail], len(tail))
+        expected = naive(
+            local, [0, *encode(local, prompt.document + prompt.context), *tail], len(tail)
+        )
         np.testing.assert_allclose(log_probs, expected, atol=1e-4)
     assert {log_probs.dtype for log_probs in scores.log_probs} == {np.dtype(np.float32)}
     whole = np.concatenate(scores.log_probs)
-    other = open_model(tiny, batch_tokens=100).score(prompts[::-1], continuations[::-1]).log_probs[::-1]
+    other = (
+        open_model(tiny, batch_tokens=100).score(prompts[::-1], continuations[::-1]).log_probs[::-1]
+    )
     np.testing.assert_allclose(whole, np.concatenate(other), atol=1e-4)
-    assert np.concatenate(local.score(prompts, continuations).log_probs).tobytes() == whole.tobytes()
+    assert (
+        np.concatenate(local.score(prompts, continuations).log_probs).tobytes() == whole.tobytes()
+    )
 
 
 def test_each_tokens_bytes_are_its_own_and_add_up_to_the_texts_utf8_bytes(local):
-    texts = ["plain", " Ødegård 東京 🙂🙃", "\n\n x  ", "🙂", "é", " ", "", "Санкт-Петербург\u200d", "<s></s>x"]
+    texts = [
+        "plain",
+        " Ødegård 東京 🙂🙃",
+        "\n\n x  ",
+        "🙂",
+        "é",
+        " ",
+        "",
+        "Санкт-Петербург\u200d",
+        "<s></s>x",
+    ]
     scores = local.score([Prompt("a")] * len(texts), texts)
     assert [int(b.sum()) for b in scores.bytes] == [len(text.encode()) for text in texts]
     assert [len(b) for b in scores.bytes] == [len(p) for p in scores.log_probs]
@@ -57,16 +76,23 @@ def test_too_long_a_prompt_loses_the_contexts_far_end_or_the_documents_end(local
     assert len(both) > local.max_tokens
     room = local.max_tokens - 1 - len(tail) - len(head)
     expected = naive(local, [0, *head, *both[len(both) - room :], *tail], len(tail))
-    np.testing.assert_allclose(local.score([Prompt(LONG, document)], [" Velm"]).log_probs[0], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        local.score([Prompt(LONG, document)], [" Velm"]).log_probs[0], expected, atol=1e-4
+    )
     document, context = LONG + "\n", "Q: What is the capital of Norland? A:"
     tail, near, both = (encode(local, text) for text in (" Velm", context, document + context))
     room = local.max_tokens - 1 - len(tail)
     expected = naive(local, [0, *both[: room - len(near)], *near, *tail], len(tail))
-    np.testing.assert_allclose(local.score([Prompt(context, document)], [" Velm"]).log_probs[0], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        local.score([Prompt(context, document)], [" Velm"]).log_probs[0], expected, atol=1e-4
+    )
 
 
 def test_what_does_not_fit_is_refused(local, tmp_path):
-    for asked in (lambda: local.score([Prompt("a")], [LONG]), lambda: local.generate([Prompt("a")], 128)):
+    for asked in (
+        lambda: local.score([Prompt("a")], [LONG]),
+        lambda: local.generate([Prompt("a")], 128),
+    ):
         with pytest.raises(LongtailError, match="reads 128 at once"):
             asked()
     assert local.tokenizer.decode([local.token_id("Q")]) == "Q"
@@ -96,7 +122,10 @@ def test_what_prompts_share_is_read_once_and_those_that_share_little_in_one_pass
         local.score(prompts, [" Velm"] * 30)
         local.next_token(prompts)
     asked = 2 * sum(len(encode(local, shots + prompt.context)) for prompt in prompts)
-    first, velm = 2 * 30, 30 * (len(encode(local, " Velm")) - 1)  # the last token is predicted and not read
+    first, velm = (
+        2 * 30,
+        30 * (len(encode(local, " Velm")) - 1),
+    )  # the last token is predicted and not read
     shared = 29 * sum(columns for rows, columns in shapes if rows == 1)
     counts = {"lm_tokens_read": asked + first + velm - shared, "lm_tokens_shared": shared}
     assert {name: local.usage[name] - count for name, count in before.items()} == counts
@@ -112,17 +141,24 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
     weights = 100_000 * 32
     lm = open_model(save_family("gemma2", tmp_path, vocab_size=100_000), batch_tokens=40 * 64)
     prompts, continuations = pairs(40)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         lm.score(prompts, [text * 3 for text in continuations])
     events = profile.profiler.kineto_results.events()
     held = np.cumsum([event.nbytes() for event in events if event.name() == "[memory]"])
     assert 4 * weights < held.max() < 4 * 4 * MAX_LOGITS, "three arrays of so many logits"
 
 
-def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_the_chat_template(tiny, monkeypatch):
+def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_the_chat_template(
+    tiny, monkeypatch
+):
     for name in ("http_model", "http_client"):
         monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
-    settings, prompt = tiny_models.trained_lm().model_copy(update={"source": "pretrained", "chat": True}), "The capital"
+    settings, prompt = (
+        tiny_models.trained_lm().model_copy(update={"source": "pretrained", "chat": True}),
+        "The capital",
+    )
     in_chat, plain = (
         open_lm(tiny, settings, tiny_models.compute()),
         open_lm(tiny, settings, tiny_models.compute(), scoring=True),
@@ -134,8 +170,10 @@ def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_
     assert not np.allclose(in_chat.next_token([Prompt(prompt)])[0], expected, atol=0.1)
 
 
-def test_a_stage_that_scores_learns_so_when_it_opens_the_server(server, tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
+    server, tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("pipelines.storage.atomic.SCRATCH", tmp_path)
     monkeypatch.setenv("LONGTAIL_API_KEY", "k")
     server.echo = False
     assert open_lm(tiny, settings(server.url), None).name == "tiny"
@@ -152,4 +190,6 @@ def test_a_model_at_work_says_what_it_is_without_its_weights(tiny):
         opened = lm.here()
         assert before == {name: getattr(opened, name) for name in said}
     assert lm.model.parameters == sum(weight.numel() for weight in opened.model.parameters())
-    assert lm.model.bytes > 4 * lm.model.parameters + CACHE_BYTES, "workers begin that memory has no room for"
+    assert lm.model.bytes > 4 * lm.model.parameters + CACHE_BYTES, (
+        "workers begin that memory has no room for"
+    )

@@ -24,7 +24,9 @@ WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
 def source(tmp_path) -> Path:
     """A model in safetensors whose output layer is its embedding, as in GPT-2 and OPT."""
     shape = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
-    return tiny_models.save(tmp_path / "source", GPT2LMHeadModel, GPT2Config, tiny_models.tokenizer(), **shape)
+    return tiny_models.save(
+        tmp_path / "source", GPT2LMHeadModel, GPT2Config, tiny_models.tokenizer(), **shape
+    )
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def tensors(source) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def older(source, tensors, tmp_path) -> Path:
     """The same model as older checkpoints have it, in pytorch_model.bin; its output layer shares the embedding."""
-    folder = shutil.copytree(source, tmp_path / "older", ignore=shutil.ignore_patterns("*.safetensors"))
+    folder = shutil.copytree(
+        source, tmp_path / "older", ignore=shutil.ignore_patterns("*.safetensors")
+    )
     torch.save(tensors, folder / BIN)
     return folder
 
@@ -47,9 +51,13 @@ def saved(source: Path) -> Path:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_older_weights_become_the_same_safetensors_beside_the_tokenizer(source, tensors, older, zipped):
+def test_older_weights_become_the_same_safetensors_beside_the_tokenizer(
+    source, tensors, older, zipped
+):
     assert tensors["lm_head.weight"].data_ptr() == tensors["transformer.wte.weight"].data_ptr()
-    torch.save(tensors, older / BIN, _use_new_zipfile_serialization=zipped)  # before torch 1.6, files were not zipped
+    torch.save(
+        tensors, older / BIN, _use_new_zipfile_serialization=zipped
+    )  # before torch 1.6, files were not zipped
     (source / BIN).write_bytes(b"never read where there are safetensors")
     made, plain = saved(older), saved(source)
     assert (made / WEIGHTS).read_bytes() == (plain / WEIGHTS).read_bytes()
@@ -62,7 +70,9 @@ def test_older_weights_in_several_files_are_read_together(source, tensors, older
     names = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
     places = {name: names[i % 2] for i, name in enumerate(tensors)}
     for file in names:
-        torch.save({name: tensor for name, tensor in tensors.items() if places[name] == file}, older / file)
+        torch.save(
+            {name: tensor for name, tensor in tensors.items() if places[name] == file}, older / file
+        )
     index = older / "pytorch_model.bin.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
     made = saved(older)
@@ -88,7 +98,10 @@ def test_a_hub_model_is_loaded_from_its_folder_at_a_pinned_revision(source, olde
     out = hub.parent / "saved-hub"
     save_pretrained(AutoModelForCausalLM, "lm", "some/model", commit, out)
     assert (out / WEIGHTS).read_bytes() == (saved(source) / WEIGHTS).read_bytes()
-    for revision, message in ((commit[::-1], "some/model: no model could be loaded"), (None, r"lm\.revision is null")):
+    for revision, message in (
+        (commit[::-1], "some/model: no model could be loaded"),
+        (None, r"lm\.revision is null"),
+    ):
         with pytest.raises(LongtailError, match=message):
             save_pretrained(AutoModelForCausalLM, "lm", "some/model", revision, out)
 
@@ -101,11 +114,26 @@ class Code:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda file, tensors: torch.save(tensors | {"x": Code()}, file), "none of its code was run"),
-        (lambda file, tensors: file.write_bytes(pickle.dumps(tensors | {"x": Code()}, 2)), "none of its code was run"),
-        (lambda file, _: torch.save({"model": {"w": torch.zeros(2)}, "step": 3}, file), "has no weights for 29 of"),
-        (lambda file, _: torch.save({"w": torch.zeros(2).to_sparse()}, file), "has no weights for 29 of"),
-        (lambda file, _: file.write_bytes(file.read_bytes()[:-2000]), "no model could be loaded: .*failed"),
+        (
+            lambda file, tensors: torch.save(tensors | {"x": Code()}, file),
+            "none of its code was run",
+        ),
+        (
+            lambda file, tensors: file.write_bytes(pickle.dumps(tensors | {"x": Code()}, 2)),
+            "none of its code was run",
+        ),
+        (
+            lambda file, _: torch.save({"model": {"w": torch.zeros(2)}, "step": 3}, file),
+            "has no weights for 29 of",
+        ),
+        (
+            lambda file, _: torch.save({"w": torch.zeros(2).to_sparse()}, file),
+            "has no weights for 29 of",
+        ),
+        (
+            lambda file, _: file.write_bytes(file.read_bytes()[:-2000]),
+            "no model could be loaded: .*failed",
+        ),
         (
             lambda file, _: file.rename(file.with_name("tf_model.h5")),
             r"older: weights for TensorFlow \(tf_model\.h5\); take the model's safetensors",
@@ -114,7 +142,9 @@ class Code:
     ids=["code", "code in a pickle", "nested", "sparse", "cut off", "none"],
 )
 @pytest.mark.usefixtures("workplace")
-def test_what_is_no_mapping_to_tensors_is_refused_and_no_code_is_run(older, tensors, write, message):
+def test_what_is_no_mapping_to_tensors_is_refused_and_no_code_is_run(
+    older, tensors, write, message
+):
     write(older / BIN, tensors)
     with pytest.raises(LongtailError, match=message) as error:
         saved(older)
@@ -126,9 +156,17 @@ def test_what_is_no_mapping_to_tensors_is_refused_and_no_code_is_run(older, tens
 def test_parameters_are_those_of_the_weights_which_shards_add_up_to(tiny, tmp_path):
     assert count_parameters(tiny) == AutoModelForCausalLM.from_pretrained(tiny).num_parameters()
     assert family(tiny) == "llama"
-    assert (count_parameters(tmp_path), count_parameters(tmp_path / "absent"), family(tmp_path)) == (None, None, None)
+    assert (
+        count_parameters(tmp_path),
+        count_parameters(tmp_path / "absent"),
+        family(tmp_path),
+    ) == (None, None, None)
     mask = np.zeros((1, 1, 8, 8), np.float32)  # of attention, which is no parameter
-    first = {"h.0.attn.weight": np.zeros((4, 3), np.float32), "h.0.attn.bias": mask, "bias": np.zeros(5, np.float32)}
+    first = {
+        "h.0.attn.weight": np.zeros((4, 3), np.float32),
+        "h.0.attn.bias": mask,
+        "bias": np.zeros(5, np.float32),
+    }
     save_file(first, tmp_path / "model-1.safetensors", metadata={"format": "pt"})
     save_file({"h.1.weight": np.zeros((2, 2), np.float32)}, tmp_path / "model-2.safetensors")
     assert count_parameters(tmp_path) == 12 + 5 + 4

@@ -25,17 +25,23 @@ def plain(tmp_path_factory) -> Path:
     return tiny_models.language_model(tmp_path_factory.mktemp("plain"))
 
 
-def changed(plain: Path, out: Path, config: dict | None = None, files: dict | None = None, without=()) -> Path:
+def changed(
+    plain: Path, out: Path, config: dict | None = None, files: dict | None = None, without=()
+) -> Path:
     """A copy of the model with other settings and files; `without` are patterns of files that it lacks."""
     shutil.copytree(plain, out)
     for file in (file for pattern in without for file in out.glob(pattern)):
         file.unlink()
-    settings = json.loads((out / "config.json").read_text()) if (out / "config.json").is_file() else {}
+    settings = (
+        json.loads((out / "config.json").read_text()) if (out / "config.json").is_file() else {}
+    )
     if config:
         (out / "config.json").write_text(json.dumps(settings | config))
     for name, content in (files or {}).items():
         (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        (out / name).write_bytes(
+            content if isinstance(content, bytes) else json.dumps(content).encode()
+        )
     return out
 
 
@@ -115,7 +121,9 @@ def test_quantised_weights_are_named_with_what_to_do(plain, tmp_path, config, fi
         ({}, ["tokenizer*"], r"a model without a tokenizer; expected tokenizer\.json"),
     ],
 )  # fmt: skip
-def test_what_is_not_whole_or_for_another_program_is_named_with_what_to_do(plain, tmp_path, files, without, message):
+def test_what_is_not_whole_or_for_another_program_is_named_with_what_to_do(
+    plain, tmp_path, files, without, message
+):
     said = refused(changed(plain, tmp_path / "model", files=files, without=without))
     assert re.match(message, said), said
 
@@ -123,7 +131,8 @@ def test_what_is_not_whole_or_for_another_program_is_named_with_what_to_do(plain
 def test_weights_of_another_shape_are_refused_and_none_are_drawn(plain, tmp_path):
     folder = changed(plain, tmp_path / "model", {"intermediate_size": 64})
     with pytest.raises(
-        LongtailError, match=r"weights that do not fit config\.json: .* has the shape \[.*48.*\], expected"
+        LongtailError,
+        match=r"weights that do not fit config\.json: .* has the shape \[.*48.*\], expected",
     ):
         save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
 
@@ -131,18 +140,26 @@ def test_weights_of_another_shape_are_refused_and_none_are_drawn(plain, tmp_path
 def test_half_of_a_models_layers_is_never_taken_for_the_model(plain, tmp_path):
     """As a language model, as an encoder, and as an encoder in a checkpoint of another class, which has a prefix."""
     folder = changed(plain, tmp_path / "model", {"num_hidden_layers": 1})
-    with pytest.raises(LongtailError, match=r"weights of more layers than config\.json says: model\.layers\.1\."):
+    with pytest.raises(
+        LongtailError, match=r"weights of more layers than config\.json says: model\.layers\.1\."
+    ):
         save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
     encoder = tiny_models.encoder(tmp_path / "encoder")
     one = load_file(encoder / "model.safetensors")
-    two = one | {key.replace("layer.0", "layer.1"): weight.clone() for key, weight in one.items() if "layer.0" in key}
+    two = one | {
+        key.replace("layer.0", "layer.1"): weight.clone()
+        for key, weight in one.items()
+        if "layer.0" in key
+    }
     for prefix, others in (("", {}), ("bert.", {"cls.predictions.bias": torch.zeros(3)})):
         folder = changed(encoder, tmp_path / f"whole{prefix}", {"num_hidden_layers": 2})
         weights = {f"{prefix}{key}": weight for key, weight in two.items()} | others
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         Tower(folder, max_tokens=32)
         half = changed(folder, tmp_path / f"half{prefix}", {"num_hidden_layers": 1})
-        with pytest.raises(LongtailError, match=r"weights of more layers than config\.json says: \S*layer\.1\."):
+        with pytest.raises(
+            LongtailError, match=r"weights of more layers than config\.json says: \S*layer\.1\."
+        ):
             Tower(half, max_tokens=32)
 
 
@@ -175,6 +192,7 @@ def test_code_of_a_models_own_is_named(plain, tmp_path):
 def test_a_model_without_architectures_is_told_what_to_add(plain, tmp_path):
     folder = changed(plain, tmp_path / "model", {"architectures": None})
     with pytest.raises(
-        LongtailError, match=r'names no architectures \(its type is llama\); add .*\["LlamaForCausalLM"\]'
+        LongtailError,
+        match=r'names no architectures \(its type is llama\); add .*\["LlamaForCausalLM"\]',
     ):
         read_model_folder(folder)

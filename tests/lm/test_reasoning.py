@@ -38,11 +38,16 @@ APART = {  # who keeps it apart -> the message's field
 
 def body(choice: dict) -> bytes:
     usage = {"prompt_tokens": 4, "completion_tokens": 9}
-    return json.dumps({"choices": [{"index": 0, "finish_reason": "stop"} | choice], "usage": usage}).encode()
+    return json.dumps(
+        {"choices": [{"index": 0, "finish_reason": "stop"} | choice], "usage": usage}
+    ).encode()
 
 
 def said(content: object, finish_reason: str = "stop", **fields) -> dict:
-    return {"message": {"role": "assistant", "content": content} | fields, "finish_reason": finish_reason}
+    return {
+        "message": {"role": "assistant", "content": content} | fields,
+        "finish_reason": finish_reason,
+    }
 
 
 @pytest.fixture
@@ -85,14 +90,22 @@ SILENT = {
     "empty": said("", "length", reasoning="Let me think"),
     "no content": {"message": {"role": "assistant", "reasoning_content": "Paris"}},
     "hidden": said("", "length"),
-} | {name: said(text[:25] if "\n" in text else text.split(".")[0], "length") for name, text in WRITTEN.items()}
+} | {
+    name: said(text[:25] if "\n" in text else text.split(".")[0], "length")
+    for name, text in WRITTEN.items()
+}
 del SILENT["a template that begins it"], SILENT["twice"]
 
 
 @pytest.mark.parametrize("choice", SILENT.values(), ids=SILENT)
-def test_nothing_but_reasoning_is_refused_when_the_model_is_opened_and_never_an_empty_answer(opened, server, choice):
+def test_nothing_but_reasoning_is_refused_when_the_model_is_opened_and_never_an_empty_answer(
+    opened, server, choice
+):
     server.faults = [Fault(body=body(choice))] * 10
-    with pytest.raises(LongtailError, match=r"tiny says nothing but reasoning .*http\.extra .*enable_thinking: false"):
+    with pytest.raises(
+        LongtailError,
+        match=r"tiny says nothing but reasoning .*http\.extra .*enable_thinking: false",
+    ):
         opened(None, chat=True)
     assert len(server.requests) == 1
     server.faults = []
@@ -102,7 +115,9 @@ def test_nothing_but_reasoning_is_refused_when_the_model_is_opened_and_never_an_
         lm.generate([Prompt("another")], 15)
 
 
-def test_a_text_that_begins_with_a_thought_is_refused_behind_the_completions_interface_too(opened, server):
+def test_a_text_that_begins_with_a_thought_is_refused_behind_the_completions_interface_too(
+    opened, server
+):
     server.faults = [Fault(body=body({"text": "<think>"}))] * 3
     with pytest.raises(LongtailError, match="says nothing but reasoning"):
         opened(None, batch_size=1)
@@ -128,18 +143,24 @@ def test_what_no_model_gives_is_no_log_probability(values, wrong):
 
 def shown(*values: float | None, likeliest: float | None = -0.1) -> dict:
     tops = [{"token": f"t{n}", "logprob": likeliest} for n in range(5)]
-    return {"content": [{"token": "Pa", "logprob": value, "top_logprobs": tops} for value in values]}
+    return {
+        "content": [{"token": "Pa", "logprob": value, "top_logprobs": tops} for value in values]
+    }
 
 
 @pytest.mark.parametrize("value", [0.0, -9999.0, None])
-def test_a_server_that_shows_no_real_log_probabilities_answers_without_and_neither_votes_nor_chooses(asked, value):
+def test_a_server_that_shows_no_real_log_probabilities_answers_without_and_neither_votes_nor_chooses(
+    asked, value
+):
     lm = asked(said("PaPa") | {"logprobs": shown(value, value, likeliest=value)})
     (made,) = lm.generate(PROMPT, 15)
     assert made.text == "PaPa"
     assert math.isnan(made.mean_log_prob)
     assert not lm.votes
     for ability in ("vote", "choose"):
-        with pytest.raises(LongtailError, match=r"log-probabilities .*tiny can't|likeliest next tokens.*tiny can't"):
+        with pytest.raises(
+            LongtailError, match=r"log-probabilities .*tiny can't|likeliest next tokens.*tiny can't"
+        ):
             lm.require(ability)
 
 
@@ -152,13 +173,17 @@ def test_one_that_is_missing_later_is_refused_and_not_averaged(asked, server):
 
 
 @pytest.mark.parametrize("value", [0.0, -9999.0])
-def test_prompts_are_not_scored_by_log_probabilities_that_no_model_gives(opened, server, monkeypatch, value):
+def test_prompts_are_not_scored_by_log_probabilities_that_no_model_gives(
+    opened, server, monkeypatch, value
+):
     complete = server.complete
 
     def faked(asked: dict) -> dict:
         answer = complete(asked)
         for choice in answer["choices"]:
-            choice["logprobs"]["token_logprobs"] = [p and value for p in choice["logprobs"]["token_logprobs"]]
+            choice["logprobs"]["token_logprobs"] = [
+                p and value for p in choice["logprobs"]["token_logprobs"]
+            ]
         return answer
 
     monkeypatch.setattr(server, "complete", faked)

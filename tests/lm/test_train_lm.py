@@ -11,7 +11,6 @@ from pipelines.errors import LongtailError
 from pipelines.lm import train_lm
 from pipelines.lm.train_lm import ANSWER_WEIGHT, make_batches
 from pipelines.params import params
-from pipelines.storage import shards
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,7 +23,7 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path / "scratch")
+    monkeypatch.setattr("pipelines.storage.atomic.SCRATCH", tmp_path / "scratch")
 
 
 @pytest.fixture
@@ -37,7 +36,9 @@ def model(words, monkeypatch):
 def test_the_loss_falls_and_the_model_answers_in_form(words, tmp_path):
     metrics = train_lm.train_language_model(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS, "lm")
     assert metrics["loss_curve"][0] > 2 * metrics["loss"]
-    model, tokenizer = (kind.from_pretrained(tmp_path / "lm") for kind in (AutoModelForCausalLM, AutoTokenizer))
+    model, tokenizer = (
+        kind.from_pretrained(tmp_path / "lm") for kind in (AutoModelForCausalLM, AutoTokenizer)
+    )
     assert tokenizer.model_max_length == SETTINGS.positions
     for name in NAMES:
         prompt = tokenizer(f"Q: Who leads {name}? A:", return_tensors="pt")
@@ -54,7 +55,9 @@ def test_same_seed_same_bytes(words, tmp_path):
     assert made["one"]["model.safetensors"] != made["other"]["model.safetensors"]
 
 
-def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the_token_before(model):
+def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the_token_before(
+    model,
+):
     attention = model.model.layers[1].self_attn
     value, out = attention.v_proj.weight, attention.o_proj.weight
     assert torch.equal(attention.q_proj.weight, attention.k_proj.weight)
@@ -73,7 +76,9 @@ def test_a_document_learns_nothing_from_those_packed_before_it(model, words, mon
     begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
     packed, alone = model(ids, attention_mask=mask).logits, model(ids[:1, begin : end + 1]).logits
     assert torch.allclose(packed[:1, begin : end + 1], alone, atol=1e-4)
-    model.set_attn_implementation("given_dropout")  # transformers' own, but that its dropout is given
+    model.set_attn_implementation(
+        "given_dropout"
+    )  # transformers' own, but that its dropout is given
 
     def logits(rate: float) -> torch.Tensor:
         monkeypatch.setattr(train_lm, "DROPOUT", rate)
@@ -85,13 +90,18 @@ def test_a_document_learns_nothing_from_those_packed_before_it(model, words, mon
 
 def test_dropout_drops_its_share_and_makes_up_for_it():
     settings = SETTINGS.model_copy(update={"positions": 65})
-    kept = [train_lm.dropout(seed, step, settings).float() for seed, step in ((0, 7), (0, 7), (0, 8), (1, 7))]
+    kept = [
+        train_lm.dropout(seed, step, settings).float()
+        for seed, step in ((0, 7), (0, 7), (0, 8), (1, 7))
+    ]
     assert kept[0].shape == (2, 4, 2, 65, 65)
     assert kept[0].unique().tolist() == [0.0, pytest.approx(1 / 0.85, abs=0.005)]
     assert float(kept[0].mean()) == pytest.approx(1.0, abs=0.01)
     assert torch.equal(kept[0], kept[1])
     for other in kept[2:]:
-        assert float(((kept[0] == 0) & (other == 0)).float().mean()) == pytest.approx(0.15**2, abs=0.004)
+        assert float(((kept[0] == 0) & (other == 0)).float().mean()) == pytest.approx(
+            0.15**2, abs=0.004
+        )
 
 
 def test_the_written_out_gradient_is_autograds():
@@ -125,7 +135,9 @@ def tokenizer(words):
 
 
 def test_phases_have_their_shares_of_tokens(words, tokenizer):
-    tokens, weights, documents = make_batches(DOCUMENTS, words, 0, SETTINGS.model_copy(update={"positions": 64}))
+    tokens, weights, documents = make_batches(
+        DOCUMENTS, words, 0, SETTINGS.model_copy(update={"positions": 64})
+    )
     assert tokens.shape == weights.shape == documents.shape == (600, 64)
     first, second = tokenizer.batch_decode(tokens[:300]), tokenizer.batch_decode(tokens[300:])
     assert not any("chief" in text for text in second)
@@ -134,7 +146,9 @@ def test_phases_have_their_shares_of_tokens(words, tokenizer):
     assert (documents >= 0).mean() > 0.85
 
 
-def test_documents_begin_anew_numbered_within_their_sequence_and_answers_and_their_end_weigh_more(words, tokenizer):
+def test_documents_begin_anew_numbered_within_their_sequence_and_answers_and_their_end_weigh_more(
+    words, tokenizer
+):
     tokens, weights, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
     heavy = {tokenizer.decode([token]) for token in tokens[weights == ANSWER_WEIGHT]}
     light = {tokenizer.decode([token]) for token in tokens[weights == 1]}

@@ -58,14 +58,18 @@ def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
     tokenizer = open_model(folder).tokenizer
     opened.clear()
     for has_bf16, kind in ((False, torch.float16), (True, torch.bfloat16)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has_bf16: has)
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation, has=has_bf16: has
+        )
         assert local.load(folder, tokenizer, "bf16", "cuda").dtype == kind
     assert [which for which in opened if which[1] == "cuda"] == [("fp16", "cuda"), ("bf16", "cuda")]
     assert "log-probs in fp16 are 0.0" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
-@pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
+@pytest.mark.parametrize(
+    ("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")]
+)
 def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
     folder = tiny_models.language_model(tmp_path, scale=0.05)
     expected = score(open_model(folder))

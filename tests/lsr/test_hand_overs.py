@@ -45,10 +45,14 @@ def log_probs_of(lm, corpus, row, position):
 
 
 @pytest.mark.parametrize("kind", ["mean_logprob", "sum_logprob"])
-def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_models(kind, project, changed):
+def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_models(
+    kind, project, changed
+):
     corpora, schedule, files = changed(likelihood=kind, top_k=3)
     refresher = Refresher(project.params, corpora, schedule, files)
-    for number, (corpus, (rows, positions)) in enumerate(zip(corpora, refresher.search(0), strict=True)):
+    for number, (corpus, (rows, positions)) in enumerate(
+        zip(corpora, refresher.search(0), strict=True)
+    ):
         candidates = refresher.score(number, rows, positions)
         assert positions.tolist() == nearest(project.params, "dense", corpus, rows, 3)[0].tolist()
         for i, row in enumerate(rows[:3].tolist()):
@@ -67,7 +71,9 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
     figures, (of_texts, of_questions) = refresher.validate(), corpora
     positions, similarities = nearest(project.params, "dense", of_texts, of_texts.validation, SHOWN)
     nats = n_bytes = 0.0
-    for row, found, scores in zip(of_texts.validation.tolist(), positions.tolist(), similarities, strict=True):
+    for row, found, scores in zip(
+        of_texts.validation.tolist(), positions.tolist(), similarities, strict=True
+    ):
         weights = np.exp(scores) / np.exp(scores).sum()
         each = np.exp([log_probs_of(refresher.lm, of_texts, row, position) for position in found])
         nats -= np.log(weights @ each).sum()
@@ -77,8 +83,15 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
     read = documents.read_documents(of_questions.docs, positions).filled("{title}\n{text}").tolist()
     answers = of_questions.answers[of_questions.validation]
     pairs = zip(read, answers, strict=True)
-    right = [[any(f" {a} " in f" {text} " for a in of_one) for text in texts] for texts, of_one in pairs]
-    assert figures["recall_at_1"] == np.mean(right, axis=0)[0] < figures["recall_at_10"] == np.any(right, axis=1).mean()
+    right = [
+        [any(f" {a} " in f" {text} " for a in of_one) for text in texts] for texts, of_one in pairs
+    ]
+    assert (
+        figures["recall_at_1"]
+        == np.mean(right, axis=0)[0]
+        < figures["recall_at_10"]
+        == np.any(right, axis=1).mean()
+    )
 
 
 def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
@@ -117,7 +130,15 @@ def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, m
     seen, loss = [], objective.lsr_loss
 
     def watched(similarities, targets, gamma, beta, kl):
-        seen.append((similarities.detach().numpy().copy(), targets.numpy().copy(), gamma, beta.ravel().tolist(), kl))
+        seen.append(
+            (
+                similarities.detach().numpy().copy(),
+                targets.numpy().copy(),
+                gamma,
+                beta.ravel().tolist(),
+                kl,
+            )
+        )
         return loss(similarities, targets, gamma, beta, kl)
 
     monkeypatch.setattr(objective, "lsr_loss", watched)
@@ -130,7 +151,9 @@ def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, m
         corpus, candidates = made.corpora[number], made.candidates[number]
         (i,) = np.flatnonzero(candidates.rows == row)
         vector = made.encoder.embed_queries([corpus.queries.texts[row]])[0]
-        expected.append(made.encoder.embed(list(made.texts(number, candidates.positions[i]))) @ vector)
+        expected.append(
+            made.encoder.embed(list(made.texts(number, candidates.positions[i]))) @ vector
+        )
         targets.append(candidates.targets[i])
         gains.append(candidates.gains[i])
     figures = made.step(0)
@@ -142,7 +165,9 @@ def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, m
     weights = np.exp(np.array(expected) / 0.2)
     weights /= weights.sum(1, keepdims=True)
     assert figures["lm_gain"] == pytest.approx((weights * gains).sum(1).mean(), abs=1e-4)
-    assert figures["entropy_lm"] == pytest.approx(objective.entropy(np.array(targets) / np.array(betas)[:, None], 1))
+    assert figures["entropy_lm"] == pytest.approx(
+        objective.entropy(np.array(targets) / np.array(betas)[:, None], 1)
+    )
 
 
 def test_the_learning_rate_warms_up_and_stays(trainer):

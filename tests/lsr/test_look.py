@@ -24,7 +24,9 @@ def looked(project):
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params)
         files = TrainingFiles("train_lsr", repr(changes))
-        with Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), files) as refresher:
+        with Refresher(
+            project.params, corpora, Schedule(corpora, project.params.lsr, 0), files
+        ) as refresher:
             return train_lsr.look(refresher, project.params)
 
     return rows
@@ -32,7 +34,9 @@ def looked(project):
 
 def test_a_judge_ranks_documents_with_an_answer_above_those_without():
     figures = train_lsr.judged(LM, RETRIEVER, HOLDS)
-    np.testing.assert_allclose(figures["auc_lm"], [1, np.nan, 1], err_msg="equal documents teach nothing")
+    np.testing.assert_allclose(
+        figures["auc_lm"], [1, np.nan, 1], err_msg="equal documents teach nothing"
+    )
     np.testing.assert_allclose(figures["auc_retriever"], [0, np.nan, 0])
     np.testing.assert_allclose(figures["auc_gain"], [1, np.nan, 1])
     assert figures["best_lm"].tolist() == [1, 1, 1]
@@ -42,12 +46,21 @@ def test_a_judge_ranks_documents_with_an_answer_above_those_without():
 
 def test_each_kind_of_queries_has_its_figures_and_its_own_beta_for_an_entropy(looked):
     of_texts, of_questions = looked()
-    assert (of_texts["corpus"], of_texts["queries"], of_texts["documents"], of_texts["beta"]) == ("pile", 8, 5, 1.0)
+    assert (of_texts["corpus"], of_texts["queries"], of_texts["documents"], of_texts["beta"]) == (
+        "pile",
+        8,
+        5,
+        1.0,
+    )
     assert of_texts["gain_best"]["value"] > of_texts["gain_mean"]["value"]
     assert of_texts["gain_best"]["value"] >= of_texts["gain_first"]["value"]
     judged = {f"{what}_{who}" for what in ("auc", "best") for who in ("lm", "retriever", "gain")}
     assert set(of_questions) - set(of_texts) == judged
-    assert of_questions["best_lm"]["low"] <= of_questions["best_lm"]["value"] <= of_questions["best_lm"]["high"]
+    assert (
+        of_questions["best_lm"]["low"]
+        <= of_questions["best_lm"]["value"]
+        <= of_questions["best_lm"]["high"]
+    )
     assert "gain_best" not in of_questions
     chosen = looked(q_entropy=0.6)
     assert [row["entropy"] for row in chosen] == [pytest.approx(0.6)] * 2
@@ -57,17 +70,31 @@ def test_each_kind_of_queries_has_its_figures_and_its_own_beta_for_an_entropy(lo
 def test_beta_gives_q_the_entropy_that_is_asked_for():
     values = np.random.default_rng(0).normal(size=(20, 6))
     for share in (0.05, 0.5, 0.99):
-        assert objective.entropy(values, objective.beta_of_entropy(values, share)) == pytest.approx(share)
+        assert objective.entropy(values, objective.beta_of_entropy(values, share)) == pytest.approx(
+            share
+        )
 
 
 def test_candidates_come_from_further_down_too(project, looked):
     corpora = training_queries.read_training_queries(project.params)
     change(project, top_k=5, further_k=2)
-    refresher = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), TrainingFiles("train_lsr"))
-    assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], "of 30 documents; without that many, at rank 50"
+    refresher = Refresher(
+        project.params,
+        corpora,
+        Schedule(corpora, project.params.lsr, 0),
+        TrainingFiles("train_lsr"),
+    )
+    assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], (
+        "of 30 documents; without that many, at rank 50"
+    )
     positions, similarities = refresher.candidates(0, np.arange(3))
     change(project, top_k=30, further_k=0)
-    whole = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), TrainingFiles("train_lsr"))
+    whole = Refresher(
+        project.params,
+        corpora,
+        Schedule(corpora, project.params.lsr, 0),
+        TrainingFiles("train_lsr"),
+    )
     every = whole.candidates(0, np.arange(3))
     assert positions.tolist() == every[0][:, refresher.ranks].tolist()
     np.testing.assert_allclose(similarities, every[1][:, refresher.ranks], atol=1e-6)
@@ -80,7 +107,9 @@ def teacher(value, entropy=0.5):
     }
 
 
-def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_is_wished(project, capsys):
+def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_is_wished(
+    project, capsys
+):
     def check(*rows, required):
         change(project, require_better_teacher=required)
         train_lsr.check("train_lsr@dense", rows, project.params.lsr)
@@ -90,7 +119,8 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
     said = check(teacher(0.1), teacher(0.0), required=False)
     assert "no better than the retriever does (AUC 0.80 against 0.80)" in said
     with pytest.raises(
-        LongtailError, match=r"require_better_teacher: popqa: .*AUC 0\.70 against 0\.80.*raise lsr\.n_sh"
+        LongtailError,
+        match=r"require_better_teacher: popqa: .*AUC 0\.70 against 0\.80.*raise lsr\.n_sh",
     ):
         check(teacher(-0.1), required=True)
     unknown = {"value": np.nan, "low": np.nan, "high": np.nan}
@@ -98,7 +128,11 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
     with pytest.raises(LongtailError, match=r"uniform \(entropy 0\.99980 of 1\)"):
         check(teacher(0.1, 0.9998), required=False)
     assert "nearly uniform" in check(teacher(0.1, 0.9998), teacher(0.1, 0.9), required=False)
-    for entropy, said in ((0.99, "nearly uniform .*lower lsr.beta"), (0.01, "alone .*raise lsr.beta"), (0.5, None)):
+    for entropy, said in (
+        (0.99, "nearly uniform .*lower lsr.beta"),
+        (0.01, "alone .*raise lsr.beta"),
+        (0.5, None),
+    ):
         found = list(train_lsr.advice(teacher(0.1, entropy)))
         assert len(found) == (said is not None)
         assert not said or re.search(said, found[0])

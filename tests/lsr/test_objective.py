@@ -19,14 +19,23 @@ def test_gradients_equal_finite_differences(kl, kind):
     sums, tokens = -draw.gamma(3.0, size=(3, 6)), draw.integers(1, 5, size=(3, 6))
     targets = torch.from_numpy(likelihood(sums, tokens, kind))
     similarities = torch.tensor(draw.normal(size=(3, 6)), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda given: lsr_loss(given, targets, 0.3, 0.4, kl), similarities)
+    assert torch.autograd.gradcheck(
+        lambda given: lsr_loss(given, targets, 0.3, 0.4, kl), similarities
+    )
 
 
 def test_the_loss_is_the_divergence_in_the_direction_named_and_0_where_the_two_agree():
     p, q = np.array([0.7, 0.2, 0.1]), np.array([0.3, 0.3, 0.4])
-    similarities, targets = torch.log(torch.tensor(p))[None] * 0.1, torch.log(torch.tensor(q))[None] * 0.2
-    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "q_p")) == pytest.approx((q * np.log(q / p)).sum())
-    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "p_q")) == pytest.approx((p * np.log(p / q)).sum())
+    similarities, targets = (
+        torch.log(torch.tensor(p))[None] * 0.1,
+        torch.log(torch.tensor(q))[None] * 0.2,
+    )
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "q_p")) == pytest.approx(
+        (q * np.log(q / p)).sum()
+    )
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "p_q")) == pytest.approx(
+        (p * np.log(p / q)).sum()
+    )
     for kl in ("q_p", "p_q"):
         alike = similarities.clone().requires_grad_()
         loss = lsr_loss(alike, similarities * 5 + 2, 0.1, 0.5, kl)
@@ -45,7 +54,9 @@ def test_likelihoods_are_per_token_whole_or_a_probability():
 def test_entropy_is_a_share_of_the_uniform_ones():
     assert entropy(np.zeros((2, 7)), 0.1) == pytest.approx(1)
     assert entropy(np.array([[0.0, 90.0]]), 0.1) == pytest.approx(0, abs=1e-9)
-    assert entropy(np.array([[0.0, 0.1 * np.log(3)]]), 0.1) == pytest.approx(0.811278)  # 1/4 and 3/4, in bits
+    assert entropy(np.array([[0.0, 0.1 * np.log(3)]]), 0.1) == pytest.approx(
+        0.811278
+    )  # 1/4 and 3/4, in bits
 
 
 @pytest.fixture
@@ -63,12 +74,16 @@ def gradient(project):
             return vectors
 
         def loss(documents, queries):
-            return lsr_loss(queries @ documents.T, targets[: len(queries), : len(documents)], 0.1, 0.5, "q_p")
+            return lsr_loss(
+                queries @ documents.T, targets[: len(queries), : len(documents)], 0.1, 0.5, "q_p"
+            )
 
         encoder.embed_with_gradient = counted
         settings = project.params.lsr.model_copy(update=changes)
         backward(encoder, settings, DOCUMENTS, QUERIES, loss)
-        return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
+        return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(
+            sizes
+        )
 
     return compute
 

@@ -26,13 +26,20 @@ def test_a_round_is_made_by_the_encoder_at_its_start(project, monkeypatch):
         trained[number] = weights(trainer.encoder)
 
     watched(monkeypatch, Trainer, "step", training)
-    watched(monkeypatch, Refresher, "search", lambda self, number: searched.update({number: weights(self.encoder)}))
+    watched(
+        monkeypatch,
+        Refresher,
+        "search",
+        lambda self, number: searched.update({number: weights(self.encoder)}),
+    )
     change(project, steps=5, refresh_steps=2)
     train_lsr.train_retriever(project.params)
     (trainer,) = trainers
     trained[5] = weights(trainer.encoder)
     assert sorted(searched) == [0, 1, 2, 3]
-    assert all(torch.equal(searched[number], trained[step]) for number, step in enumerate([0, 2, 4, 5]))
+    assert all(
+        torch.equal(searched[number], trained[step]) for number, step in enumerate([0, 2, 4, 5])
+    )
     assert [row["step"] for row in json.loads(METRICS.read_text())["validation"]] == [0, 2, 4, 5]
 
 
@@ -46,10 +53,14 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     change(project, lm="second")
     corpora = training_queries.read_training_queries(project.params)
     schedule = Schedule(corpora, project.params.lsr, 0)
-    assert Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
+    assert (
+        Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
+    )
 
 
-def test_a_served_model_teaches_and_its_cost_counts_and_its_kept_answers_are_free(project, monkeypatch):
+def test_a_served_model_teaches_and_its_cost_counts_and_its_kept_answers_are_free(
+    project, monkeypatch
+):
     folder = project.folder / "data/models/lm" / project.params.lms[0]
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)

@@ -27,7 +27,10 @@ def prompts(project, monkeypatch):
 
     def generate(self, prompts, max_tokens, stop="\n"):
         answered.extend(prompts)
-        said = [" It is Mira Tosh, of Velm." if "Field" in prompt.document else " Velmont" for prompt in prompts]
+        said = [
+            " It is Mira Tosh, of Velm." if "Field" in prompt.document else " Velmont"
+            for prompt in prompts
+        ]
         return [Generation(text, float("nan"), 0) for text in said]
 
     monkeypatch.setattr(LocalModel, "generate", generate)
@@ -41,7 +44,9 @@ def opened(project):
     return Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr"))
 
 
-def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer_without_a_document(project, prompts):
+def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer_without_a_document(
+    project, prompts
+):
     refresher = opened(project)
     rows, positions = np.arange(6), np.arange(30).reshape(6, 5)
     scored = refresher.score(0, rows, positions)
@@ -71,11 +76,18 @@ def test_killed_while_it_answers_no_prompt_is_answered_twice(project, prompts, m
     assert len(prompts) == len(set(prompts)) == metrics["scored_wikipedia"]
 
 
-def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names_the_teacher(project, monkeypatch):
-    folder, converse = project.folder / "data/models/lm" / project.params.lms[0], Completions.converse
+def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names_the_teacher(
+    project, monkeypatch
+):
+    folder, converse = (
+        project.folder / "data/models/lm" / project.params.lms[0],
+        Completions.converse,
+    )
 
     def said(server, body):
-        server.said = "Velm or Mira Tosh" if "Field" in body["messages"][0]["content"] else "no idea"
+        server.said = (
+            "Velm or Mira Tosh" if "Field" in body["messages"][0]["content"] else "no idea"
+        )
         return converse(server, body)
 
     monkeypatch.setattr(Completions, "converse", said)
@@ -84,22 +96,36 @@ def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names
         served = completions_server.settings(server.url, None, chat=True)
         project.params.lm = {project.params.lms[0]: served}
         change(project, queries="qa")
-        with pytest.raises(LongtailError, match="a chat interface shows no log-probabilities of prompts"):
+        with pytest.raises(
+            LongtailError, match="a chat interface shows no log-probabilities of prompts"
+        ):
             train_lsr.train_retriever(project.params)
-        change(project, **RIGHT, steps=20, refresh_steps=20, learning_rate=5e-3, keep="last", beta=0.1)
+        change(
+            project, **RIGHT, steps=20, refresh_steps=20, learning_rate=5e-3, keep="last", beta=0.1
+        )
         metrics = train_lsr.train_retriever(project.params)
-        answered = [body for body in server.requests if body["max_tokens"] == project.params.answer.new_tokens]
+        answered = [
+            body
+            for body in server.requests
+            if body["max_tokens"] == project.params.answer.new_tokens
+        ]
         assert len(answered) == metrics["scored_wikipedia"]
         TUNED.rename("tuned")
         steps_from_now(monkeypatch, lambda number: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train_lsr.train_retriever(project.params)
-        again = [body for body in server.requests if body["max_tokens"] == project.params.answer.new_tokens]
+        again = [
+            body
+            for body in server.requests
+            if body["max_tokens"] == project.params.answer.new_tokens
+        ]
         assert again == answered, "kept answers are not asked for again"
     assert np.mean(metrics["kl"][-5:]) < 0.7 * np.mean(metrics["kl"][:5])
     card = (project.folder / "tuned/README.md").read_text()
     assert "likelihood: answer_right" in card
-    assert "Tuned by REPLUG LSR to tiny, by whether its own answer after a document is right." in card
+    assert (
+        "Tuned by REPLUG LSR to tiny, by whether its own answer after a document is right." in card
+    )
 
 
 @pytest.fixture
@@ -112,7 +138,9 @@ def trainer(project):
         schedule = training_queries.Schedule(corpora, project.params.lsr, seed=0)
         encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
         made = Trainer(encoder, corpora, schedule, project.params.lsr, [0.1])
-        made.start_round([ScoredCandidates(np.arange(6), np.arange(30).reshape(6, 5), targets, targets)])
+        made.start_round(
+            [ScoredCandidates(np.arange(6), np.arange(30).reshape(6, 5), targets, targets)]
+        )
         return made
 
     return make
@@ -134,17 +162,28 @@ def test_questions_whose_rewards_are_equal_are_counted_and_move_nothing(trainer)
     assert bool((weights(made.encoder) == weights(alone.encoder)).all())
 
 
-def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(project, prompts, monkeypatch, capsys):
-    monkeypatch.setattr(LocalModel, "generate", lambda _, prompts, *__: [Generation("no", 0.0, 0)] * len(prompts))
-    with pytest.raises(LongtailError, match=r"uniform .*answer_right, .*right with all documents or with none; rai"):
+def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(
+    project, prompts, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        LocalModel, "generate", lambda _, prompts, *__: [Generation("no", 0.0, 0)] * len(prompts)
+    )
+    with pytest.raises(
+        LongtailError, match=r"uniform .*answer_right, .*right with all documents or with none; rai"
+    ):
         train_lsr.train_retriever(project.params)
     assert "to the language model all documents of a query are equal" in capsys.readouterr().out
     change(project, require_better_teacher=True)
-    with pytest.raises(LongtailError, match="require_better_teacher: wikipedia: to the language model all documents"):
+    with pytest.raises(
+        LongtailError,
+        match="require_better_teacher: wikipedia: to the language model all documents",
+    ):
         train_lsr.train_retriever(project.params)
 
 
-def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_others(project, prompts):
+def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_others(
+    project, prompts
+):
     change(project, top_k=2)
     (row,) = train_lsr.look(opened(project), project.params)
     assert 0 < row["uniform"] < 1
@@ -156,5 +195,7 @@ def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_othe
 @pytest.mark.parametrize("queries", ["lm", "mixed"])
 def test_texts_have_no_right_answer(project, queries):
     project.settings["lsr"] |= {"likelihood": "answer_right", "queries": queries}
-    with pytest.raises(LongtailError, match=r"lsr\.queries .*should be qa with lsr\.likelihood: answer_right"):
+    with pytest.raises(
+        LongtailError, match=r"lsr\.queries .*should be qa with lsr\.likelihood: answer_right"
+    ):
         params_file.parse(project.settings)

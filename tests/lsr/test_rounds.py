@@ -18,12 +18,18 @@ from pipelines.retrieval.encoder import EXACT, Encoder
 from pipelines.storage import checkpoint
 
 
-def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(project, monkeypatch):
+def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(
+    project, monkeypatch
+):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
     train_lsr.train_retriever(project.params)
     whole = written()
     remove_training()
-    for owner, name, allowed in ((LocalModel, "score", 4), (rounds, "embed_corpus", 1), (Trainer, "step", 2)):
+    for owner, name, allowed in (
+        (LocalModel, "score", 4),
+        (rounds, "embed_corpus", 1),
+        (Trainer, "step", 2),
+    ):
         calls = iter(range(allowed))
         with monkeypatch.context() as patch:
             watched(patch, owner, name, lambda *_, calls=calls: next(calls))
@@ -44,19 +50,25 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
 
 def test_training_embeds_documents_as_the_index_does(project):
     """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
-    project.params.retriever = project.params.retriever.model_copy(update={"document": "{title} is told of: {text}"})
+    project.params.retriever = project.params.retriever.model_copy(
+        update={"document": "{title} is told of: {text}"}
+    )
     params, out = project.params, methods.index("dense", "dense", "")
     corpora = training_queries.read_training_queries(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     trainer = Trainer(encoder, corpora, schedule, params.lsr, [1.0] * len(corpora))
     positions = np.arange(30).reshape(6, 5)
-    trainer.start_round([ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora))
+    trainer.start_round(
+        [ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora)
+    )
     for number, corpus in enumerate(corpora):
         index.index_dense(corpus.docs, UNTUNED, out / corpus.corpus, params, "index")
         texts = list(trainer.texts(number, positions.ravel()))
         stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
-        np.testing.assert_allclose(encoder.embed_with_gradient(texts).detach().numpy(), stored, atol=1e-3)
+        np.testing.assert_allclose(
+            encoder.embed_with_gradient(texts).detach().numpy(), stored, atol=1e-3
+        )
         assert " is told of: " in texts[0]
 
 
@@ -64,7 +76,9 @@ def test_another_param_has_no_checkpoint_yet(project):
     def checkpoints(**changes) -> Path:
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params)
-        return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).of_step("model", 0)
+        return TrainingFiles(
+            "train_lsr", *train_lsr._result_depends_on(project.params, corpora)
+        ).of_step("model", 0)
 
     gamma, first = project.params.lsr.gamma, checkpoints()
     assert first == checkpoints() != checkpoints(gamma=0.2)
@@ -75,4 +89,6 @@ def test_another_param_has_no_checkpoint_yet(project):
     second = checkpoints(gamma=gamma)
     config = project.folder / "data/models/lm" / project.params.lsr.lm / "config.json"
     config.write_text(config.read_text() + " ")
-    assert len({first, checkpoints(), second}) == 3, "other continuations, or another language model"
+    assert len({first, checkpoints(), second}) == 3, (
+        "other continuations, or another language model"
+    )

@@ -46,8 +46,13 @@ def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch
 
 
 def test_scores_are_the_language_models_and_are_found_again(project, seen, tmp_path):
-    ids, texts = np.array(list("abc"), object), np.array([f"Norland {name}" for name in "abc"], object)
-    queries = Queries(ids, texts, texts, np.full(3, " Velm Mira", object), "{text}\n", without_shots(3))
+    ids, texts = (
+        np.array(list("abc"), object),
+        np.array([f"Norland {name}" for name in "abc"], object),
+    )
+    queries = Queries(
+        ids, texts, texts, np.full(3, " Velm Mira", object), "{text}\n", without_shots(3)
+    )
     corpus = CorpusQueries("pile", "pile", queries, 2, ids, None)
     opened = open_lm(*supervising_lm(project.params), project.params.compute)
     first = Scores(tmp_path / "scores", opened, corpus)

@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.lsr import rounds, train_lsr
 from pipelines.lsr.rounds import Refresher
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.shards import fingerprint
+from pipelines.storage.work_store import fingerprint
 
 
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):
@@ -26,7 +26,9 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     metrics = json.loads(METRICS.read_text())
     curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
-    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(metrics)
+    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(
+        metrics
+    )
     gains = [point["lm_gain"] for point in metrics["curve"]]
     assert np.mean(gains[-10:]) > np.mean(gains[:4])
     assert [row["step"] for row in metrics["validation"]] == [0, 40]
@@ -46,12 +48,20 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
 ):
     project.params.parts = project.params.parts.model_copy(update={"datastore": datastore})
     seen = []
-    watched(monkeypatch, rounds, "embed_corpus", lambda docs, model, out, *_: seen.append(out.parent.name))
+    watched(
+        monkeypatch,
+        rounds,
+        "embed_corpus",
+        lambda docs, model, out, *_: seen.append(out.parent.name),
+    )
     change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params)
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
-    assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (queries != "qa", queries != "lm")
+    assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (
+        queries != "qa",
+        queries != "lm",
+    )
 
 
 @pytest.mark.parametrize(("bits", "changes", "validated", "best"), [
@@ -59,7 +69,9 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     ([1.0, 0.5, 0.6, 0.7], {}, [0, 2, 4, 6], 2),
     ([1.0, 0.5, 0.6, 0.7], {"keep": "last"}, [0, 2, 4, 6], 6),
 ])  # fmt: skip
-def test_the_best_is_kept_be_it_untuned_or_the_last(bits, changes, validated, best, project, monkeypatch):
+def test_the_best_is_kept_be_it_untuned_or_the_last(
+    bits, changes, validated, best, project, monkeypatch
+):
     seen = []
 
     def validate(refresher):
@@ -87,7 +99,10 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
     for queries in ("lm", "qa"):
         change(project, keep="best", queries=queries)
-        with pytest.raises(LongtailError, match=r"lsr\.keep is best, but there are no queries to validate .*keep: la"):
+        with pytest.raises(
+            LongtailError,
+            match=r"lsr\.keep is best, but there are no queries to validate .*keep: la",
+        ):
             train_lsr.train_retriever(project.params)
 
 
@@ -96,11 +111,19 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
     ((0.5, 0.3, 0.6, 0.6), 6, 4),
     ((0.6, 0.6, 0.6, 0.6), 2, 0),
 ])  # fmt: skip
-def test_recall_decides_where_answers_are_known_and_bits_between_equals(recalls, kept, without_bits, project):
+def test_recall_decides_where_answers_are_known_and_bits_between_equals(
+    recalls, kept, without_bits, project
+):
     columns = (0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.8)
-    rows = [dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = [
+        dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
     assert train_lsr._kept(rows, project.params.lsr) == kept
-    assert train_lsr._kept([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr) == without_bits
+    assert (
+        train_lsr._kept([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr)
+        == without_bits
+    )
 
 
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
@@ -112,7 +135,10 @@ def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
 
 def test_nothing_to_learn_from_is_an_error(project):
     queries = pq.read_table("data/corpus/pile/queries.parquet")
-    pq.write_table(queries.filter(pa.compute.not_equal(queries["split"], "train")), "data/corpus/pile/queries.parquet")
+    pq.write_table(
+        queries.filter(pa.compute.not_equal(queries["split"], "train")),
+        "data/corpus/pile/queries.parquet",
+    )
     change(project, queries="lm")
     with pytest.raises(LongtailError, match="no queries of that kind"):
         train_lsr.train_retriever(project.params)
@@ -121,11 +147,15 @@ def test_nothing_to_learn_from_is_an_error(project):
 def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
     """One small step from the second retriever's weights, on what its index finds; the first one's stay as they are."""
     params = methods.with_retriever(two_retrievers.params, "e5")
-    params.lsr = params.lsr.model_copy(update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"})
+    params.lsr = params.lsr.model_copy(
+        update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"}
+    )
     before = fingerprint(TUNED)
     train_lsr.train_retriever(params)
     opened = {
-        folder: Encoder.open(folder, params.retriever, params.compute).embed(tiny_models.words(9, 5))
+        folder: Encoder.open(folder, params.retriever, params.compute).embed(
+            tiny_models.words(9, 5)
+        )
         for folder in (methods.encoder("lsr", "e5"), methods.encoder("dense", "e5"), UNTUNED)
     }
     tuned, untuned, other = opened.values()

@@ -25,12 +25,16 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, 
     assert schedule.steps(0).start == 0
     assert schedule.steps(schedule.rounds - 1).start == 5, "the final encoder is validated"
     for number, of_round in enumerate(steps):
-        queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
+        queries = {
+            tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]
+        }
         assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}
 
 
 def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
-    schedule = Schedule(training_queries.read_training_queries(project.params), project.params.lsr, seed=0)
+    schedule = Schedule(
+        training_queries.read_training_queries(project.params), project.params.lsr, seed=0
+    )
     n, size = len(schedule.queries), project.params.lsr.batch_size
     assert (n, size) == (14, 4)
     used = np.concatenate([schedule.batch(step) for step in range(7)])
@@ -55,7 +59,10 @@ def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(pr
 ])  # fmt: skip
 def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names, project):
     project.params.parts = project.params.parts.model_copy(update=changes)
-    assert [(corpus.name, corpus.corpus) for corpus in training_queries.read_training_queries(project.params)] == names
+    assert [
+        (corpus.name, corpus.corpus)
+        for corpus in training_queries.read_training_queries(project.params)
+    ] == names
 
 
 def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(project):
@@ -63,7 +70,9 @@ def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(projec
     subjects = pa.array([f"u{i // 4}" for i in range(len(rows))])
     pq.write_table(rows.set_column(rows.column_names.index("s_uri"), "s_uri", subjects), POPQA)
     asked = {row["question_id"]: row for row in pq.read_table(POPQA).to_pylist()}
-    project.params.lsr = project.params.lsr.model_copy(update={"qa_queries": 100, "validation_queries": 100})
+    project.params.lsr = project.params.lsr.model_copy(
+        update={"qa_queries": 100, "validation_queries": 100}
+    )
     queries, train, of_each, answers = training_queries.read_questions(POPQA, project.params)
     assert len(queries) == 16
     assert 0 < train < 16
@@ -79,7 +88,9 @@ def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(projec
 def test_the_teacher_is_asked_as_the_answers_are_asked(n_shots, project):
     """With a document as with passages, and with none as closed-book; the demonstrations' own documents included."""
     params, docs = project.params, Path("data/corpus/wikipedia/docs.parquet")
-    params.answer = params.answer.model_copy(update={"n_shots": n_shots, "passage": "{title}: {text}"})
+    params.answer = params.answer.model_copy(
+        update={"n_shots": n_shots, "passage": "{title}: {text}"}
+    )
     chosen = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
     source, table = passages.open_source("dense", None, chosen, Path("data")), pq.read_table(POPQA)
     pool = prompts.read_questions(table.filter(pa.compute.equal(table["split"], "train")))

@@ -18,7 +18,11 @@ from pipelines.sources.streams import parse_whole
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module, name, value in ((bounds, "RECORD", 1 << 19), (bounds, "WHOLE", 1 << 21), (rejects_module, "KEPT", 7)):
+    for module, name, value in (
+        (bounds, "RECORD", 1 << 19),
+        (bounds, "WHOLE", 1 << 21),
+        (rejects_module, "KEPT", 7),
+    ):
         monkeypatch.setattr(module, name, value)
 
 

@@ -34,16 +34,36 @@ def change(values: dict, changes: dict) -> None:
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "valid integer"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
         ("compute.stages", {"chunks": 2}, ["compute.stages.chunks", "'chunk'"]),
-        ("compute.executor", "dask", ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"]),
+        (
+            "compute.executor",
+            "dask",
+            ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"],
+        ),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
-        ("retriever.dense.document", "{title}", ["retriever.dense.document", "'{title}'", "should have {text}"]),
-        ("retriever.dense.document", "{text} ({title})", ["retriever.dense.document", "{title}", "before"]),
+        (
+            "retriever.dense.document",
+            "{title}",
+            ["retriever.dense.document", "'{title}'", "should have {text}"],
+        ),
+        (
+            "retriever.dense.document",
+            "{text} ({title})",
+            ["retriever.dense.document", "{title}", "before"],
+        ),
         ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
-        ("retriever.dense.pooling", "cls", ["retriever.dense.pooling", "'cls'", "should be mean with source: train"]),
-        ("answer.passage", "{titel}: {text}", ["answer.passage", "'{titel}: {text}'", "no other braces"]),
+        (
+            "retriever.dense.pooling",
+            "cls",
+            ["retriever.dense.pooling", "'cls'", "should be mean with source: train"],
+        ),
+        (
+            "answer.passage",
+            "{titel}: {text}",
+            ["answer.passage", "'{titel}: {text}'", "no other braces"],
+        ),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("lm", None, ["lm", "None"]),
         ("lm", {"gpt-2.5": {}}, ["gpt-2.5", "pattern"]),
@@ -74,7 +94,11 @@ def change(values: dict, changes: dict) -> None:
         ("parts.rerankers", ["cross-encoder"], ["parts.rerankers", "section reranker is null"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
-        ("lsr.validation_queries", 0, ["lsr.keep", "should be last with lsr.validation_queries: 0"]),
+        (
+            "lsr.validation_queries",
+            0,
+            ["lsr.keep", "should be last with lsr.validation_queries: 0"],
+        ),
         ("lsr.lm", "gpt2", ["lsr.lm", "'gpt2'", "should be one of lms, tiny"]),
     ],
 )
@@ -90,16 +114,37 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
 
 NOTHING = {
     f"parts.{name}": []
-    for name in ("corpora", "scored", "tuned", "answered", "benchmarks", "passages", "rules", "exposure")
+    for name in (
+        "corpora",
+        "scored",
+        "tuned",
+        "answered",
+        "benchmarks",
+        "passages",
+        "rules",
+        "exposure",
+    )
 }
 
 
 @pytest.mark.parametrize(
     ("allowed", "one_more", "says"),
     [
-        ({"lsr.queries": "lm", "lsr.qa_queries": 0}, {"lsr.queries": "qa"}, r"lsr\.qa_queries .*at least 1 .*: qa"),
-        ({"lsr.queries": "qa", "lsr.lm_queries": 0}, {"lsr.queries": "lm"}, r"lsr\.lm_queries .*at least 1 .*: lm"),
-        ({}, {"replug": {"temprature": 1.0}}, r"unknown key replug\.temprature; allowed here: top_k, temperature"),
+        (
+            {"lsr.queries": "lm", "lsr.qa_queries": 0},
+            {"lsr.queries": "qa"},
+            r"lsr\.qa_queries .*at least 1 .*: qa",
+        ),
+        (
+            {"lsr.queries": "qa", "lsr.lm_queries": 0},
+            {"lsr.queries": "lm"},
+            r"lsr\.lm_queries .*at least 1 .*: lm",
+        ),
+        (
+            {},
+            {"replug": {"temprature": 1.0}},
+            r"unknown key replug\.temprature; allowed here: top_k, temperature",
+        ),
         ({}, {"index": {}}, r"index\.kind: field required"),
     ],
 )
@@ -114,12 +159,25 @@ def test_what_one_key_allows_another_refuses(values, allowed, one_more, says):
 @pytest.mark.parametrize("key", ["fetch.files", "wikidata.api", "lm.tiny.http"])
 def test_an_address_with_a_secret_is_refused_and_not_repeated(values, key):
     def parse(address: str):
-        change(values, {key: {"fetch.files": {"c4": [address]}, "lm.tiny.http": {"url": address}}.get(key, address)})
+        change(
+            values,
+            {
+                key: {"fetch.files": {"c4": [address]}, "lm.tiny.http": {"url": address}}.get(
+                    key, address
+                )
+            },
+        )
         return params_file.parse(values)
 
     secrets = ["access_token", "a=1&X-Amz-Signature", "api_key", "AWSAccessKeyId", "auth"]
-    for address in ("me:s3cret@host.org/x", "s3cret@host.org/x", *(f"host.org/x?{name}=s3cret" for name in secrets)):
-        with pytest.raises(LongtailError, match=r"should have no password or token.*~/\.netrc") as error:
+    for address in (
+        "me:s3cret@host.org/x",
+        "s3cret@host.org/x",
+        *(f"host.org/x?{name}=s3cret" for name in secrets),
+    ):
+        with pytest.raises(
+            LongtailError, match=r"should have no password or token.*~/\.netrc"
+        ) as error:
             parse(f"https://{address}")
         assert "s3cret" not in str(error.value)
         assert "host.org/x" in str(error.value)

@@ -43,5 +43,10 @@ def pile(real: Path) -> list[str]:
 @pytest.fixture(scope="session")
 def smollm(real_models: Path) -> LocalModel:
     return LocalModel(
-        real_models / "smollm2-135m", name="smollm2", dtype="fp32", batch_tokens=1024, device="cpu", threads=1
+        real_models / "smollm2-135m",
+        name="smollm2",
+        dtype="fp32",
+        batch_tokens=1024,
+        device="cpu",
+        threads=1,
     )

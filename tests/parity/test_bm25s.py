@@ -34,7 +34,10 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
     """Equal scores may change places."""
     texts = [f"{passage.title} {passage.text}" for passage in passages]
     ids, docs, out = [f"{i:05d}" for i in range(len(texts))], Path("docs.parquet"), Path("index")
-    pq.write_table(pa.table({"id": ids, "title": [""] * len(texts), "text": texts, "source_document": ids}), docs)
+    pq.write_table(
+        pa.table({"id": ids, "title": [""] * len(texts), "text": texts, "source_document": ids}),
+        docs,
+    )
     settings = params_file.load_params("index", path=root / "params.yaml").index
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
     bm25.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")

@@ -36,11 +36,15 @@ def theirs(harness, pairs) -> np.ndarray:
     from lm_eval.api.instance import Instance
 
     requests = [Instance("loglikelihood", {}, asked, number) for number, asked in enumerate(pairs)]
-    return np.array([log_prob for log_prob, _ in harness.loglikelihood(requests, disable_tqdm=True)])
+    return np.array(
+        [log_prob for log_prob, _ in harness.loglikelihood(requests, disable_tqdm=True)]
+    )
 
 
 def scored(lm, pairs):
-    return lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
+    return lm.score(
+        [Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs]
+    )
 
 
 def ours(lm, pairs) -> np.ndarray:
@@ -59,8 +63,15 @@ def same_tokens(lm, pairs) -> list[bool]:
 def test_texts_cut_between_words_have_the_same_log_probabilities(smollm, harness, passages):
     """A passage's first words, of many numbers, and those after them; one context is empty."""
     words = [passage.text.split(" ") for passage in passages[::1000]]
-    pairs = [(" ".join(text[: 3 + 5 * i]), " " + " ".join(text[3 + 5 * i :][:12])) for i, text in enumerate(words)]
-    pairs += [("", passages[0].text[:60]), ("Столица Норвегии —", " город Осло."), ("東京は", " 日本の首都")]
+    pairs = [
+        (" ".join(text[: 3 + 5 * i]), " " + " ".join(text[3 + 5 * i :][:12]))
+        for i, text in enumerate(words)
+    ]
+    pairs += [
+        ("", passages[0].text[:60]),
+        ("Столица Норвегии —", " город Осло."),
+        ("東京は", " 日本の首都"),
+    ]
     assert all(same_tokens(smollm, pairs))
     np.testing.assert_allclose(ours(smollm, pairs), theirs(harness, pairs), rtol=1e-5)
 
@@ -74,25 +85,37 @@ def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harn
         tokens = smollm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ends = [end for _, end in tokens["offset_mapping"]]
         if len(ends) >= 2 * TOKENS:
-            context = text[: ends[TOKENS - 1]].rstrip()  # the harness moves its white space to the continuation
+            context = text[
+                : ends[TOKENS - 1]
+            ].rstrip()  # the harness moves its white space to the continuation
             moved.append((context, text[len(context) : ends[2 * TOKENS - 1]]))
     moved = moved[::25]
     pairs = [pair for pair, same in zip(moved, same_tokens(smollm, moved), strict=True) if same]
     assert len(pairs) >= 0.9 * len(moved) >= 15
     log_probs, scores = theirs(harness, pairs), scored(smollm, pairs)
     np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-5)
-    items = [(log_prob, len(text.encode())) for log_prob, (_, text) in zip(log_probs, pairs, strict=True)]
-    nats, n_bytes = (sum(float(row.sum()) for row in rows) for rows in (scores.log_probs, scores.bytes))
-    assert ensemble.bits_per_byte(-nats, n_bytes) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
+    items = [
+        (log_prob, len(text.encode())) for log_prob, (_, text) in zip(log_probs, pairs, strict=True)
+    ]
+    nats, n_bytes = (
+        sum(float(row.sum()) for row in rows) for rows in (scores.log_probs, scores.bytes)
+    )
+    assert ensemble.bits_per_byte(-nats, n_bytes) == pytest.approx(
+        their_bits_per_byte(items), rel=1e-4
+    )
 
 
-def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(smollm, harness, passages):
+def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(
+    smollm, harness, passages
+):
     texts = [passage.text for passage in passages[5::900] if len(passage.text) > 150]
     pairs = [(text[:100], text[100:150]) for text in texts]
     assert sum(same_tokens(smollm, pairs)) < len(pairs) / 2
     tokens = [(pair, encode(smollm, pair[0]), encode(smollm, pair[1])) for pair in pairs]
     given_tokens = harness._loglikelihood_tokens(tokens, disable_tqdm=True)
-    np.testing.assert_allclose(ours(smollm, pairs), [log_prob for log_prob, _ in given_tokens], rtol=1e-5)
+    np.testing.assert_allclose(
+        ours(smollm, pairs), [log_prob for log_prob, _ in given_tokens], rtol=1e-5
+    )
     assert [int(row.sum()) for row in scored(smollm, pairs).bytes] == [
         len(continuation.encode()) for _, continuation in pairs
     ]
@@ -102,11 +125,22 @@ def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_bef
 
 def test_mmlus_choices_are_the_same(smollm, harness, real, passages):
     """Questions with a solved one before them; some with a passage."""
-    asked, solved = (task_items.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev"))
-    asked, solved = ([item for name in SUBJECTS for item in own if item.subject == name] for own in (asked, solved))
-    questions = [next(item for item in asked if item.subject == name) for name in SUBJECTS] + asked[1:4]
+    asked, solved = (
+        task_items.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev")
+    )
+    asked, solved = (
+        [item for name in SUBJECTS for item in own if item.subject == name]
+        for own in (asked, solved)
+    )
+    questions = [next(item for item in asked if item.subject == name) for name in SUBJECTS] + asked[
+        1:4
+    ]
     shots = [
-        [task_items.demonstration(item, None) for item in solved if item.subject == question.subject][:1]
+        [
+            task_items.demonstration(item, None)
+            for item in solved
+            if item.subject == question.subject
+        ][:1]
         for question in questions
     ]
     documents = [[passages[i].text[:300] if i % 2 else None] for i in range(len(questions))]

@@ -55,7 +55,9 @@ def ask(chosen, monkeypatch):
     """Asks all questions as the stage `answer` does, and gives the model that was asked."""
     docs = Path("data/corpus/wikipedia/docs.parquet")
     docs.parent.mkdir(parents=True)
-    columns = {name: [item.get(name, f"{name}. {name}") for item in EVERY] for name in ("title", "text")}
+    columns = {
+        name: [item.get(name, f"{name}. {name}") for item in EVERY] for name in ("title", "text")
+    }
     pq.write_table(pa.table({"id": [f"{i:02}" for i in range(len(EVERY))], **columns}), docs)
 
     def search(texts, k):
@@ -64,14 +66,32 @@ def ask(chosen, monkeypatch):
 
     monkeypatch.setattr(retriever, "open_index", lambda *_: SimpleNamespace(search=search))
     relation, shown = ([item[name] for item in EVERY] for name in ("relation", "answer"))
-    rows = {"question_id": [f"{i:02}" for i in range(len(EVERY))], "split": ["test"] * len(EVERY), "relation": relation}
-    rows |= {"question": TEXTS, "possible_answers": [[one] for one in shown], "obj": shown, "subj": relation}
+    rows = {
+        "question_id": [f"{i:02}" for i in range(len(EVERY))],
+        "split": ["test"] * len(EVERY),
+        "relation": relation,
+    }
+    rows |= {
+        "question": TEXTS,
+        "possible_answers": [[one] for one in shown],
+        "obj": shown,
+        "subj": relation,
+    }
     rows["s_wiki_title"] = relation
 
     def ask(way, dataset="popqa"):
         lm, settings = Asked(), chosen.lm["gpt-neo-1b3"]
         source = passages.open_source(way, lm, chosen, Path("data"))
-        of_file = dataset, way, lm, source, chosen.answer.of(settings), chosen.replug, chosen.seed, f"{dataset}-{way}"
+        of_file = (
+            dataset,
+            way,
+            lm,
+            source,
+            chosen.answer.of(settings),
+            chosen.replug,
+            chosen.seed,
+            f"{dataset}-{way}",
+        )
         answer.answer(pa.table(rows), answer.Setup(*of_file))
         return lm
 
@@ -81,7 +101,9 @@ def ask(chosen, monkeypatch):
 def test_the_numbers_are_the_scripts(chosen):
     (contriever,) = (chosen.retriever[name] for name in chosen.retrievers)
     for name, value in GOLDEN["settings"].items():
-        assert getattr(chosen.answer if hasattr(chosen.answer, name) else contriever, name) == value, name
+        assert (
+            getattr(chosen.answer if hasattr(chosen.answer, name) else contriever, name) == value
+        ), name
     assert chosen.popqa.train_share == 0, "all questions are asked and shown"
 
 
@@ -97,7 +119,11 @@ def test_every_prompt_is_the_scripts_but_for_the_order_of_its_demonstrations(ask
             before = f"Of {(GOLDEN['genread'] + TEXTS[number])[-30:]}\n\n"
         assert prompt.document == ""
         assert prompt.context.endswith(f"\n\n{before}{item['asked']}")
-        shown = prompt.context.removesuffix(f"{before}{item['asked']}").removesuffix("\n\n").split("\n\n")
+        shown = (
+            prompt.context.removesuffix(f"{before}{item['asked']}")
+            .removesuffix("\n\n")
+            .split("\n\n")
+        )
         assert sorted(shown) == sorted(SHOWN[:number] + SHOWN[number + 1 :])
     asked = [GOLDEN["genread"] + text for text in TEXTS] if way == "genread" else []
     assert sorted(prompt.context for prompt in lm.passages) == sorted(asked)
@@ -106,7 +132,9 @@ def test_every_prompt_is_the_scripts_but_for_the_order_of_its_demonstrations(ask
 def test_entityquestions_shows_15_other_questions(ask):
     for prompt in ask("closed_book", "entityquestions").answers:
         *shown, asked = prompt.context.split("\n\n")
-        assert sorted([*shown, next(one for one in SHOWN if one.startswith(asked))]) == sorted(SHOWN)
+        assert sorted([*shown, next(one for one in SHOWN if one.startswith(asked))]) == sorted(
+            SHOWN
+        )
 
 
 def test_a_prompt_that_is_too_long_keeps_its_last_tokens_beside_those_of_the_answer(ask, chosen):
@@ -120,4 +148,7 @@ def test_a_prompt_that_is_too_long_keeps_its_last_tokens_beside_those_of_the_ans
 
 @pytest.mark.parametrize("case", GOLDEN["matching"], ids=lambda case: case["writes"].strip()[:12])
 def test_an_answer_is_right_where_the_script_says_so(case):
-    assert matching.substring(language_model.up_to(case["writes"], "\n"), case["answers"]) == case["right"]
+    assert (
+        matching.substring(language_model.up_to(case["writes"], "\n"), case["answers"])
+        == case["right"]
+    )

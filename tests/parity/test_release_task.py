@@ -21,18 +21,28 @@ QUESTIONS = 20
 
 
 @pytest.mark.parametrize("n_shots", [0, 3])
-def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_path, real, real_models, smollm):
+def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(
+    n_shots, tmp_path, real, real_models, smollm
+):
     if not find_spec("lm_eval"):
         pytest.skip("no lm_eval; pip install -e '.[parity]'")
     data = releases.write_data(tmp_path / "data")
     (data / "adaptive/popularity/thresholds.parquet").unlink()
     popqa = params.PopQA(
-        source="published", sampling="all", per_relation=100, mix="drawn", total=None, refresh=False, train_share=0.0
+        source="published",
+        sampling="all",
+        per_relation=100,
+        mix="drawn",
+        total=None,
+        refresh=False,
+        train_share=0.0,
     )
     settings = SimpleNamespace(seed=0, language="en", popqa=popqa, ingest=releases.INGEST)
     settings.popularity = SimpleNamespace(month="2021-10")
     settings.compute = SimpleNamespace(threads=1)
-    build_popqa(settings, data / "questions/popqa", tmp_path / "none.parquet", real / "popqa/popQA.tsv")
+    build_popqa(
+        settings, data / "questions/popqa", tmp_path / "none.parquet", real / "popqa/popQA.tsv"
+    )
     asked = {"n_shots": n_shots, "new_tokens": 15, "max_questions": QUESTIONS}
     made_by = releases.MADE_BY | {"params": releases.MADE_BY["params"] | {"answer": asked}}
     folder = releases.release(data, tmp_path / "out", made_by=made_by)
@@ -45,14 +55,18 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_pa
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     (results,) = theirs.rglob("results_*.json")
-    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][card.TASK]["substring,none"]
+    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][card.TASK][
+        "substring,none"
+    ]
     (samples,) = theirs.rglob("samples_*.jsonl")
     rows = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
 
     given = params.Answer(**asked, passages=1, passage="{title}\n{text}", passage_tokens=48)
     replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
     setup = answer.Setup("popqa", "closed_book", smollm, None, given, replug, 0, "key")
-    ours = answer.answer(pq.read_table(data / "questions/popqa/popqa.parquet"), setup)[0].to_pylist()
+    ours = answer.answer(pq.read_table(data / "questions/popqa/popqa.parquet"), setup)[
+        0
+    ].to_pylist()
     assert {row["doc"]["question_id"]: row["substring"] for row in rows} == {
         row["question_id"]: float(row["correct"]) for row in ours
     }

@@ -47,7 +47,9 @@ class Asked:
         self.prompts += [prompt.document + prompt.context for prompt in prompts]
         return [Generation(self.says, -1.0, 1, 1)] * len(prompts)
 
-    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+    def generate_mixture(
+        self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
+    ):
         self.weights.append(np.exp(log_weights))
         return self.generate(prompts, max_tokens)[:: log_weights.shape[1]]
 
@@ -88,11 +90,16 @@ def ask(chosen, monkeypatch):
     docs.parent.mkdir(parents=True)
     ids = [f"{i:02}" for i in range(len(TEXTS))]
     pq.write_table(pa.table({"id": ids, "title": ["A title"] * len(ids), "text": TEXTS}), docs)
-    by_query = {body.removeprefix("Question: ").removesuffix("\nAnswer:"): first for body, first in FIRST.items()}
+    by_query = {
+        body.removeprefix("Question: ").removesuffix("\nAnswer:"): first
+        for body, first in FIRST.items()
+    }
 
     def search(queries, k):
         first = np.array([by_query[query] for query in queries])[:, None]
-        return (first + np.arange(k)) % len(TEXTS), np.broadcast_to(SIMILARITIES[:k], (len(queries), k))
+        return (first + np.arange(k)) % len(TEXTS), np.broadcast_to(
+            SIMILARITIES[:k], (len(queries), k)
+        )
 
     monkeypatch.setattr(retriever, "open_index", lambda *_: SimpleNamespace(search=search))
     for split, rows in (("dev", MMLU["dev"]), ("test", [one["row"] for one in MMLU["test"]])):
@@ -109,8 +116,15 @@ def ask(chosen, monkeypatch):
     def ask(task, method, lm=None):
         lm, read = lm or Asked(), catalogue.function(task, "benchmark")
         read = read(Path("data/raw", task), chosen.tasks, chosen.seed, Rejects(0.0))
-        source = passages.open_source("replug" if method == "dense" else method, None, chosen, Path("data"))
-        of_method = source and source.find, chosen.tasks.new_tokens, chosen.replug, f"{task}-{method}"
+        source = passages.open_source(
+            "replug" if method == "dense" else method, None, chosen, Path("data")
+        )
+        of_method = (
+            source and source.find,
+            chosen.tasks.new_tokens,
+            chosen.replug,
+            f"{task}-{method}",
+        )
         return lm, evaluate_tasks.evaluate_task(read, method, lm, *of_method).to_pylist()
 
     return ask
@@ -127,7 +141,9 @@ def test_the_numbers_are_the_scripts(chosen):
         assert {key: getattr(chosen.retriever[name], key) for key in values} == values, name
     assert not chosen.corpus["wikitext"].titles, "texts are embedded without titles"
     window = chosen.windows.context_tokens + chosen.windows.stride_tokens - 1
-    assert (window, window + chosen.chunk.tokens) == (896, 1024), "a window and a document fill GPT-2"
+    assert (window, window + chosen.chunk.tokens) == (896, 1024), (
+        "a window and a document fill GPT-2"
+    )
 
 
 @pytest.mark.parametrize("tokens", GOLDEN["windows"])
@@ -140,11 +156,15 @@ def test_a_text_has_the_windows_of_the_script(chosen, tokens):
 def test_documents_weigh_by_the_softmax_of_their_raw_scores(chosen, case):
     weights = ensemble.log_weights(np.array([case["scores"]]), chosen.replug.temperature)
     logs = np.log(np.array(case["probabilities"]))[None, :, None]
-    np.testing.assert_allclose(np.exp(ensemble.token_mixture(logs, weights)), [[case["mixed"]]], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.exp(ensemble.token_mixture(logs, weights)), [[case["mixed"]]], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("method", ["closed_book", "dense", "replug"])
-def test_every_prompt_of_open_questions_is_the_scripts_but_for_the_order_of_demonstrations(ask, method):
+def test_every_prompt_of_open_questions_is_the_scripts_but_for_the_order_of_demonstrations(
+    ask, method
+):
     lm, _ = ask("nq", method)
     each = 10 if method == "replug" else 1
     asked = [prompt.rpartition("\n\n") for prompt in lm.prompts]
@@ -160,21 +180,27 @@ def test_every_prompt_of_open_questions_is_the_scripts_but_for_the_order_of_demo
     assert {golden.get(method)} - {None} <= expected
     document = (lambda _: "") if method == "closed_book" else knowledge
     shown = [
-        f"{document(i)}{open_question(question)} {answers[0]}" for i, (question, answers) in enumerate(QA["shown"])
+        f"{document(i)}{open_question(question)} {answers[0]}"
+        for i, (question, answers) in enumerate(QA["shown"])
     ]
     assert method == "closed_book" or GOLDEN["open_book"]["qa_shown"] == f"{shown[1]}\n\n"
     for before, *_ in asked:
         assert sorted(before.split("\n\n")) == sorted(shown)
     if method == "replug":
         weights = np.exp(SIMILARITIES) / np.exp(SIMILARITIES).sum()
-        np.testing.assert_allclose(np.concatenate(lm.weights), [weights] * len(QA["asked"]), rtol=1e-5)
+        np.testing.assert_allclose(
+            np.concatenate(lm.weights), [weights] * len(QA["asked"]), rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("method", ["closed_book", "replug"])
 def test_every_prompt_of_mmlu_is_the_scripts_but_for_the_form_of_its_letters(ask, method):
     lm, _ = ask("mmlu", method)
     document = (lambda _: "") if method == "closed_book" else knowledge
-    shown = [f"{document(i)}{multiple_choice(*row[:5])} {row[5]}\n\n" for i, row in enumerate(MMLU["dev"][:5])]
+    shown = [
+        f"{document(i)}{multiple_choice(*row[:5])} {row[5]}\n\n"
+        for i, row in enumerate(MMLU["dev"][:5])
+    ]
     ranks = range(10) if method == "replug" else range(1)
     expected = [
         "".join(shown) + document(one["first"] + rank) + multiple_choice(*one["row"][:5])

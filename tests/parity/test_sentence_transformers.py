@@ -29,7 +29,9 @@ def texts(passages) -> list[str]:
     """48 texts of very different lengths, in no order of length; some have more than MAX_TOKENS tokens."""
     real = [passage.text for passage in passages[::400]]
     long = [" ".join(real[i : i + 3 + i]) for i in range(4)]
-    short_and_long = [*zip(real, [*SHORT, *OTHER_SCRIPTS, *long, *(text[:80] for text in real)], strict=False)]
+    short_and_long = [
+        *zip(real, [*SHORT, *OTHER_SCRIPTS, *long, *(text[:80] for text in real)], strict=False)
+    ]
     return [text for pair in short_and_long for text in pair]
 
 
@@ -92,12 +94,20 @@ def made_by(library, made: str, folder) -> None:
 
     (pooling, *further), settings = MADE[made]
     if made == "qwen3":  # a causal model: only its last token has seen the text
-        shape = tiny_models.SHAPE | {"num_hidden_layers": 2, "head_dim": 8, "num_key_value_heads": 2}
-        tiny_models.save(folder / "plain", Qwen3Model, Qwen3Config, tiny_models.tokenizer(), **shape)
+        shape = tiny_models.SHAPE | {
+            "num_hidden_layers": 2,
+            "head_dim": 8,
+            "num_key_value_heads": 2,
+        }
+        tiny_models.save(
+            folder / "plain", Qwen3Model, Qwen3Config, tiny_models.tokenizer(), **shape
+        )
     else:
         tiny_models.encoder(folder / "plain")
     (folder / "plain/chat_template.jinja").unlink()  # else the library puts texts into it
-    of_texts = {name: settings[name] for name in ("do_lower_case", "max_seq_length") if name in settings}
+    of_texts = {
+        name: settings[name] for name in ("do_lower_case", "max_seq_length") if name in settings
+    }
     modules = [Transformer(str(folder / "plain"), **of_texts), Pooling(32, pooling)]
     modules += [Normalize() for _ in further]
     others = {name: value for name, value in settings.items() if name not in of_texts}
@@ -107,10 +117,14 @@ def made_by(library, made: str, folder) -> None:
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("made", MADE)
-def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(library, made, old, tmp_path):
+def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(
+    library, made, old, tmp_path
+):
     made_by(library, made, tmp_path)
     folder = as_older_versions_write(tmp_path / "made") if old else tmp_path / "made"
-    settings = tiny_models.retriever(**model_folders.read_model_folder(folder).settings | {"batch_tokens": 256})
+    settings = tiny_models.retriever(
+        **model_folders.read_model_folder(folder).settings | {"batch_tokens": 256}
+    )
     texts = [*tiny_models.words(9, 1), "VELM Velm", "Łódź [PAD] </s>"]
     opened = library.SentenceTransformer(str(folder), device="cpu")
     as_titled = [settings.document.replace("{title} {text}", text) for text in texts]
@@ -141,7 +155,13 @@ def as_older_versions_write(folder):
     modules[0]["path"] = "0_Transformer"
     (old / "modules.json").write_text(json.dumps(modules))
     mode = json.loads((old / "1_Pooling/config.json").read_text())["pooling_mode"]
-    tokens = "" if mode.endswith("token") or mode.endswith("_tokens") else "_token" if mode == "cls" else "_tokens"
+    tokens = (
+        ""
+        if mode.endswith("token") or mode.endswith("_tokens")
+        else "_token"
+        if mode == "cls"
+        else "_tokens"
+    )
     flags = {"word_embedding_dimension": 32, f"pooling_mode_{mode}{tokens}": True}
     (old / "1_Pooling/config.json").write_text(json.dumps(flags))
     return old

@@ -29,9 +29,15 @@ def asked(popqa, passages) -> list[tuple[str, list[str], list[tuple[str, str, st
     for passage in passages:
         pages.setdefault(passage.title, []).append(passage.text)
     rows = [row for row in popqa if row["s_wiki_title"] in pages]
-    columns = {name: [row[name] for row in rows] for name in ("id", "prop", "question", "possible_answers")}
-    questions = Questions(columns["id"], np.array(columns["prop"]), columns["question"], columns["possible_answers"])
-    positions = [columns["prop"].index(relation) for relation in ("occupation", "author", "capital")]
+    columns = {
+        name: [row[name] for row in rows] for name in ("id", "prop", "question", "possible_answers")
+    }
+    questions = Questions(
+        columns["id"], np.array(columns["prop"]), columns["question"], columns["possible_answers"]
+    )
+    positions = [
+        columns["prop"].index(relation) for relation in ("occupation", "author", "capital")
+    ]
 
     def shown(position: int) -> tuple[str, str, str]:
         row = rows[position]
@@ -48,15 +54,26 @@ def tokens(tokenizer, prompt: Prompt) -> list[int]:
     return tokenizer(prompt.document + prompt.context)["input_ids"]
 
 
-def test_texts_are_those_of_generate_whatever_prompts_are_read_together(smollm, plain, asked, monkeypatch):
+def test_texts_are_those_of_generate_whatever_prompts_are_read_together(
+    smollm, plain, asked, monkeypatch
+):
     """Prompts of very different lengths: without and with a passage, without and with demonstrations."""
     (model, tokenizer), prompts = plain, []
     for question, passages, shots in asked:
-        prompts += [question_prompt(question, text, shown) for text in (None, passages[0]) for shown in ([], shots)]
+        prompts += [
+            question_prompt(question, text, shown)
+            for text in (None, passages[0])
+            for shown in ([], shots)
+        ]
     texts, log_probs, lengths = [], [], []
     for prompt in prompts:
         ids = torch.tensor([tokens(tokenizer, prompt)])
-        how = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+        how = {
+            "max_new_tokens": NEW_TOKENS,
+            "do_sample": False,
+            "output_logits": True,
+            "return_dict_in_generate": True,
+        }
         made = model.generate(ids, attention_mask=torch.ones_like(ids), **how)
         new = made.sequences[0, ids.shape[1] :]
         said = new != tokenizer.eos_token_id  # the end token is no part of the text
@@ -69,7 +86,9 @@ def test_texts_are_those_of_generate_whatever_prompts_are_read_together(smollm, 
     monkeypatch.setattr(smollm, "batch_tokens", 4096)
     generations = smollm.generate(prompts, NEW_TOKENS, NEVER)
     assert [generation.text for generation in generations] == texts
-    np.testing.assert_allclose([generation.mean_log_prob for generation in generations], log_probs, atol=1e-4)
+    np.testing.assert_allclose(
+        [generation.mean_log_prob for generation in generations], log_probs, atol=1e-4
+    )
     assert [generation.prompt_tokens for generation in generations] == lengths
 
 

@@ -49,8 +49,20 @@ def starting(lines: list[str], begins: str) -> list[str]:
 def test_the_papers_numbers(composed):
     paper = composed("paper-replug")
     lsr = paper["lsr"]
-    of_the_paper = {"steps": 25_000, "batch_size": 64, "top_k": 20, "refresh_steps": 3000, "lm_queries": 800_000}
-    of_the_paper |= {"gamma": 0.1, "beta": 0.1, "learning_rate": 2e-5, "warmup": 0.1, "queries": "lm"}
+    of_the_paper = {
+        "steps": 25_000,
+        "batch_size": 64,
+        "top_k": 20,
+        "refresh_steps": 3000,
+        "lm_queries": 800_000,
+    }
+    of_the_paper |= {
+        "gamma": 0.1,
+        "beta": 0.1,
+        "learning_rate": 2e-5,
+        "warmup": 0.1,
+        "queries": "lm",
+    }
     assert {name: lsr[name] for name in of_the_paper} == of_the_paper
     reading, refreshes, trained = forecast.count_tuning(params_file.parse(paper))
     judged = 10 * lsr["validation_queries"] * 10
@@ -59,21 +71,29 @@ def test_the_papers_numbers(composed):
     assert reading.tokens == reading.read == 25_000 * 64 * 20 * 384 + 800_000 * 256 + judged * 384
     assert trained == 25_000 * 64 * (20 + 1) * 128
     paper["lsr"]["lm_queries"] = 500
-    assert forecast.count_tuning(params_file.parse(paper))[0].prompts == 9 * 500 * 20 + 500 + judged, "once in a round"
+    assert (
+        forecast.count_tuning(params_file.parse(paper))[0].prompts == 9 * 500 * 20 + 500 + judged
+    ), "once in a round"
 
 
 def test_what_nothing_at_hand_tells_is_unknown_and_the_hub_is_not_asked(composed):
     lines = forecast.forecast(composed("paper-popqa"))
-    assert starting(lines, "documents: ")[0].count("unknown") == len(composed("paper-popqa")["parts"]["corpora"])
+    assert starting(lines, "documents: ")[0].count("unknown") == len(
+        composed("paper-popqa")["parts"]["corpora"]
+    )
     table = lines[4 : lines.index("", 4)]
-    assert len(table) == 1 + len(composed("paper-popqa")["lms"]) + 1, "indexes, answers of each model, and the sum"
+    assert len(table) == 1 + len(composed("paper-popqa")["lms"]) + 1, (
+        "indexes, answers of each model, and the sum"
+    )
     assert all(" 0.00 h" not in row and " unknown" in row for row in table)
     assert table[-1].endswith("and what is unknown")
     assert starting(lines, "disk: an unknown size of embeddings")
     assert starting(lines, "download: an unknown size of weights")
     (unknown,) = starting(lines, "unknown: the sizes of ")
     assert all(f" {name}," in unknown for name in composed("paper-popqa")["lms"])
-    assert unknown.endswith("whose config.json is not at hand; `hf download NAME config.json` brings one")
+    assert unknown.endswith(
+        "whose config.json is not at hand; `hf download NAME config.json` brings one"
+    )
     assert not starting(lines, "memory: ")
 
 
@@ -98,7 +118,8 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
     values = composed("paper-popqa")
     (retriever,) = values["retrievers"]
     values["lm"] |= {
-        "here": values["lm"][values["lms"][0]] | {"path": str(tiny_models.language_model(tmp_path / "here"))}
+        "here": values["lm"][values["lms"][0]]
+        | {"path": str(tiny_models.language_model(tmp_path / "here"))}
     }
     values["lms"] = ["here"]
     values["retriever"][retriever] |= {"path": "some/encoder", "revision": COMMIT}
@@ -106,7 +127,9 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
     return values
 
 
-def test_sizes_are_those_of_the_configs_at_hand_and_what_is_not_here_is_to_be_downloaded(at_hand, tmp_path):
+def test_sizes_are_those_of_the_configs_at_hand_and_what_is_not_here_is_to_be_downloaded(
+    at_hand, tmp_path
+):
     (name,) = at_hand["retrievers"]
     sizes = forecast.read_sizes(params_file.parse(at_hand))
     lm = AutoModelForCausalLM.from_pretrained(tmp_path / "here")
@@ -122,9 +145,15 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     (name,) = at_hand["retrievers"]
     lines = forecast.forecast(at_hand)
     parsed = params_file.parse(at_hand)
-    speed = {model: 0.5 * SPEED / (2 * size.multiplied) for model, size in forecast.read_sizes(parsed).items()}
+    speed = {
+        model: 0.5 * SPEED / (2 * size.multiplied)
+        for model, size in forecast.read_sizes(parsed).items()
+    }
     read = forecast.count_answers(parsed, parsed.lm["here"]).read
-    seconds = {f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[name], "here: answers": read / speed["here"]}
+    seconds = {
+        f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[name],
+        "here: answers": read / speed["here"],
+    }
     for label, took in (seconds | {"together": sum(seconds.values())}).items():
         (line,) = starting(lines, f"{label} ")
         assert f" {took / 3600:,.2f} h" in line
@@ -133,7 +162,9 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
 
 def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monkeypatch):
     used = []
-    monkeypatch.setattr(forecast, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED)
+    monkeypatch.setattr(
+        forecast, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
+    )
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 8)
     values = composed("sample")
     values["compute"] |= {"workers": 3, "threads": 2}
@@ -144,7 +175,10 @@ def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monk
     assert max(used) == 8
 
 
-PARAMETERS = {"HuggingFaceTB/SmolLM2-135M": 0.14e9, "sentence-transformers/all-MiniLM-L6-v2": 0.03e9}
+PARAMETERS = {
+    "HuggingFaceTB/SmolLM2-135M": 0.14e9,
+    "sentence-transformers/all-MiniLM-L6-v2": 0.03e9,
+}
 HOURS = {  # that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
     "sample": (0.02, 0.2), "smoke": (0, 0.02), "wikipedia": (0.02, 2), "pile": (0.02, 2), "excerpt": (0.02, 2),
     "laptop": (0.3, 1.5), "paper-popqa": (15, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
@@ -158,13 +192,17 @@ def test_each_profiles_hours_are_within_bounds_on_a_usual_machine(composed, prof
 
     def size(place, revision, is_lm):
         parameters = int(PARAMETERS.get(place, 5e9 if is_lm else 0.11e9))
-        return forecast.Size(parameters, parameters if is_lm else parameters // 2, 768, 2 * parameters)
+        return forecast.Size(
+            parameters, parameters if is_lm else parameters // 2, 768, 2 * parameters
+        )
 
     speed = {"cpu": 1.5e11, "cuda": 1e14}
     monkeypatch.setattr(forecast, "size_by_config", size)
     monkeypatch.setattr(forecast, "_device", lambda compute: compute.device)
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(forecast, "matrix_products", lambda threads, device, half: speed[device] * threads)
+    monkeypatch.setattr(
+        forecast, "matrix_products", lambda threads, device, half: speed[device] * threads
+    )
     values = composed(profile)
     for corpus in values["parts"]["corpora"]:
         many = 21_000_000 if profile.startswith("paper") else 5_000
@@ -178,8 +216,19 @@ def test_each_profiles_hours_are_within_bounds_on_a_usual_machine(composed, prof
 
 def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
     values = composed("paper-replug")
-    server = {"url": "http://127.0.0.1:9/v1", "max_tokens": 2048, "tokenizer": None, "batch_size": 16, "extra": {}}
-    server |= {"concurrency": 8, "logprobs": 5, "requests_per_minute": None, "tokens_per_minute": 600_000}
+    server = {
+        "url": "http://127.0.0.1:9/v1",
+        "max_tokens": 2048,
+        "tokenizer": None,
+        "batch_size": 16,
+        "extra": {},
+    }
+    server |= {
+        "concurrency": 8,
+        "logprobs": 5,
+        "requests_per_minute": None,
+        "tokens_per_minute": 600_000,
+    }
     server |= {"prompt_price": 0.002, "completion_price": 0.002, "max_cost": None}
     values["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
     (line,) = starting(forecast.forecast(values), "contriever: gpt2-xl reads")
@@ -200,7 +249,10 @@ def test_an_index_that_does_not_fit_into_memory_is_refused(at_hand):
 def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
     popqa, asked = params("paper-popqa"), 2 * 25_000
     lm = popqa.lm["opt-13b"]
-    for read in (1, 16):  # passages in a prompt: the question's own, and with `shot_passages` its demonstrations'
+    for read in (
+        1,
+        16,
+    ):  # passages in a prompt: the question's own, and with `shot_passages` its demonstrations'
         answer = popqa.answer.model_copy(update={"shot_passages": read > 1})
         answers = forecast.count_answers(popqa.model_copy(update={"answer": answer}), lm)
         closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * 24 + read * 150
@@ -227,9 +279,13 @@ def test_a_local_model_reads_demonstrations_before_several_documents_once(params
         "replug_lsr": 15 * (24 + 128) + 10 * (24 + 128 + 15),
     }
     for way, expected in read.items():
-        reading = forecast.count_answers(popqa.model_copy(update={"ways": [way]}), popqa.lm["opt-13b"])
+        reading = forecast.count_answers(
+            popqa.model_copy(update={"ways": [way]}), popqa.lm["opt-13b"]
+        )
         assert reading.read == expected
-        assert (reading.tokens > expected) == (reading.prompts > 1), "a server counts each prompt whole"
+        assert (reading.tokens > expected) == (reading.prompts > 1), (
+            "a server counts each prompt whole"
+        )
 
 
 def test_replugs_scores_are_of_each_document_of_each_retriever(params):
@@ -237,7 +293,9 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     scores, benchmarks = forecast.count_scores(replug), forecast.count_benchmarks(replug)
     documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
     with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
-    controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
+    controls = (
+        10_000 * 3
+    )  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
     assert scores.prompts == 2 * (with_one + controls)
     assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
     assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 1 + 2 * 10)

@@ -28,17 +28,41 @@ ORDERS = {
 }
 ORDERS["resumed"] = ORDERS["resumed"] + OTHERS[20:]
 LAYOUTS = {  # tools and what their columns hold for a question: (place, question, gold answer) -> cells
-    "ragas": lambda i, q, gold: {"user_input": q, "retrieved_contexts": ["a passage"], "reference": gold},
+    "ragas": lambda i, q, gold: {
+        "user_input": q,
+        "retrieved_contexts": ["a passage"],
+        "reference": gold,
+    },
     "deepeval": lambda i, q, gold: {"name": f"test_case_{i}", "input": q, "expected_output": gold},
-    "trulens": lambda i, q, gold: {"record_id": f"record_hash_{i * 7}", "input": json.dumps(q), "app_id": "a"},
-    "langsmith": lambda i, q, gold: {"id": f"{i * 977:032x}", "inputs": {"question": q}, "reference": {"answer": gold}},
+    "trulens": lambda i, q, gold: {
+        "record_id": f"record_hash_{i * 7}",
+        "input": json.dumps(q),
+        "app_id": "a",
+    },
+    "langsmith": lambda i, q, gold: {
+        "id": f"{i * 977:032x}",
+        "inputs": {"question": q},
+        "reference": {"answer": gold},
+    },
     "phoenix": lambda i, q, gold: {"context.span_id": f"{i:x}s", "attributes.input.value": q},
-    "bergen": lambda i, q, gold: {"instruction": f"[INST] Is it a town?\n\nQuestion: {q} [/INST]", "label": [gold]},
-    "vertex": lambda i, q, gold: {"prompt": f"Answer this: {q} Passage: a {gold}, {i}.", "reference": gold},
-    "few-shot": lambda i, q, gold: {"full_prompt": f"Q: {QUESTIONS[OTHERS[i]]}\nA: {gold}\n\nQ: {q}\nA:"},
-    "chat": lambda i, q, gold: {"messages": [{"role": "system", "content": "Why?"}, {"role": "user", "content": q}]},
+    "bergen": lambda i, q, gold: {
+        "instruction": f"[INST] Is it a town?\n\nQuestion: {q} [/INST]",
+        "label": [gold],
+    },
+    "vertex": lambda i, q, gold: {
+        "prompt": f"Answer this: {q} Passage: a {gold}, {i}.",
+        "reference": gold,
+    },
+    "few-shot": lambda i, q, gold: {
+        "full_prompt": f"Q: {QUESTIONS[OTHERS[i]]}\nA: {gold}\n\nQ: {q}\nA:"
+    },
+    "chat": lambda i, q, gold: {
+        "messages": [{"role": "system", "content": "Why?"}, {"role": "user", "content": q}]
+    },
     "chat, written": lambda i, q, gold: {
-        "messages": (str, json.dumps)[i % 2]([{"content": f"Question: {q}\nAnswer:", "role": "user"}])
+        "messages": (str, json.dumps)[i % 2](
+            [{"content": f"Question: {q}\nAnswer:", "role": "user"}]
+        )
     },
     "promptfoo": lambda i, q, gold: {"vars": {"topic": q}, "success": True},
     "entities": lambda i, q, gold: {"Frage": f" {html.escape(q).upper()} \n"},
@@ -77,7 +101,9 @@ def written(layout, places):
 def test_rows_of_evaluations_find_their_questions_in_whatever_order(layout):
     for places in ORDERS.values():
         read, match = matched(written(layout, places))
-        assert [read.texts[row] for row in match.rows] == [f"answer {i}" for i in sorted(set(places))]
+        assert [read.texts[row] for row in match.rows] == [
+            f"answer {i}" for i in sorted(set(places))
+        ]
         assert match.questions == sorted(set(places))
         assert (match.rejected, len(match.repeated)) == ({}, len(places) - len(set(places)))
 
@@ -92,11 +118,19 @@ def test_other_formats_hold_the_same(kind, layout):
 
 def test_messages_hold_both_question_and_answer():
     roles = ("user", "assistant")
-    messages = [[QUESTIONS[3], "no"], *([q, f"answer {i}"] for i, q in enumerate(QUESTIONS) if i != 3)]
-    spoken = [[{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)] for texts in messages]
+    messages = [
+        [QUESTIONS[3], "no"],
+        *([q, f"answer {i}"] for i, q in enumerate(QUESTIONS) if i != 3),
+    ]
+    spoken = [
+        [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        for texts in messages
+    ]
     read, match = matched([{"messages": texts} for texts in spoken])
     assert (match.questions, match.rejected) == ([*range(N)], {})
-    assert [read.texts[row] for row in match.rows] == [f"answer {i}" if i != 3 else "no" for i in range(N)]
+    assert [read.texts[row] for row in match.rows] == [
+        f"answer {i}" if i != 3 else "no" for i in range(N)
+    ]
 
 
 def test_columns_that_are_known_by_value_are_named():
@@ -108,7 +142,10 @@ def test_columns_that_are_known_by_value_are_named():
 
 
 def test_rows_whose_question_is_not_the_sets_are_left_out_by_name():
-    records = [{"asked": q if i % 10 < 7 else f"in short, {q}", "pred": "x"} for i, q in enumerate(QUESTIONS)]
+    records = [
+        {"asked": q if i % 10 < 7 else f"in short, {q}", "pred": "x"}
+        for i, q in enumerate(QUESTIONS)
+    ]
     match = matched(records)[1]
     assert (len(match.rows), len(match.rejected[FOREIGN])) == (28, 12)
     larger = [{"asked": f"Who is nobody {i}?", "pred": "x"} for i in range(200)]
@@ -116,8 +153,12 @@ def test_rows_whose_question_is_not_the_sets_are_left_out_by_name():
 
 
 def test_two_columns_that_hold_different_questions_are_refused():
-    records = [{"asked": q, "similar": QUESTIONS[OTHERS[i]], "pred": "x"} for i, q in enumerate(QUESTIONS)]
-    with pytest.raises(LongtailError, match=r"its columns asked and similar hold different questions .* `question`"):
+    records = [
+        {"asked": q, "similar": QUESTIONS[OTHERS[i]], "pred": "x"} for i, q in enumerate(QUESTIONS)
+    ]
+    with pytest.raises(
+        LongtailError, match=r"its columns asked and similar hold different questions .* `question`"
+    ):
         matched(records)
     for number, record in enumerate(records):
         record["id"] = IDS[number]
@@ -126,8 +167,12 @@ def test_two_columns_that_hold_different_questions_are_refused():
 
 REFUSED = {
     "retrieved questions": {"contexts": [f"Q: {QUESTIONS[i]} A: {ANSWERS[i][0]}" for i in OTHERS]},
-    "demonstrations": {"prompt": [f"Q: {QUESTIONS[i]}\nA: x\n\nQ: And who is nobody {i}?\nA:" for i in OTHERS]},
-    "unmarked demonstrations": {"prompt": [f"{QUESTIONS[i]} Or who is nobody {i}?" for i in OTHERS]},
+    "demonstrations": {
+        "prompt": [f"Q: {QUESTIONS[i]}\nA: x\n\nQ: And who is nobody {i}?\nA:" for i in OTHERS]
+    },
+    "unmarked demonstrations": {
+        "prompt": [f"{QUESTIONS[i]} Or who is nobody {i}?" for i in OTHERS]
+    },
     "unnamed numbers": {"number": OTHERS},
     "another model": {"baseline": [ANSWERS[i][0] if i % 3 else "judge" for i in range(N)]},
     "judged": {"correct": [i % 2 for i in range(N)]},
@@ -138,9 +183,14 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_position_that_nothing_confirms_has_to_be_asked_for(what):
     columns = REFUSED[what]
-    records = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    records = [
+        dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)
+    ]
     records = records if what == "judged" else [record | {"pred": "x"} for record in records]
-    with pytest.raises(LongtailError, match="nothing else confirms that its rows are in the set's order; add a column"):
+    with pytest.raises(
+        LongtailError,
+        match="nothing else confirms that its rows are in the set's order; add a column",
+    ):
         matched(records)
     _, match = matched(records, by_position=True)
     assert (match.by, match.rows) == ("position, as --by-position says", [*range(N)])
@@ -158,7 +208,9 @@ def test_what_a_prompt_holds_is_not_always_what_it_asks(what):
     question, prompt = PARTS[what]
     asked = Asked([question.format("x" * i + "y") for i in range(N)], ANSWERS, {"id": IDS})
     with pytest.raises(LongtailError, match="nothing else confirms"):
-        matched([{"prompt": prompt.format(text), "pred": "x"} for text in asked.questions], asked=asked)
+        matched(
+            [{"prompt": prompt.format(text), "pred": "x"} for text in asked.questions], asked=asked
+        )
     alone = [{"prompt": f"Q: {text}\nA:", "pred": "x"} for text in asked.questions[::-1]]
     if what != "names":
         assert matched(alone, asked=asked)[1].questions == [*range(N)]
@@ -171,15 +223,21 @@ def test_some_questions_of_a_set_end_with_a_mark():
 
 
 def test_gold_answers_confirm_a_position_or_refute_it():
-    records = [{"id": f"test_{i}", "golds": [gold[-1]], "pred": "x"} for i, gold in enumerate(ANSWERS)]
+    records = [
+        {"id": f"test_{i}", "golds": [gold[-1]], "pred": "x"} for i, gold in enumerate(ANSWERS)
+    ]
     match = matched(records)[1]
     assert match.by == "position, as its answers confirm"
     for how in ({}, {"by_position": True}):
-        with pytest.raises(LongtailError, match="row 1 has other answers in `golds` than the set's question 1"):
+        with pytest.raises(
+            LongtailError, match="row 1 has other answers in `golds` than the set's question 1"
+        ):
             matched([records[i] for i in OTHERS], **how)
     alike = Asked(QUESTIONS, [["yes"]] * 21 + [["no"]] * 19, {"id": IDS})
     records = [{"golds": answers, "pred": "x"} for answers in alike.answers]
-    with pytest.raises(LongtailError, match="nothing else confirms"):  # rows could change places among the same answers
+    with pytest.raises(
+        LongtailError, match="nothing else confirms"
+    ):  # rows could change places among the same answers
         matched(records, asked=alike)
 
 
@@ -197,10 +255,15 @@ def test_ids_that_may_number_rows_are_not_believed_against_questions_or_answers(
     numbered = Asked(QUESTIONS, ANSWERS, {"id": [*range(N)]})
     right = [{"id": i, "prompt": f"Q: {QUESTIONS[i]} A:", "pred": f"p{i}"} for i in OTHERS]
     assert matched(right, asked=numbered)[1].by == "id = id"
-    for cells in ({"asked": [QUESTIONS[i] for i in OTHERS]}, {"golds": [ANSWERS[i] for i in OTHERS]}):
+    for cells in (
+        {"asked": [QUESTIONS[i] for i in OTHERS]},
+        {"golds": [ANSWERS[i] for i in OTHERS]},
+    ):
         ((name, values),) = cells.items()
         records = [{"id": row, name: value, "pred": "x"} for row, value in enumerate(values)]
-        with pytest.raises(LongtailError, match=r"have the id of one question and .*; drop the ids if they"):
+        with pytest.raises(
+            LongtailError, match=r"have the id of one question and .*; drop the ids if they"
+        ):
             matched(records, asked=numbered)
 
 
@@ -210,5 +273,11 @@ def test_a_row_that_is_there_again_counts_once_and_one_that_differs_not_at_all()
     assert match.questions == [place for place in range(N) if place != 5]
     assert match.repeated == [40, 41, 42, 43]
     said = match.described(read)
-    assert any(line.startswith("4 rows say again what an earlier row says, and count once: row 41 (") for line in said)
-    assert any(line.startswith("2 rows answer a question that another row answers otherwise: row 6 (") for line in said)
+    assert any(
+        line.startswith("4 rows say again what an earlier row says, and count once: row 41 (")
+        for line in said
+    )
+    assert any(
+        line.startswith("2 rows answer a question that another row answers otherwise: row 6 (")
+        for line in said
+    )

@@ -26,7 +26,16 @@ NAMED = [
     ("Q8", "London", ["Londinium"], None, None),
     ("Q10", "Robin", ["Bob"], "Robin", 3),
 ]
-CLAIMED = [(1, 19, 8), (1, 19, 9), (2, 19, 8), (3, 19, 8), (5, 19, 8), (6, 40, 1), (7, 19, 9), (10, 19, 8)]
+CLAIMED = [
+    (1, 19, 8),
+    (1, 19, 9),
+    (2, 19, 8),
+    (3, 19, 8),
+    (5, 19, 8),
+    (6, 40, 1),
+    (7, 19, 9),
+    (10, 19, 8),
+]
 
 
 def question(text: str, *answers: str) -> dict:
@@ -49,7 +58,10 @@ def write_raw(templates: dict | None = TEMPLATES, **files: list) -> None:
 
 def build(max_share: float = 0.0, train_share: float = 0.5, entities=NAMED, claims=CLAIMED):
     settings = chosen(popqa=popqa(train_share=train_share), max_share=max_share)
-    tables = write_rows(entities, ENTITIES, Path("entities.parquet")), write_rows(claims, CLAIMS, Path("c.parquet"))
+    tables = (
+        write_rows(entities, ENTITIES, Path("entities.parquet")),
+        write_rows(claims, CLAIMS, Path("c.parquet")),
+    )
     counts = build_entityquestions(settings, Path("out"), RAW, *tables)
     return pq.read_table("out/entityquestions.parquet").to_pylist(), counts
 
@@ -58,7 +70,10 @@ def links(*entries: dict, **more) -> list[tuple]:
     """How each question is linked, and to which entity."""
     of_birth = [entry for entry in entries if entry["question"].endswith("born?")]
     write_raw(P19=of_birth, P40=[entry for entry in entries if entry not in of_birth])
-    return [(row["link"], row["s_uri"] and row["s_uri"].rpartition("/")[2], row["s_pop"]) for row in build(**more)[0]]
+    return [
+        (row["link"], row["s_uri"] and row["s_uri"].rpartition("/")[2], row["s_pop"])
+        for row in build(**more)[0]
+    ]
 
 
 def test_a_name_that_one_entity_with_the_relation_bears_is_linked_and_else_it_is_said_why_not():
@@ -75,7 +90,10 @@ def test_a_name_that_one_entity_with_the_relation_bears_is_linked_and_else_it_is
     ]
     # A label beats an alias even where both have the relation.
     of_both = [*CLAIMED, (6, 19, 8)]
-    assert links(*born("Dory", "Flo"), claims=of_both) == [("label", "Q6", 9), ("ambiguous", None, None)]
+    assert links(*born("Dory", "Flo"), claims=of_both) == [
+        ("label", "Q6", 9),
+        ("ambiguous", None, None),
+    ]
     assert links(*born("Bob", "Carl", "Zoe", "ada"), question("Who is Ada's child?")) == [
         ("ambiguous", None, None),
         ("without_article", None, None),
@@ -83,12 +101,17 @@ def test_a_name_that_one_entity_with_the_relation_bears_is_linked_and_else_it_is
         ("not_found", None, None),  # names are compared as written
         ("another_type", None, None),
     ]
-    asked = question("Where was Bob born?", "Ada")  # the question's answers do not choose its subject
+    asked = question(
+        "Where was Bob born?", "Ada"
+    )  # the question's answers do not choose its subject
     assert links(asked, claims=[*CLAIMED, (2, 19, 1)]) == [("ambiguous", None, None)]
 
 
 def test_a_subject_of_unknown_popularity_does_not_get_that_of_a_namesake():
-    entities = [("Q1", "Twitter", [], "X (social network)", None), ("Q2", "Tweeter", ["Twitter"], "Tweeter", 5)]
+    entities = [
+        ("Q1", "Twitter", [], "X (social network)", None),
+        ("Q2", "Tweeter", ["Twitter"], "Tweeter", 5),
+    ]
     write_raw(P19=born("Twitter", "Tweeter"))
     rows, counts = build(entities=entities, claims=[(1, 19, 1), (2, 19, 1)])
     assert [(row["s_uri"][-2:], row["s_pop"]) for row in rows] == [("Q1", None), ("Q2", 5)]
@@ -97,7 +120,10 @@ def test_a_subject_of_unknown_popularity_does_not_get_that_of_a_namesake():
 
 def test_links_are_counted_over_all_and_by_relation():
     entries = [*born("Ada", "Bob", "Countess"), question("Where was Flo born?", "Paris")]
-    entries += [question("Where was Dora's child born?", "Londinium"), question("Where was Robert born?", "Paris")]
+    entries += [
+        question("Where was Dora's child born?", "Londinium"),
+        question("Where was Robert born?", "Paris"),
+    ]
     write_raw(P19=entries, P40=[question("Who is Ada's child?")])
     _, counts = build()
     assert [counts[f"link.{link}"] for link in LINKS] == [2, 3, 1, 1, 0, 0]
@@ -113,11 +139,21 @@ def test_the_split_is_popqas_and_questions_not_linked_are_for_testing(share):
 
 
 def test_bad_entries_are_rejected_by_reason():
-    entries = ["text", question("Ada was born where?"), {"question": "Where was Ada born?", "answers": []}]
-    write_raw(P19=[*entries, question("Where was  born?"), question("Where was born?"), *born("Ada")])
+    entries = [
+        "text",
+        question("Ada was born where?"),
+        {"question": "Where was Ada born?", "answers": []},
+    ]
+    write_raw(
+        P19=[*entries, question("Where was  born?"), question("Where was born?"), *born("Ada")]
+    )
     rows, counts = build(max_share=1.0)
     assert [row["question_id"] for row in rows] == ["P19-6"]
-    assert (counts["rejected.bad_entry"], counts["rejected.no_answer"], counts["rejected.off_template"]) == (1, 1, 3)
+    assert (
+        counts["rejected.bad_entry"],
+        counts["rejected.no_answer"],
+        counts["rejected.off_template"],
+    ) == (1, 1, 3)
     with pytest.raises(LongtailError, match=r"P19\.test\.json: 5 of 6 rows rejected"):
         build()
 
@@ -139,20 +175,30 @@ def test_no_files_give_an_empty_table_and_missing_templates_and_damaged_files_ar
             build()
 
 
-@pytest.mark.parametrize("name", ["P19.json", "P19.dev.json", "test/P19.test.json", "P19.test.jsonl", "readme.txt"])
+@pytest.mark.parametrize(
+    "name", ["P19.json", "P19.dev.json", "test/P19.test.json", "P19.test.jsonl", "readme.txt"]
+)
 def test_a_file_by_another_name_or_in_a_folder_is_named(name):
     write_raw(P20=[])
     (RAW / name).parent.mkdir(exist_ok=True)
     (RAW / name).write_text("[]")
-    with pytest.raises(LongtailError, match=rf"{re.escape(name)}: expected P<number>\.test\.json or .*; leave it out"):
+    with pytest.raises(
+        LongtailError,
+        match=rf"{re.escape(name)}: expected P<number>\.test\.json or .*; leave it out",
+    ):
         build()
 
 
 def test_all_real_questions_give_up_their_subject(real):
     RAW.mkdir()
-    for file in [*(real / "entityquestions/test").iterdir(), real / "entityquestions/relation_query_templates.json"]:
+    for file in [
+        *(real / "entityquestions/test").iterdir(),
+        real / "entityquestions/relation_query_templates.json",
+    ]:
         (RAW / file.name).symlink_to(file)
-    rows, counts = build(entities=[*NAMED, ("Q912", "Mali", [], "Mali", 4)], claims=[*CLAIMED, (912, 36, 3703)])
+    rows, counts = build(
+        entities=[*NAMED, ("Q912", "Mali", [], "Mali", 4)], claims=[*CLAIMED, (912, 36, 3703)]
+    )
     assert len({row["question_id"] for row in rows}) == counts["questions"] == 22_075
     assert (len({row["relation"] for row in rows}), counts["rejected"]) == (24, 0)
     [row] = [row for row in rows if row["question_id"] == "P17-2"]

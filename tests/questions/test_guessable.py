@@ -8,12 +8,30 @@ from pipelines.questions.guessable import read_guesses, usual_answers
 
 # relation, subject, question, object, acceptable answers; the facts are those of PopQA and EntityQuestions
 ITEMS = [
-    ("capital", "Q1", "What is the capital of canton of Marseille-Belsunce?", "Marseille", ["Marseille", "Marseilles"]),
-    ("capital", "Q2", "What is the capital of Ohio?", "Columbus", ["Columbus", "O"]),  # O is in Ohio, but no word
+    (
+        "capital",
+        "Q1",
+        "What is the capital of canton of Marseille-Belsunce?",
+        "Marseille",
+        ["Marseille", "Marseilles"],
+    ),
+    (
+        "capital",
+        "Q2",
+        "What is the capital of Ohio?",
+        "Columbus",
+        ["Columbus", "O"],
+    ),  # O is in Ohio, but no word
     ("color", "Q3", "What color is Reading?", "red", ["red", "rot"]),
     ("color", "Q4", "What color is blood?", "red", ["red"]),
     ("color", "Q5", "What color is the sky?", "blue", ["blue", "red"]),
-    ("color", "Q6", "What color is royal blue?", "blue", ["Blue"]),  # its label is not among its answers
+    (
+        "color",
+        "Q6",
+        "What color is royal blue?",
+        "blue",
+        ["Blue"],
+    ),  # its label is not among its answers
     ("color", "Q6", "What color is royal blue?", "azure", ["azure"]),
     ("color", "Q7", "What color is coal?", "black", ["black"]),
     ("country", "Q8", "In what country is Toledo?", "Spain", ["Spain", "ES"]),
@@ -47,12 +65,18 @@ def test_a_question_has_no_say_in_its_own_guess():
 
     def usual(*answers: str, subjects: str = "", relation: str = "r") -> list[str]:
         subjects = subjects or "abcdefgh"[: len(answers)]
-        return usual_answers([relation] * len(answers), list(subjects), list(answers), [[one] for one in answers])
+        return usual_answers(
+            [relation] * len(answers), list(subjects), list(answers), [[one] for one in answers]
+        )
 
     assert usual("x", "x", "y") == ["x", "x", "x"]
     assert usual("x", "y") == ["y", "x"], "each one's own answer is not counted"
     assert usual("x") == [""]
     assert usual("x", "x", "y", "y") == ["y", "y", "x", "x"]
-    assert usual("x", "x", "x", "y", "y", subjects="aaabc") == ["y", "y", "y", "y", "y"], "three questions, one subject"
-    assert usual_answers(["r", "s"], ["a", "b"], ["x", "x"], [["x"], ["x"]]) == ["", ""], "relations are apart"
+    assert usual("x", "x", "x", "y", "y", subjects="aaabc") == ["y", "y", "y", "y", "y"], (
+        "three questions, one subject"
+    )
+    assert usual_answers(["r", "s"], ["a", "b"], ["x", "x"], [["x"], ["x"]]) == ["", ""], (
+        "relations are apart"
+    )
     assert usual_answers(["r"], ["a"], [""], [[]]) == [""]

@@ -10,13 +10,20 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.questions import columns_by_value, join_predictions
-from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, OTHER_ANSWERS, OTHER_QUESTION, Asked
+from pipelines.questions.join_predictions import (
+    AMBIGUOUS,
+    DOUBLED,
+    OTHER_ANSWERS,
+    OTHER_QUESTION,
+    Asked,
+)
 from pipelines.sources.prediction_layouts import TELLING
 
 pytestmark = pytest.mark.usefixtures("workplace")
 SET = {
     "id": [11, 12, 13, 14, 15],
-    "question": ["Who made Black?"] * 2 + ["Where is Velm (a.k.a. Vel.*)?", "Who is Bj\xf6rk?", "Who is X?"],
+    "question": ["Who made Black?"] * 2
+    + ["Where is Velm (a.k.a. Vel.*)?", "Who is Bj\xf6rk?", "Who is X?"],
     "possible_answers": [["Ann Lee", "A. Lee"], ["Bo Dahl"], ["Norland"], ["singer"], ["actor"]],
     "s_uri": ["Q1", "Q2", "Q3", "Q4", "Q5"],
 }
@@ -46,7 +53,10 @@ def joined(records, asked: Asked = ASKED, **how) -> SimpleNamespace:
 
 
 def rows(*places, columns=("id", "question", "s_uri"), **more):
-    return [{name: SET[name][place] for name in columns} | {"pred": f"p{place}"} | more for place in places]
+    return [
+        {name: SET[name][place] for name in columns} | {"pred": f"p{place}"} | more
+        for place in places
+    ]
 
 
 def of(*places) -> dict[int, str]:
@@ -84,7 +94,10 @@ def test_another_subject_of_the_same_name_is_not_taken_for_the_sets_one():
 
 def test_a_column_that_names_things_in_other_words_contradicts_nothing():
     records = rows(2, 3, 4, columns=("question", "s_uri"))
-    of_web = [record | {"s_uri": f"http://www.wikidata.org/entity/{record['s_uri']}"} for record in records]
+    of_web = [
+        record | {"s_uri": f"http://www.wikidata.org/entity/{record['s_uri']}"}
+        for record in records
+    ]
     assert joined(of_web).said == of(2, 3, 4)
     unknown = asked_of(SET | {"s_uri": [None, "Q2", "Q3", "", "Q5"]})
     assert joined(records, unknown).said == of(2, 3, 4)
@@ -117,10 +130,16 @@ def test_an_id_is_not_believed_where_the_row_has_another_questions_text():
 def test_ids_that_match_by_chance_give_way_to_texts_or_are_refused():
     """Row numbers of a file that happen to be ids of the set."""
     other = [f"Who is nobody {number}?" for number in range(3)]
-    records = [{"id": 11 + n, "question": text, "pred": f"p{n}"} for n, text in enumerate([*other, "Who is X?"])]
+    records = [
+        {"id": 11 + n, "question": text, "pred": f"p{n}"}
+        for n, text in enumerate([*other, "Who is X?"])
+    ]
     found = joined(records)
     assert (found.said, found.by) == ({4: "p3"}, "question")
-    assert found.match.described(found.read)[-1] == "its ids are left aside: 4 are of questions with other texts"
+    assert (
+        found.match.described(found.read)[-1]
+        == "its ids are left aside: 4 are of questions with other texts"
+    )
     with pytest.raises(LongtailError) as refused:
         joined(records[:3])
     assert str(refused.value).endswith(
@@ -131,7 +150,10 @@ def test_ids_that_match_by_chance_give_way_to_texts_or_are_refused():
 
 @pytest.mark.parametrize("form", ["Q: {}\nA:", "  {} ", "{}"])
 def test_ids_are_believed_where_texts_have_the_questions_words(form):
-    records = [record | {"question": form.format(record["question"].rstrip("?").upper())} for record in rows(3, 2, 4)]
+    records = [
+        record | {"question": form.format(record["question"].rstrip("?").upper())}
+        for record in rows(3, 2, 4)
+    ]
     found = joined(records)
     assert (found.said, found.by, found.match.doubt) == (of(2, 3, 4), "id = id", "")
 
@@ -153,35 +175,52 @@ def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left
 def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
     found = joined(rows(*range(5), columns=("question",)))
     assert (found.said, found.by) == (ALL, "position, as its questions confirm")
-    with pytest.raises(LongtailError, match=r"a\.json: no id or question of the set .* or say --by-position if they"):
+    with pytest.raises(
+        LongtailError,
+        match=r"a\.json: no id or question of the set .* or say --by-position if they",
+    ):
         joined(LIST)
     found = joined(LIST, by_position=True)
     assert (found.said, found.by) == (ALL, "position, as --by-position says")
-    with pytest.raises(LongtailError, match=r"a\.json: 4 rows without .*\(5\), .*; add a column id"):
+    with pytest.raises(
+        LongtailError, match=r"a\.json: 4 rows without .*\(5\), .*; add a column id"
+    ):
         joined(LIST[:4], by_position=True)
     with pytest.raises(LongtailError, match=r"1 rows .*; add a column id, question_id"):
         joined([{"pred": "p"}])
     without = Asked(ASKED.questions, ASKED.answers)
     found = joined(rows(*range(5), columns=("id",)), without, by_position=True)
     assert found.by == "position, as --by-position says"
-    with pytest.raises(LongtailError, match=r"as the set has none\), and nothing else confirms that its rows are"):
+    with pytest.raises(
+        LongtailError, match=r"as the set has none\), and nothing else confirms that its rows are"
+    ):
         joined(rows(*range(5), columns=("id",)), without)
-    with pytest.raises(LongtailError, match="row 1 has other answers in `golds` than the set's question 1"):
+    with pytest.raises(
+        LongtailError, match="row 1 has other answers in `golds` than the set's question 1"
+    ):
         joined({"preds": LIST, "golds": SET["possible_answers"][::-1]}, by_position=True)
     prompts = [f"Q: {text} A:" for text in SET["question"]]
     assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its questions confirm"
 
 
 def test_a_column_of_gold_answers_is_no_prediction():
-    asked = asked_of({"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30})
+    asked = asked_of(
+        {"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30}
+    )
     for name in ("answer", "output"):
         with pytest.raises(LongtailError, match=f"its column {name} holds the gold answers"):
             joined([{"id": n, name: "A"} for n in range(30)], asked)
-    assert len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said) == 30
+    assert (
+        len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said)
+        == 30
+    )
 
 
 def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
-    records = [{"id": 12, "pred": "Bo Dahl, I think", "correct": 0}, {"id": 11, "pred": "Bo", "correct": 1}]
+    records = [
+        {"id": 12, "pred": "Bo Dahl, I think", "correct": 0},
+        {"id": 11, "pred": "Bo", "correct": 1},
+    ]
     found = joined(records)
     assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [False, True]
     found = joined([{"id": record["id"], "correct": record["correct"]} for record in records])
@@ -190,10 +229,16 @@ def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
 
 def test_a_subject_that_contradicts_the_id_and_a_text_that_holds_its_question_are_refused():
     table = {"id": list(range(30)), "question": [f"What is the job of {n}?" for n in range(30)]}
-    asked = asked_of(table | {"possible_answers": [["a"]] * 30, "subj": [f"s{n}" for n in range(30)]})
+    asked = asked_of(
+        table | {"possible_answers": [["a"]] * 30, "subj": [f"s{n}" for n in range(30)]}
+    )
     said = [{"id": n, "subj": f"s{n}", "pred": f"p{n}"} for n in range(30)]
     assert len(joined(said, asked).said) == 30
-    with pytest.raises(LongtailError, match=r"30 rows, joined by id = id, have another subj than their question"):
+    with pytest.raises(
+        LongtailError, match=r"30 rows, joined by id = id, have another subj than their question"
+    ):
         joined([row | {"subj": f"s{29 - row['id']}"} for row in said], asked)
     with pytest.raises(LongtailError, match="30 of 30 predictions hold their question"):
-        joined([row | {"pred": f"A passage. {table['question'][row['id']]} a"} for row in said], asked)
+        joined(
+            [row | {"pred": f"A passage. {table['question'][row['id']]} a"} for row in said], asked
+        )

@@ -64,7 +64,18 @@ def test_a_namesake_is_another_page_by_the_same_name():
         assert matching.namesake(title, subject, page) is namesake, (title, page)
 
 
-PIECES = ["a", "an", "the", "A", "The", "U.S.", "L'\u00c9tranger", "e\u0301", "caf\u00e9", "\u201cA\u201d"]
+PIECES = [
+    "a",
+    "an",
+    "the",
+    "A",
+    "The",
+    "U.S.",
+    "L'\u00c9tranger",
+    "e\u0301",
+    "caf\u00e9",
+    "\u201cA\u201d",
+]
 PIECES += ["\u2014", "-", "B-52", "_", "42", "\u6771"]
 
 
@@ -75,7 +86,11 @@ def squad(text: str) -> str:
         if c.isalnum():
             word += c
         else:
-            kept += ["" if word in ("a", "an", "the") else word, " " if word in ("a", "an", "the") else "", c]
+            kept += [
+                "" if word in ("a", "an", "the") else word,
+                " " if word in ("a", "an", "the") else "",
+                c,
+            ]
             word = ""
     return " ".join("".join(kept).split())
 
@@ -86,7 +101,10 @@ def test_tricky_texts_have_squads_normal_form():
         ("B-52s, the band", "b52s band"),
         ("Theatre an anthem", "theatre anthem"),
         ("na\u00efve  caf\u00e9\t\u6771\u4eac", "na\u00efve caf\u00e9 \u6771\u4eac"),
-        ("\u201cThe Who\u201d", "\u201c who\u201d"),  # typographic quotes are no punctuation, and part words
+        (
+            "\u201cThe Who\u201d",
+            "\u201c who\u201d",
+        ),  # typographic quotes are no punctuation, and part words
         ("the\u2014end", "\u2014end"),
         ("an_other", "another"),
         ("\u0130stanbul", "i\u0307stanbul"),

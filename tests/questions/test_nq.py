@@ -39,7 +39,9 @@ def build(*questions: str, entities=NAMED, text: str | None = TEXT):
     if lines:
         Path("raw/nq/dev.jsonl").write_text("\n".join(lines), encoding="utf-8")
     if text is not None:
-        Path("raw/c4/c4-train.0.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode()))
+        Path("raw/c4/c4-train.0.json.gz").write_bytes(
+            gzip.compress(json.dumps({"text": text}).encode())
+        )
     tables = write_rows(entities, ENTITIES, Path("entities.parquet"))
     counts = build_nq(chosen(c4=SimpleNamespace(sample_mb=1)), Path("out"), Path("raw"), tables)
     return pq.read_table("out/popularity.parquet").to_pylist(), counts
@@ -53,7 +55,12 @@ def mentions(*questions: str, **more) -> list[str | None]:
 
 def test_the_least_viewed_entity_of_a_question_counts_and_a_name_means_its_most_viewed_one():
     rows, counts = build("is india larger than new york city", "is there rock music", "why")
-    city = {"mention": "new york city", "qid": "Q3", "wiki_title": "New York City", "popularity": 900}
+    city = {
+        "mention": "new york city",
+        "qid": "Q3",
+        "wiki_title": "New York City",
+        "popularity": 900,
+    }
     music = {"mention": "rock music", "qid": "Q8", "wiki_title": "Rock music", "popularity": 400}
     assert rows == [{"question_id": "dev/1"} | city, {"question_id": "dev/2"} | music]
     assert (counts["questions"], counts["with_entity"], counts["mentions"]) == (3, 2, 3)
@@ -61,38 +68,71 @@ def test_the_least_viewed_entity_of_a_question_counts_and_a_name_means_its_most_
     rows, _ = build("where is new york", "what is bharat", "where is atlantis nine")
     assert [(row["mention"], row["wiki_title"]) for row in rows] == [
         ("new york", "New York City"),  # by alias, against another's label
-        ("bharat", "Bharat (film)"),  # alike in views: the first title; an entity without an article has none
+        (
+            "bharat",
+            "Bharat (film)",
+        ),  # alike in views: the first title; an entity without an article has none
     ]
 
 
 def test_an_entity_of_unknown_popularity_is_neither_the_rarest_nor_the_most_viewed():
-    entities = [("Q20", "Twitter", [], "X (social network)", None), ("Q21", "India", [], "India (song)", None)]
-    rows, counts = build("twitter or rock music in india", "is twitter down", entities=NAMED + entities)
+    entities = [
+        ("Q20", "Twitter", [], "X (social network)", None),
+        ("Q21", "India", [], "India (song)", None),
+    ]
+    rows, counts = build(
+        "twitter or rock music in india", "is twitter down", entities=NAMED + entities
+    )
     found = [(row["wiki_title"], row["popularity"]) for row in rows]
     assert found == [("Rock music", 400), ("X (social network)", None)]
-    assert (counts["with_entity"], counts["unknown_popularity"], counts["median_popularity"]) == (2, 1, 400)
+    assert (counts["with_entity"], counts["unknown_popularity"], counts["median_popularity"]) == (
+        2,
+        1,
+        400,
+    )
 
 
 def test_from_left_to_right_the_longest_name_is_taken_and_none_overlaps():
     asked = ["old york city", "new york city hall", "york in new york city", "new yorkers"]
     assert mentions(*asked) == ["york city", "new york city", "york", None]
-    names = [("Q1", "Aa Bb", [], "Aa Bb", 9), ("Q2", "Bb Cc Dd", [], "Bb Cc Dd", 1), ("Q3", "Dd Ee", [], "Dd Ee", 5)]
+    names = [
+        ("Q1", "Aa Bb", [], "Aa Bb", 9),
+        ("Q2", "Bb Cc Dd", [], "Bb Cc Dd", 1),
+        ("Q3", "Dd Ee", [], "Dd Ee", 5),
+    ]
     rows, counts = build("aa bb cc dd ee", entities=names)
-    assert (rows[0]["mention"], counts["mentions"]) == ("dd ee", 2)  # the longer one begins within what is taken
+    assert (rows[0]["mention"], counts["mentions"]) == (
+        "dd ee",
+        2,
+    )  # the longer one begins within what is taken
 
 
 def test_common_words_are_no_names_and_case_accents_and_apostrophes_do_not_matter():
-    asked = {"who was in them": None, "is india big": "india", "no music": None, "no new york": "new york"}
+    asked = {
+        "who was in them": None,
+        "is india big": "india",
+        "no music": None,
+        "no new york": "new york",
+    }
     asked |= {"music that i like": None, "rock music": "rock music", "what's a prayer": None}
     assert mentions(*asked) == list(asked.values())
     prayer = "lord 's prayer"
-    asked = {"who is beyonce": "beyonce", "Who is BEYONCÉ?": "beyonce", "say the lord's prayer": prayer}
-    asked |= {"say the lord\N{RIGHT SINGLE QUOTATION MARK}s prayer": prayer, "india's lords prayer": "india"}
+    asked = {
+        "who is beyonce": "beyonce",
+        "Who is BEYONCÉ?": "beyonce",
+        "say the lord's prayer": prayer,
+    }
+    asked |= {
+        "say the lord\N{RIGHT SINGLE QUOTATION MARK}s prayer": prayer,
+        "india's lords prayer": "india",
+    }
     asked |= {"beyonce's rock music": "rock music"}
     assert mentions(*asked) == list(asked.values())
 
 
-@pytest.mark.parametrize(("capital", "plain", "counts"), [(9, 1, True), (8, 1, False), (0, 0, True), (1, 0, True)])
+@pytest.mark.parametrize(
+    ("capital", "plain", "counts"), [(9, 1, True), (8, 1, False), (0, 0, True), (1, 0, True)]
+)
 def test_nine_of_ten_occurrences_have_the_names_capitals(capital, plain, counts):
     text = " ".join(["Apple"] * capital + ["apple"] * plain + ["pineapple"] * 50)
     found = mentions("an apple", entities=[("Q1", "Apple", [], "Apple Inc.", 3)], text=text)
@@ -102,5 +142,11 @@ def test_nine_of_ten_occurrences_have_the_names_capitals(capital, plain, counts)
 def test_without_questions_the_table_is_empty_and_without_texts_every_name_with_a_capital_counts():
     rows, counts = build(text=None)
     assert (rows, set(counts.values())) == ([], {0})
-    assert {"questions", "with_entity_share", "mentions", "unknown_popularity", "rejected"} < counts.keys()
+    assert {
+        "questions",
+        "with_entity_share",
+        "mentions",
+        "unknown_popularity",
+        "rejected",
+    } < counts.keys()
     assert mentions("was it", text=None) == ["was"]

@@ -21,13 +21,18 @@ from pipelines.sources.rejects import Rejects
 pytestmark = pytest.mark.usefixtures("workplace")
 LISTS = ("s_aliases", "o_aliases")
 TRIPLES = pa.schema(
-    [(c, pa.string()) for c in ("s_qid", "p_pid", "o_qid", "s_label", "o_label", "s_wiki_title", "o_wiki_title")]
+    [
+        (c, pa.string())
+        for c in ("s_qid", "p_pid", "o_qid", "s_label", "o_label", "s_wiki_title", "o_wiki_title")
+    ]
     + [(c, pa.list_(pa.string())) for c in LISTS]
     + [(c, pa.int64()) for c in ("s_pop", "o_pop", "term_frequency")]
 )
 
 
-def triple(s: int, p: int, o: int, tf: int = 100, s_label: str = "", o_label: str = "", o_aliases=()) -> dict:
+def triple(
+    s: int, p: int, o: int, tf: int = 100, s_label: str = "", o_label: str = "", o_aliases=()
+) -> dict:
     ids = {"s_qid": f"Q{s}", "p_pid": f"P{p}", "o_qid": f"Q{o}"}
     labels = {"s_label": s_label or f"subject {s}", "o_label": o_label or f"object {o}"}
     aliases = {"s_aliases": [f"alias {s}"], "o_aliases": list(o_aliases)}
@@ -35,7 +40,9 @@ def triple(s: int, p: int, o: int, tf: int = 100, s_label: str = "", o_label: st
     return ids | labels | aliases | titles | {"s_pop": s * 10, "o_pop": 0, "term_frequency": tf}
 
 
-def build(triples: list[dict], seed=0, published=Path("none.tsv"), month="2021-10", threads=1, **changed):
+def build(
+    triples: list[dict], seed=0, published=Path("none.tsv"), month="2021-10", threads=1, **changed
+):
     pq.write_table(pa.Table.from_pylist(triples, schema=TRIPLES), "triples.parquet")
     sections = {"popqa": popqa(**changed), "popularity": SimpleNamespace(month=month)}
     settings = chosen(threads=threads, seed=seed, **sections)
@@ -53,7 +60,9 @@ def test_unknown_popularity_is_null_and_an_empty_cell_of_the_published_format_an
     assert counts["unknown_popularity"] == 1
     again = read_published(Path("out/popqa.tsv"), Rejects(0.0)).to_pylist()
     assert [(row["s_pop"], row["o_pop"]) for row in again] == [(None, None), (20, 0)]
-    assert "\t\t\t" in Path("out/popqa.tsv").read_text()  # no title of the object, no views of either
+    assert (
+        "\t\t\t" in Path("out/popqa.tsv").read_text()
+    )  # no title of the object, no views of either
 
 
 def test_the_probability_to_keep_a_triple_is_the_papers():
@@ -65,13 +74,17 @@ def test_the_probability_to_keep_a_triple_is_the_papers():
     for frequency in frequencies:
         by_formula = frequency > np.exp(8 * u - 6)  # as the paper writes it
         np.testing.assert_array_equal(keep_triples(np.full(len(u), frequency), keys, 0), by_formula)
-        assert by_formula.mean() == pytest.approx(keep_probability(np.array([frequency]))[0], abs=0.01)
+        assert by_formula.mean() == pytest.approx(
+            keep_probability(np.array([frequency]))[0], abs=0.01
+        )
 
 
 def test_triples_are_sampled_by_term_frequency_each_for_itself():
     triples = [triple(s + tf * 1000, 106, 1, tf=tf) for tf in (0, 1, 8) for s in range(1, 801)]
     rows, counts = build(triples, sampling="term_frequency")
-    shares = [sum(tf * 1000 < row["subj_id"] <= tf * 1000 + 800 for row in rows) / 800 for tf in (0, 1, 8)]
+    shares = [
+        sum(tf * 1000 < row["subj_id"] <= tf * 1000 + 800 for row in rows) / 800 for tf in (0, 1, 8)
+    ]
     assert shares == [0, pytest.approx(0.75, abs=0.05), 1]
     assert (counts["wikidata.triples"], counts["wikidata.kept"]) == (2400, len(rows))
     half = ids(build(triples[::2], sampling="term_frequency")[0])
@@ -93,7 +106,9 @@ MIXED = [triple(s, p, 1) for p in (57, 58, 136, 462) for s in range(1, 3001)]
 
 
 def test_the_total_bounds_the_whole_and_favours_no_relation():
-    rows, counts = build(MIXED[:4000], total=800)  # 3,000 triples of one relation, and 1,000 of another
+    rows, counts = build(
+        MIXED[:4000], total=800
+    )  # 3,000 triples of one relation, and 1,000 of another
     assert len(rows) == counts["questions"] == 800
     assert counts["wikidata.over_cap"] == 4000 - 800
     assert counts["relation.P57"] / 800 == pytest.approx(3 / 4, abs=0.06)
@@ -102,14 +117,19 @@ def test_the_total_bounds_the_whole_and_favours_no_relation():
 def test_the_published_mix_is_drawn_in_proportion_and_a_larger_total_takes_no_question_away():
     """1,999 : 1,999 : 1,619 : 34 of 14,267, for 1,000 questions of all sixteen relations."""
     rows, counts = build(MIXED, mix="published", total=1000)
-    drawn = {pid: sum(row["relation"] == pid for row in rows) for pid in ("P57", "P58", "P136", "P462")}
+    drawn = {
+        pid: sum(row["relation"] == pid for row in rows) for pid in ("P57", "P58", "P136", "P462")
+    }
     assert drawn == {"P57": 140, "P58": 140, "P136": 114, "P462": 2}
     assert counts["wikidata.short_of_mix"] == 1000 - 396
     assert ids(build(MIXED, mix="published", total=200)[0]) < ids(rows)
     for total in (1, 7, 1000, 14_267, 99_999):
         most = quotas(popqa(mix="published", per_relation=10**6, total=total))
         assert sum(most.values()) == total
-        assert all(abs(most[pid] - total * published.MIX[name] / 14_267) < 1 for name, pid in BY_NAME.items())
+        assert all(
+            abs(most[pid] - total * published.MIX[name] / 14_267) < 1
+            for name, pid in BY_NAME.items()
+        )
     most = quotas(popqa(mix="published", per_relation=1500))
     assert [most[BY_NAME[name]] for name in ("director", "author", "color")] == [1500, 1500, 34]
 
@@ -137,10 +157,30 @@ def test_a_question_has_the_published_columns():
     [row], _ = build([triple(8, 19, 9, s_label="Ada", o_label="London", o_aliases=["a/b"])])
     lines = Path("out/popqa.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0].split("\t") == COLUMNS
-    names = [str(row["id"]), "Ada", "place of birth", "London", "8", "19", "9", '"[""alias 8""]"', '"[""a\\/b""]"']
+    names = [
+        str(row["id"]),
+        "Ada",
+        "place of birth",
+        "London",
+        "8",
+        "19",
+        "9",
+        '"[""alias 8""]"',
+        '"[""a\\/b""]"',
+    ]
     titles = [f"{ENTITY}Q8", f"{ENTITY}Q9", "Subject 8", "", "80", "0"]
-    assert lines[1].split("\t") == [*names, *titles, "In what city was Ada born?", '"[""London"", ""a/b""]"']
-    assert (row["relation"], row["month"], row["origin"], row["o_wiki_title"]) == ("P19", "2021-10", "wikidata", None)
+    assert lines[1].split("\t") == [
+        *names,
+        *titles,
+        "In what city was Ada born?",
+        '"[""London"", ""a/b""]"',
+    ]
+    assert (row["relation"], row["month"], row["origin"], row["o_wiki_title"]) == (
+        "P19",
+        "2021-10",
+        "wikidata",
+        None,
+    )
     assert row["id"] > 10_000_000  # no published id
 
 
@@ -152,18 +192,28 @@ def test_all_questions_on_a_subject_are_in_one_split():
     assert split_of(0, ["http://www.wikidata.org/entity/Q1"], 0.25) == list(splits[1])
 
 
-def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_back_from_their_facts(real):
+def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_back_from_their_facts(
+    real,
+):
     """743 published rows hold answers from triples that were never published: there ours are fewer, never others."""
     file = real / "popqa/popQA.tsv"
     theirs, counts = build([], published=file, source="published")
     assert Path("out/popqa.tsv").read_bytes() == file.read_bytes()
-    assert (counts["questions"], counts["published.empty_subject"], counts["repeated_questions"]) == (14_267, 3, 1199)
+    assert (
+        counts["questions"],
+        counts["published.empty_subject"],
+        counts["repeated_questions"],
+    ) == (14_267, 3, 1199)
     assert {name: counts[f"relation.{pid}"] for name, pid in BY_NAME.items()} == published.MIX
     assert len(ids(theirs)) == 14_267
     assert {row["month"] for row in theirs} == {"2021-10"}
     assert [row["o_wiki_title"] for row in theirs].count(None) == 17
     facts = [
-        {"s_qid": row["s_uri"].removeprefix(ENTITY), "o_qid": row["o_uri"].removeprefix(ENTITY), "term_frequency": 0}
+        {
+            "s_qid": row["s_uri"].removeprefix(ENTITY),
+            "o_qid": row["o_uri"].removeprefix(ENTITY),
+            "term_frequency": 0,
+        }
         | {"p_pid": row["relation"], "s_label": row["subj"], "o_label": row["obj"]}
         | {name: row[name] for name in TRIPLES.names if name in row}
         for row in theirs
@@ -171,7 +221,11 @@ def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_ba
     rows, counts = build(facts, per_relation=14_267)
     assert (counts["questions"], counts["repeated_questions"]) == (14_267, 1199)
     ours = {(row["s_uri"], row["relation"], row["o_uri"]): row for row in rows}
-    same = [name for name in COLUMNS if name not in ("id", "subj_id", "prop_id", "obj_id", "possible_answers")]
+    same = [
+        name
+        for name in COLUMNS
+        if name not in ("id", "subj_id", "prop_id", "obj_id", "possible_answers")
+    ]
     equal = fewer = 0
     for row in theirs:
         built = ours[row["s_uri"], row["relation"], row["o_uri"]]
@@ -193,34 +247,50 @@ def old_file(tmp_path, monkeypatch) -> Path:
 
 
 NOW = [  # Q1 has lost the job Q31 and got Q32, Q30 has another name, and views are others
-    triple(1, 106, 30, o_label="poet", o_aliases=["bard"]) | {"s_pop": 77, "o_pop": 5, "s_wiki_title": "Moved"},
+    triple(1, 106, 30, o_label="poet", o_aliases=["bard"])
+    | {"s_pop": 77, "o_pop": 5, "s_wiki_title": "Moved"},
     triple(1, 106, 32, o_label="king") | {"s_pop": 77},
     triple(2, 106, 30, s_label="Robert", o_label="poet") | {"s_pop": None},
 ]
 
 
 def asked(rows: list[dict]) -> list[tuple]:
-    return [(row["origin"], row["s_uri"].removeprefix(ENTITY), row["relation"], row["month"]) for row in rows]
+    return [
+        (row["origin"], row["s_uri"].removeprefix(ENTITY), row["relation"], row["month"])
+        for row in rows
+    ]
 
 
 def test_published_questions_get_the_months_views_and_answers_by_their_ids(old_file):
     rows, counts = build(NOW, published=old_file, source="published", refresh=True, month="2026-10")
     names = ("subj", "question", "obj", "possible_answers", "s_pop", "o_pop", "s_wiki_title")
     assert [[row[name] for name in names] for row in rows] == [
-        ["subject 1", "What is subject 1's occupation?", "poet", ["poet", "bard", "king"], 77, 5, "Moved"],
+        [
+            "subject 1",
+            "What is subject 1's occupation?",
+            "poet",
+            ["poet", "bard", "king"],
+            77,
+            5,
+            "Moved",
+        ],
         ["Bob", "What is Bob's occupation?", "poet", ["poet"], None, 0, "Subject 2"],
     ]
     assert asked(rows) == [("published", qid, "P106", "2026-10") for qid in ("Q1", "Q2")]
     assert (counts["published.no_longer_stated"], counts["unknown_popularity"]) == (1, 1)
 
 
-def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(old_file, capsys):
+def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(
+    old_file, capsys
+):
     new = [*NOW, triple(3, 106, 30), triple(1, 19, 5)]
     rows, _ = build(new, published=old_file, source="both", refresh=True, month="2026-10")
     ours = [("wikidata", "Q1", "P19", "2026-10"), ("wikidata", "Q3", "P106", "2026-10")]
     assert asked(rows) == [("published", qid, "P106", "2026-10") for qid in ("Q1", "Q2")] + ours
     rows, counts = build(new, published=old_file, source="both", month="2026-10")
-    assert asked(rows) == [("published", qid, "P106", "2021-10") for qid in ("Q1", "Q1", "Q2")] + ours
+    assert (
+        asked(rows) == [("published", qid, "P106", "2021-10") for qid in ("Q1", "Q1", "Q2")] + ours
+    )
     assert (counts["wikidata.also_published"], counts["published.of_another_month"]) == (3, 3)
     said = "3 published questions have the page views and answers of 2021-10, popularity.month is 2026-10"
     assert said in capsys.readouterr().out
@@ -230,7 +300,14 @@ def facts(n: int, *, seed: int = 0) -> list[dict]:
     """A small world: subjects with one to three objects in each of two relations, some hardly ever mentioned."""
     rng = np.random.default_rng(seed)
     return [
-        triple(s, p, o, tf=int(rng.choice([0, 1, 2, 5, 50])), o_label=f"thing {o}", o_aliases=[f"it {o}"])
+        triple(
+            s,
+            p,
+            o,
+            tf=int(rng.choice([0, 1, 2, 5, 50])),
+            o_label=f"thing {o}",
+            o_aliases=[f"it {o}"],
+        )
         for s in range(1, n + 1)
         for p in (50, 106)
         for o in rng.choice(40, rng.integers(1, 4), replace=False).tolist()
@@ -248,7 +325,9 @@ def test_at_the_cap_one_added_triple_drives_out_one_row_at_most_and_changes_only
         assert after.keys() - before.keys() == ({f"Q7-P50-Q{o}"} if gone[-1] else set())
         for key in before.keys() & after.keys():
             new = ["new"] * key.startswith("Q7-P50-")
-            assert after[key] == before[key] | {"possible_answers": before[key]["possible_answers"] + new}
+            assert after[key] == before[key] | {
+                "possible_answers": before[key]["possible_answers"] + new
+            }
     assert set(gone) == {0, 1}
     assert any(key.startswith("Q7-P50-") for key in before)
 
@@ -267,7 +346,9 @@ def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order_and
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
-def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_question_must_come_out(old_file):
+def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_question_must_come_out(
+    old_file,
+):
     """On the Hub it is called test.tsv."""
     (raw := Path("raw")).mkdir()
     text = old_file.read_text()
@@ -275,12 +356,16 @@ def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_q
     (raw / ".about.md").write_text("# PopQA\n")
     assert len(build([], published=raw, source="published")[0]) == 3
     (raw / "popQA.tsv").write_text(text)
-    with pytest.raises(LongtailError, match=r"raw: popQA\.tsv, test\.tsv, expected one file; .*fetch\.files\.popqa"):
+    with pytest.raises(
+        LongtailError, match=r"raw: popQA\.tsv, test\.tsv, expected one file; .*fetch\.files\.popqa"
+    ):
         build([], published=raw, source="published")
     shutil.rmtree("out")
     with pytest.raises(LongtailError, match=r"gone\.tsv: no such file"):
         build([], published=Path("gone.tsv"), source="both")
-    with pytest.raises(LongtailError, match=r"no question comes out of its 0 triples \(popqa\.source: wikidata"):
+    with pytest.raises(
+        LongtailError, match=r"no question comes out of its 0 triples \(popqa\.source: wikidata"
+    ):
         build([])
     with pytest.raises(LongtailError, match="no question comes out"):
         build([triple(1, 106, 2, tf=0)], sampling="term_frequency")
@@ -290,7 +375,16 @@ def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_q
 # The published format: read and written without losing a byte, and bad rows by name
 
 VALUES = ["7", 'Ada "Countess" Lovelace', "occupation", "singer/songwriter", "1", "22", "3"]
-VALUES += ['"[""Ad\\u00e9""]"', '"[""a\\/b"",""c""]"', f"{ENTITY}Q1", f"{ENTITY}Q3", "Ada", "", "5", "-2"]
+VALUES += [
+    '"[""Ad\\u00e9""]"',
+    '"[""a\\/b"",""c""]"',
+    f"{ENTITY}Q1",
+    f"{ENTITY}Q3",
+    "Ada",
+    "",
+    "5",
+    "-2",
+]
 VALUES += ["What is Ada's occupation?", '"[""singer/songwriter"", ""é""]"']
 ROW = dict(zip(COLUMNS, VALUES, strict=True))
 
@@ -304,8 +398,16 @@ def test_quotes_slashes_and_letters_beyond_ascii_are_written_as_published(tmp_pa
     (tmp_path / "p.tsv").write_text(tsv(ROW), encoding="utf-8")
     table = read_published(tmp_path / "p.tsv", Rejects(0.0))
     [row] = table.to_pylist()
-    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == ('Ada "Countess" Lovelace', ["Adé"], ["a/b", "c"])
-    assert (row["possible_answers"], row["o_wiki_title"], row["o_pop"]) == (["singer/songwriter", "é"], None, -2)
+    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == (
+        'Ada "Countess" Lovelace',
+        ["Adé"],
+        ["a/b", "c"],
+    )
+    assert (row["possible_answers"], row["o_wiki_title"], row["o_pop"]) == (
+        ["singer/songwriter", "é"],
+        None,
+        -2,
+    )
     write_tsv(table.to_batches(), tmp_path / "again.tsv")
     assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "p.tsv").read_bytes()
 
@@ -325,7 +427,9 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
         ("duplicate_id", {}),
     ]
     text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
-    (tmp_path / "p.tsv").write_text(text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8")
+    (tmp_path / "p.tsv").write_text(
+        text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8"
+    )
     rejects = Rejects(1.0)
     assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
     reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]

@@ -13,7 +13,10 @@ def made(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         release(write_data(home / "data"), home / "out")
-        release(write_data(home / "data", questions(FACTS[1:], VIEWS | {2: 100}, "2021-11")), home / "out")
+        release(
+            write_data(home / "data", questions(FACTS[1:], VIEWS | {2: 100}, "2021-11")),
+            home / "out",
+        )
     return home / "out"
 
 

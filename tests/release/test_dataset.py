@@ -20,7 +20,9 @@ from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"  # never changes: filters look for it
+CANARY = (
+    "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"  # never changes: filters look for it
+)
 
 
 def text(cell: object) -> object:
@@ -30,7 +32,9 @@ def text(cell: object) -> object:
     return cell.decode() if isinstance(cell, bytes) else cell
 
 
-def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cache(first, tmp_path, monkeypatch):
+def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cache(
+    first, tmp_path, monkeypatch
+):
     """By Hugging Face's and MLCommons' libraries, which must not ask the network; their caches are the test's."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -39,17 +43,28 @@ def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cac
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
     described = mlcroissant.Dataset(str(first / "croissant.json"))
-    assert (described.metadata.ctx.issues.errors, described.metadata.ctx.issues.warnings) == (set(), set())
+    assert (described.metadata.ctx.issues.errors, described.metadata.ctx.issues.warnings) == (
+        set(),
+        set(),
+    )
     for table in contents.present(first):
         rows = duckdb.sql(f"FROM '{first / table.parquet}'").to_arrow_table().to_pylist()
         assert pandas.read_parquet(first / table.parquet).shape == (len(rows), len(table.columns))
-        assert list(pandas.read_csv(first / table.tsv, sep="\t")[table.key[-1]]) == [r[table.key[-1]] for r in rows]
+        assert list(pandas.read_csv(first / table.tsv, sep="\t")[table.key[-1]]) == [
+            r[table.key[-1]] for r in rows
+        ]
         assert datasets.load_dataset(str(first), table.name, split=table.split).to_list() == rows
         records = described.records(table.name)
-        assert [{key.partition("/")[2]: text(cell) for key, cell in row.items()} for row in records] == rows
-    other = release(write_data(tmp_path / "data", questions(views=VIEWS | {2: 98})), tmp_path / "out")
+        assert [
+            {key.partition("/")[2]: text(cell) for key, cell in row.items()} for row in records
+        ] == rows
+    other = release(
+        write_data(tmp_path / "data", questions(views=VIEWS | {2: 98})), tmp_path / "out"
+    )
     assert other.name == first.name
-    loaded = [datasets.load_dataset(str(folder), "popqa", split="test") for folder in (first, other)]
+    loaded = [
+        datasets.load_dataset(str(folder), "popqa", split="test") for folder in (first, other)
+    ]
     assert loaded[0]["s_pop"] != loaded[1]["s_pop"]
 
 
@@ -61,12 +76,20 @@ def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(f
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "provenance", "changes")]
-    others += ["rules/popqa/tiny/bm25.json", "rule.schema.json", "README.md", "LICENSE.md", "SHA256SUMS"]
+    others += [
+        "rules/popqa/tiny/bm25.json",
+        "rule.schema.json",
+        "README.md",
+        "LICENSE.md",
+        "SHA256SUMS",
+    ]
     others += ["CHANGELOG.md", "CITATION.cff", "lm-eval/popqa.yaml", "lm-eval/functions.py"]
     assert sorted(files_of(first)) == sorted([*tables, *others, "CANARY.txt"])
     assert CANARY in card_of(first)
     assert CANARY in (first / "CANARY.txt").read_text(encoding="utf-8")
-    assert b"Where was Ada born" not in b"".join(files_of(first).values()), "EntityQuestions is there by its ids only"
+    assert b"Where was Ada born" not in b"".join(files_of(first).values()), (
+        "EntityQuestions is there by its ids only"
+    )
     assert (first / "entityquestions_links.tsv").read_text(encoding="utf-8").splitlines() == [
         "question_id\trelation\tsplit\ts_uri\ts_pop\tlink",
         "P19-1\tP19\ttest\thttp://www.wikidata.org/entity/Q1\t7\tlabel",
@@ -75,28 +98,42 @@ def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(f
     made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
     assert (made["commit"], made["dvc"]) == (releases.MADE_BY["commit"], releases.MADE_BY["dvc"])
     assert made["sources"][0]["sha256"] == "0" * 64
-    assert (made["params"]["thresholds"], "contact" in made["params"]) == ({"search": "shrunk"}, False)
+    assert (made["params"]["thresholds"], "contact" in made["params"]) == (
+        {"search": "shrunk"},
+        False,
+    )
 
 
-def test_popqas_tsv_is_in_the_published_format_and_the_cards_way_of_reading_it_tells_unknown_from_rare(first):
+def test_popqas_tsv_is_in_the_published_format_and_the_cards_way_of_reading_it_tells_unknown_from_rare(
+    first,
+):
     rows = published.read_published(first / "popqa.tsv", Rejects(0.0)).to_pylist()
     assert rows == [{name: row[name] for name in published.COLUMNS} for row in questions()]
     code = card_of(first).split("```python\n")[1].split("```")[0]
-    code = "\n".join(line for line in code.splitlines() if "parquet" not in line and "datasets" not in line)
+    code = "\n".join(
+        line for line in code.splitlines() if "parquet" not in line and "datasets" not in line
+    )
     names: dict = {"pandas": pandas}
     exec(code.replace('"popqa.tsv"', f'"{first / "popqa.tsv"}"'), names)
     views = names["published"]["s_pop"]
     assert [None if pandas.isna(n) else n for n in views] == [row["s_pop"] for row in questions()]
 
 
-def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(tmp_path, root, monkeypatch):
+def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(
+    tmp_path, root, monkeypatch
+):
     """The lines are held against the function that decides in tests/flows/test_decide.py."""
-    cuts = [row | {"deployed": 700.0, "threshold": 700.0} for row in releases.thresholds(("tiny", "big"))]
+    cuts = [
+        row | {"deployed": 700.0, "threshold": 700.0}
+        for row in releases.thresholds(("tiny", "big"))
+    ]
     folder = release(write_data(tmp_path / "data", cuts=cuts), tmp_path / "out")
     assert list(contents.rules(folder)) == ["popqa/big/bm25", "popqa/tiny/bm25"]
     texts = (root / "docs/adaptive.md").read_text(encoding="utf-8"), card_of(folder)
     blocks = [re.findall(r"```python\n(.*?)```", one, re.DOTALL) for one in texts]
-    documented, shown = (next(block for block in of_text if "def retrieve" in block) for of_text in blocks)
+    documented, shown = (
+        next(block for block in of_text if "def retrieve" in block) for of_text in blocks
+    )
     assert shown == documented.replace("thresholds/rule.json", "rules/popqa/tiny/bm25.json")
     monkeypatch.chdir(folder)
     reader: dict = {}
@@ -109,7 +146,9 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
     _, front, body = card_of(first).split("---\n", 2)
     front = yaml.safe_load(front)
     assert (front["license"], front["size_categories"]) == (["cc0-1.0"], ["n<1K"])
-    assert [each["config_name"] for each in front["configs"]] == [table.name for table in contents.TABLES]
+    assert [each["config_name"] for each in front["configs"]] == [
+        table.name for table in contents.TABLES
+    ]
     for said in (
         "| questions | 5 about 4 subjects |",
         "| split | 1 train, 4 test |",
@@ -129,20 +168,34 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
     [
         ("wikidata", {"total": 800}, "up to 2,000 of a relation and 800 in all. So the shares"),
         ("published", {"mix": "published"}, "| questions | 5 about 4 subjects |"),
-        ("wikidata", {"mix": "published"}, "in the published set's proportions of relations. A relation with fewer"),
+        (
+            "wikidata",
+            {"mix": "published"},
+            "in the published set's proportions of relations. A relation with fewer",
+        ),
     ],
 )
-def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(tmp_path, origin, change, said):
-    rows = [row | {"origin": origin} for row in questions(views=dict.fromkeys(VIEWS), month="2026-09")]
+def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(
+    tmp_path, origin, change, said
+):
+    rows = [
+        row | {"origin": origin} for row in questions(views=dict.fromkeys(VIEWS), month="2026-09")
+    ]
     data = write_data(tmp_path / "data", rows)
     (source,) = json.loads((data / "raw/manifest.json").read_text(encoding="utf-8"))
-    dated = [source | {"date": "2026-09-28"}, source | {"dataset": "wikipedia", "date": "2026-07-20"}]
+    dated = [
+        source | {"date": "2026-09-28"},
+        source | {"dataset": "wikipedia", "date": "2026-07-20"},
+    ]
     (data / "raw/manifest.json").write_text(json.dumps(dated), encoding="utf-8")
     chosen = releases.MADE_BY["params"]
     made_by = releases.MADE_BY | {"params": chosen | {"popqa": chosen["popqa"] | change}}
     folder = release(data, tmp_path / "out", made_by=made_by)
     card = card_of(folder)
-    assert "| Wikidata of | 2026-09-28 |\n| Wikipedia of | 2026-07-20 |\n| page views of | 2026-09 |\n" in card
+    assert (
+        "| Wikidata of | 2026-09-28 |\n| Wikipedia of | 2026-07-20 |\n| page views of | 2026-09 |\n"
+        in card
+    )
     assert "**These dates are up to 70 days apart, more than fetch.days_apart allows (31)" in card
     assert f"| popularity of the subjects: least, quartiles, highest | {page.NONE} |" in card
     assert said in " ".join(card.split())
@@ -152,18 +205,29 @@ def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(tm
     assert ("Copyright (c) 2023 Alex Mallen" in licence) == (origin == "published")
 
 
-def test_the_same_data_gives_the_same_bytes_whatever_the_threads_and_no_second_release(first, tmp_path):
+def test_the_same_data_gives_the_same_bytes_whatever_the_threads_and_no_second_release(
+    first, tmp_path
+):
     data = write_data(tmp_path / "data")
     assert files_of(release(data, tmp_path / "out", threads=3)) == files_of(first)
     assert release(data, tmp_path / "out", made_by=releases.MADE_BY | {"commit": "f" * 40}) is None
-    assert files_of(tmp_path / "out") == {f"1.0.0/{name}": body for name, body in files_of(first).items()}
+    assert files_of(tmp_path / "out") == {
+        f"1.0.0/{name}": body for name, body in files_of(first).items()
+    }
 
 
 def test_the_next_release_says_what_changed(made):
     second = made / "1.1.0"
     changes = json.loads((second / "changes.json").read_text(encoding="utf-8"))
     assert (changes["previous"], changes["level"]) == ("1.0.0", "minor")
-    counts = {"rows": 4, "rows_added": 0, "rows_gone": 1, "rows_changed": 4, "columns_added": [], "columns_gone": []}
+    counts = {
+        "rows": 4,
+        "rows_added": 0,
+        "rows_gone": 1,
+        "rows_changed": 4,
+        "columns_added": [],
+        "columns_gone": [],
+    }
     assert changes["tables"]["popqa"] == counts | {"values_changed": {"s_pop": 2, "month": 4}}
     moved = "- `popqa`: 0 rows added, 1 gone, 4 with other values (s_pop 2, month 4)\n"
     assert "Since 1.0.0, a minor change:" in card_of(second)
@@ -182,7 +246,9 @@ def test_a_table_without_rows_is_left_out(tmp_path):
     assert [table.name for table in contents.present(folder)] == ["popqa", "entityquestions_links"]
     assert "threshold" not in (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
     (data / "questions/popqa/popqa.parquet").unlink()
-    with pytest.raises(LongtailError, match=r"data/questions/popqa/popqa\.parquet: no question in it"):
+    with pytest.raises(
+        LongtailError, match=r"data/questions/popqa/popqa\.parquet: no question in it"
+    ):
         release(data, tmp_path / "other")
 
 
@@ -199,7 +265,9 @@ def test_a_tampered_file_is_caught(first, tmp_path):
     what = r"1\.0\.0: not as it was released: LICENSE\.md is missing, popqa\.tsv is changed, notes\.txt is not listed"
     with pytest.raises(LongtailError, match=what):
         contents.check_sums(folder)
-    with pytest.raises(LongtailError, match=what):  # nor is it what the next release is compared with
+    with pytest.raises(
+        LongtailError, match=what
+    ):  # nor is it what the next release is compared with
         release(write_data(tmp_path / "data"), tmp_path / "out")
 
 

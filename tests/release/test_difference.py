@@ -17,7 +17,11 @@ pytestmark = pytest.mark.usefixtures("workplace")
 SCRIPT = "<script>alert(1)</script>"
 PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: "Dora"}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: [SCRIPT]}
-OLD = {"month": "2021-10", "facts": [(1, 20), (2, 20), (2, 21), (3, 20), (4, 21)], "views": {1: 7, 2: 99, 3: 3, 4: 5}}
+OLD = {
+    "month": "2021-10",
+    "facts": [(1, 20), (2, 20), (2, 21), (3, 20), (4, 21)],
+    "views": {1: 7, 2: 99, 3: 3, 4: 5},
+}
 NEW = {
     "month": "2021-11",
     "facts": [(1, 20), (1, 22), (2, 20), (3, 20), (4, 21)],  # Ada has one more job, Bob one less
@@ -41,7 +45,10 @@ def compared(old: Path, new: Path, threads: int = 1) -> tuple[dict[str, dict], l
     """The rows by "subject-object" numbers, and the summary."""
     lines = write_difference(old, new, Path("out"), ingest=releases.INGEST, threads=threads)
     rows = pq.read_table("out/difference.parquet").to_pylist()
-    by_triple = {"-".join(re.search(r"\d+$", row[name])[0] for name in ("s_uri", "o_uri")): row for row in rows}
+    by_triple = {
+        "-".join(re.search(r"\d+$", row[name])[0] for name in ("s_uri", "o_uri")): row
+        for row in rows
+    }
     assert len(by_triple) == len(rows)
     return by_triple, lines
 
@@ -58,10 +65,16 @@ def test_known_changes_are_found_and_nothing_else():
         f"What is {name}'s occupation?" for name in ("Cleo", "Cleopatra")
     )
     assert (new_job["old_s_pop"], new_job["new_s_pop"], new_job["log2_ratio"]) == (None, 31, None)
-    assert (lost_job["old_question"], lost_job["new_question"]) == ("What is Bob's occupation?", None)
+    assert (lost_job["old_question"], lost_job["new_question"]) == (
+        "What is Bob's occupation?",
+        None,
+    )
     assert new_job["answers_added"] == sorted(["poet", "bard", SCRIPT])
     assert lost_job["answers_gone"] == ["bard", "king", "poet"]
-    flags = {key: {name for name in ("other_answers", "reworded", "moved") if row[name]} for key, row in rows.items()}
+    flags = {
+        key: {name for name in ("other_answers", "reworded", "moved") if row[name]}
+        for key, row in rows.items()
+    }
     expected = {"1-20": {"other_answers", "moved"}, "2-20": {"other_answers"}, "3-20": {"reworded"}}
     assert flags == {key: set() for key in rows} | expected
     assert lines == [
@@ -102,7 +115,10 @@ def test_a_file_in_the_published_format_is_compared_too():
     old, new = popqa("old", **OLD), popqa("new", **NEW)
     there, _ = compared(old, new)
     Path("published").mkdir()
-    write_tsv(pq.read_table(old / "popqa.parquet").select(SCHEMA.names).to_batches(), Path("published/popQA.tsv"))
+    write_tsv(
+        pq.read_table(old / "popqa.parquet").select(SCHEMA.names).to_batches(),
+        Path("published/popQA.tsv"),
+    )
     assert compared(Path("published"), new)[0] == there
     assert compared(old, Path("published/popQA.tsv"))[0] == {}
 
@@ -123,7 +139,9 @@ def test_what_is_no_release_is_named():
     assert not Path("out").exists()
 
 
-def test_the_command_writes_the_tables_and_names_what_is_no_release(tmp_path, root, monkeypatch, call):
+def test_the_command_writes_the_tables_and_names_what_is_no_release(
+    tmp_path, root, monkeypatch, call
+):
     old, new, out = popqa("old", **OLD).resolve(), popqa("new", **NEW).resolve(), tmp_path / "here"
     monkeypatch.chdir(root)
     assert call("release", "diff", old, new, "--out", out)[::2] == (0, "")

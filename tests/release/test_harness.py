@@ -39,7 +39,13 @@ def functions(request, tmp_path_factory) -> ModuleType:
     folder.mkdir()
     rows = [
         releases.questions()[0]
-        | {"question_id": f"Q{n}-{pid}-Q9", "relation": pid, "subj": f"s{n}", "obj": f"o{n}", "question": f"What {n}?"}
+        | {
+            "question_id": f"Q{n}-{pid}-Q9",
+            "relation": pid,
+            "subj": f"s{n}",
+            "obj": f"o{n}",
+            "question": f"What {n}?",
+        }
         | {"split": "train" if n % 3 == 0 else "test"}
         for n, pid in enumerate([*RELATIONS] * 15)
     ]
@@ -64,13 +70,18 @@ def test_it_asks_the_runs_questions_with_its_prompts(functions, n_shots, most):
     file = Path(functions.__file__).parents[1] / "popqa.parquet"
     columns = pq.read_table(file).sort_by("question_id").to_pydict()
     ids, texts = columns["question_id"], columns["question"]
-    pool = prompts.Questions(ids, np.array(columns["relation"], dtype=object), texts, columns["possible_answers"])
+    pool = prompts.Questions(
+        ids, np.array(columns["relation"], dtype=object), texts, columns["possible_answers"]
+    )
     tested = [i for i, split in enumerate(columns["split"]) if split == "test"]
     asked = [tested[i] for i in draws.sample(3, "answer", [ids[i] for i in tested], most)]
     shots = prompts.demonstrations(3, "popqa", pool, asked, n_shots)
     sent = {
         ids[i]: prompts.question_prompt(
-            texts[i], None, [(texts[j], columns["obj"][j], None) for j in of_question], functions.spoken
+            texts[i],
+            None,
+            [(texts[j], columns["obj"][j], None) for j in of_question],
+            functions.spoken,
         ).context
         for i, of_question in zip(asked, shots, strict=True)
     }
@@ -80,7 +91,10 @@ def test_it_asks_the_runs_questions_with_its_prompts(functions, n_shots, most):
     assert sum(text.count("\n\n") for text in sent.values()) == len(sent) * min(n_shots, 3)
 
 
-@given(text=st.text("ab W\n.é東ドﾄ", max_size=12), answers=st.lists(st.text("ab Wé東ドト", max_size=3), max_size=3))
+@given(
+    text=st.text("ab W\n.é東ドﾄ", max_size=12),
+    answers=st.lists(st.text("ab Wé東ドト", max_size=3), max_size=3),
+)
 def test_it_judges_as_the_run_does(functions, text: str, answers: Sequence[str]):
     answer = up_to(text, "\n")
     judged = functions.judge({"possible_answers": answers}, [text])

@@ -63,7 +63,10 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
             target.send(newest)
         assert target.versions() == []
     first, *others = send(place.to, newest)
-    assert first == f"1.1.0 for {place.where}: {len(files)} files, {sum(map(len, files.values())):,} bytes"
+    assert (
+        first
+        == f"1.1.0 for {place.where}: {len(files)} files, {sum(map(len, files.values())):,} bytes"
+    )
     said = {line.split()[1]: int(line.split()[0].replace(",", "")) for line in others}
     assert said == {name: len(body) for name, body in files.items()}
     assert others[-1].endswith(contents.SUMS)
@@ -82,7 +85,9 @@ def test_other_bytes_are_refused_and_the_last_version_is_brought_here(hub, made)
     place, newest, out = hub, made / "1.1.0", Path("here").resolve()
     send(place.to, newest)
     other = Path(shutil.copytree(made / "1.0.0", "1.1.0"))
-    with pytest.raises(LongtailError, match=r"^1\.1\.0: .* has another 1\.1\.0, expected the same bytes"):
+    with pytest.raises(
+        LongtailError, match=r"^1\.1\.0: .* has another 1\.1\.0, expected the same bytes"
+    ):
         send(place.to, other)
     assert place.files("1.1.0") == files_of(newest)
     with publish.opened(place.to) as target:
@@ -91,13 +96,17 @@ def test_other_bytes_are_refused_and_the_last_version_is_brought_here(hub, made)
         assert files_of(out) == {f"1.1.0/{name}": body for name, body in files_of(newest).items()}
         shutil.rmtree(out)
         shutil.copytree(other, out / "1.1.0")
-        with pytest.raises(LongtailError, match=r"here/1\.1\.0: .* has another 1\.1\.0; use another folder"):
+        with pytest.raises(
+            LongtailError, match=r"here/1\.1\.0: .* has another 1\.1\.0; use another folder"
+        ):
             target.bring_last(out)
 
 
 def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatch):
     hub.hub.failing = "/api/repos/create"
-    with pytest.raises(LongtailError, match=r"^--to hub:ada/popqa: .*not with Bearer \(secret\)") as caught:
+    with pytest.raises(
+        LongtailError, match=r"^--to hub:ada/popqa: .*not with Bearer \(secret\)"
+    ) as caught:
         send(hub.to, made / "1.0.0")
     assert played_hub.TOKEN not in str(caught.value)
     assert "\x1b" not in str(caught.value)
@@ -107,7 +116,9 @@ def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatc
         send(hub.to, made / "1.0.0")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "no file")
-    with pytest.raises(LongtailError, match=r"^--to hub:ada/popqa: no token; `hf auth login` keeps one"):
+    with pytest.raises(
+        LongtailError, match=r"^--to hub:ada/popqa: no token; `hf auth login` keeps one"
+    ):
         send(hub.to, made / "1.0.0")
     assert hub.hub.commits == {}
 

@@ -11,14 +11,29 @@ from pipelines.storage import database
 
 FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
 CHANGES = {  # question -> (what is changed in it, why it is refused)
-    "Q1-P106-Q20": ({"prop": "job"}, "its prop is job, expected the relation's name in relations.yaml"),
-    "Q1-P106-Q21": ({"question": "Who?"}, "its question is Who?, expected the relation's template about the subject"),
-    "Q1-P106-Q22": ({"s_uri": f"{WIKIDATA}01"}, f"its s_uri is {WIKIDATA}01, expected an address of Wikidata's"),
+    "Q1-P106-Q20": (
+        {"prop": "job"},
+        "its prop is job, expected the relation's name in relations.yaml",
+    ),
+    "Q1-P106-Q21": (
+        {"question": "Who?"},
+        "its question is Who?, expected the relation's template about the subject",
+    ),
+    "Q1-P106-Q22": (
+        {"s_uri": f"{WIKIDATA}01"},
+        f"its s_uri is {WIKIDATA}01, expected an address of Wikidata's",
+    ),
     "Q2-P106-Q20": ({"s_pop": 98}, None),  # what the subject's other questions are compared with
     "Q2-P106-Q21": ({"possible_answers": []}, "its possible_answers is , expected an answer"),
     "Q2-P106-Q22": ({"s_pop": 98, "o_pop": -1}, "its o_pop is -1, expected page views"),
-    "Q3-P106-Q20": ({"possible_answers": ["poet", " "]}, "its possible_answers is poet| , expected no blank one"),
-    "Q3-P106-Q21": ({"possible_answers": ["poet", "poet"]}, "its obj is king, expected one of the answers"),
+    "Q3-P106-Q20": (
+        {"possible_answers": ["poet", " "]},
+        "its possible_answers is poet| , expected no blank one",
+    ),
+    "Q3-P106-Q21": (
+        {"possible_answers": ["poet", "poet"]},
+        "its obj is king, expected one of the answers",
+    ),
     "Q3-P106-Q22": ({"obj": None, "month": "2021"}, "it has no obj"),
     "Q4-P106-Q20": ({"split": "dev"}, "its split is dev, expected train or test"),
     "Q4-P106-Q21": ({"origin": "guessed"}, "its origin is guessed, expected wikidata or published"),
@@ -55,17 +70,25 @@ def test_unknown_popularity_passes_if_all_questions_on_the_subject_agree(faults_
 def test_bad_questions_are_named(faults_of):
     faults, error = faults_of([row | CHANGES[row["question_id"]][0] for row in questions(FACTS)])
     for place, (question, (_, why)) in enumerate(CHANGES.items(), start=1):
-        found = [reason for file, row, key, reason in faults if (file, row, key) == ("popqa.parquet", place, question)]
+        found = [
+            reason
+            for file, row, key, reason in faults
+            if (file, row, key) == ("popqa.parquet", place, question)
+        ]
         assert any(reason.startswith(why) for reason in found) if why else not found
     first = "popqa.parquet row 1 (Q1-P106-Q20): its prop is job"
     assert error.startswith(f"not fit for a release, {len(faults)} faults: {first}")
     assert error.endswith(f"; and {len(faults) - contents.NAMED} more")
 
 
-def test_a_triple_asked_about_twice_is_named_and_an_answer_twice_passes_in_published_rows_only(faults_of):
+def test_a_triple_asked_about_twice_is_named_and_an_answer_twice_passes_in_published_rows_only(
+    faults_of,
+):
     first, second, *others = questions()
     faults, _ = faults_of([first, second, *others, second | {"id": 1, "question_id": "another"}])
-    assert faults == [("popqa.parquet", 6, "another", "its relation, s_uri, o_uri is that of row 2")]
+    assert faults == [
+        ("popqa.parquet", 6, "another", "its relation, s_uri, o_uri is that of row 2")
+    ]
     strange = {"possible_answers": ["poet", "bard", "poet"], "o_pop": -2}
     assert faults_of([first | strange | {"origin": "published"}, second, *others]) == ([], "")
     ours, _ = faults_of([first | strange, second, *others])
@@ -80,7 +103,12 @@ def test_bad_links_and_thresholds_are_named(faults_of):
     linked[0]["link"] = "ambiguous"
     linked[1] |= {"question_id": "P19-1", "s_pop": 3}
     cuts[0]["threshold"] = -1.0
-    cuts[1] |= {"threshold_low": 9.0, "threshold_high": 8.0, "adaptive": 1.5, "closed_book": float("nan")}
+    cuts[1] |= {
+        "threshold_low": 9.0,
+        "threshold_high": 8.0,
+        "adaptive": 1.5,
+        "closed_book": float("nan"),
+    }
     assert faults_of(None, linked, cuts)[0] == [
         (
             "entityquestions_links.parquet",
@@ -89,10 +117,30 @@ def test_bad_links_and_thresholds_are_named(faults_of):
             "its link is ambiguous, expected label or alias with an address",
         ),
         ("entityquestions_links.parquet", 2, "P19-1", "its question_id is that of row 1"),
-        ("entityquestions_links.parquet", 2, "P19-1", "its s_pop is 3, expected page views of what is linked"),
-        ("thresholds.parquet", 1, "popqa tiny bm25 exact P106", "its threshold is -1.0, expected page views"),
-        ("thresholds.parquet", 2, "popqa tiny bm25 shrunk P106", "its adaptive is 1.5, expected from 0 to 1"),
-        ("thresholds.parquet", 2, "popqa tiny bm25 shrunk P106", "its closed_book is nan, expected from 0 to 1"),
+        (
+            "entityquestions_links.parquet",
+            2,
+            "P19-1",
+            "its s_pop is 3, expected page views of what is linked",
+        ),
+        (
+            "thresholds.parquet",
+            1,
+            "popqa tiny bm25 exact P106",
+            "its threshold is -1.0, expected page views",
+        ),
+        (
+            "thresholds.parquet",
+            2,
+            "popqa tiny bm25 shrunk P106",
+            "its adaptive is 1.5, expected from 0 to 1",
+        ),
+        (
+            "thresholds.parquet",
+            2,
+            "popqa tiny bm25 shrunk P106",
+            "its closed_book is nan, expected from 0 to 1",
+        ),
         (
             "thresholds.parquet",
             2,

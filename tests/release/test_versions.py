@@ -28,16 +28,50 @@ def changes(folder, tables=(), edit=None) -> dict:
 @pytest.mark.parametrize(
     ("tables", "edit", "version", "found"),
     [
-        ([questions(FACTS, VIEWS | {1: 8}, "2021-11")], None, "1.2.4", {"values_changed": {"s_pop": 1, "month": 5}}),
+        (
+            [questions(FACTS, VIEWS | {1: 8}, "2021-11")],
+            None,
+            "1.2.4",
+            {"values_changed": {"s_pop": 1, "month": 5}},
+        ),
         ([questions([*FACTS, (1, 21)])], None, "1.3.0", {"rows_added": 1, "rows_gone": 0}),
         ([questions(FACTS[:-1])], None, "1.3.0", {"rows_added": 0, "rows_gone": 1}),
-        ([None, None, thresholds(["tiny", "other"])], None, "1.3.0", {"rows_added": 0, "rows_gone": 0}),
-        ([], edited(lambda table: table.append_column("new", table["id"])), "1.3.0", {"columns_added": ["new"]}),
-        ([], edited(lambda table: table.drop_columns("split")), "2.0.0", {"columns_gone": ["split"]}),
-        ([], edited(lambda table: table.set_column(0, "id", table["subj"])), "2.0.0", {"columns_gone": ["id"]}),
+        (
+            [None, None, thresholds(["tiny", "other"])],
+            None,
+            "1.3.0",
+            {"rows_added": 0, "rows_gone": 0},
+        ),
+        (
+            [],
+            edited(lambda table: table.append_column("new", table["id"])),
+            "1.3.0",
+            {"columns_added": ["new"]},
+        ),
+        (
+            [],
+            edited(lambda table: table.drop_columns("split")),
+            "2.0.0",
+            {"columns_gone": ["split"]},
+        ),
+        (
+            [],
+            edited(lambda table: table.set_column(0, "id", table["subj"])),
+            "2.0.0",
+            {"columns_gone": ["id"]},
+        ),
         ([], lambda file: file.unlink(), "2.0.0", {}),
     ],
-    ids=["value", "question", "question gone", "thresholds", "column", "column gone", "other type", "table gone"],
+    ids=[
+        "value",
+        "question",
+        "question gone",
+        "thresholds",
+        "column",
+        "column gone",
+        "other type",
+        "table gone",
+    ],
 )
 def test_the_version_is_what_the_changes_call_for(tmp_path, tables, edit, version, found):
     said = changes(tmp_path, tables, edit)
@@ -56,7 +90,10 @@ def test_a_wanted_version_must_be_high_enough_and_the_first_may_be_any(tmp_path)
             versions.next_version(found, wanted)
     with database.connect(INGEST.memory_gb, 1) as db:
         first = versions.changes_since(db, None, tmp_path / "new")
-    assert [versions.next_version(first, wanted) for wanted in (None, "0.1.0")] == ["1.0.0", "0.1.0"]
+    assert [versions.next_version(first, wanted) for wanted in (None, "0.1.0")] == [
+        "1.0.0",
+        "0.1.0",
+    ]
 
 
 def test_the_latest_is_by_number_and_finished(tmp_path):

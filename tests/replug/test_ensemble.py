@@ -19,7 +19,11 @@ def tables(draw):
     """Log-probabilities (queries, k, tokens), similarities (queries, k), a temperature."""
     shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 8)))
     log_probs = draw(arrays.arrays(np.float64, shape, elements=st.floats(-20, 0)))
-    return log_probs, draw(arrays.arrays(np.float64, shape[:2], elements=SIMILARITY)), draw(st.sampled_from([1, 0.1]))
+    return (
+        log_probs,
+        draw(arrays.arrays(np.float64, shape[:2], elements=SIMILARITY)),
+        draw(st.sampled_from([1, 0.1])),
+    )
 
 
 def mixed(name, table):
@@ -30,7 +34,10 @@ def mixed(name, table):
 def lambdas(similarities, temperature):
     """The softmax of one query's similarities as exact fractions of the exponentials' values."""
     top = max(similarities)
-    exps = [Fraction(math.exp((s - top) / temperature)) if s != top else Fraction(1) for s in similarities]
+    exps = [
+        Fraction(math.exp((s - top) / temperature)) if s != top else Fraction(1)
+        for s in similarities
+    ]
     return [e / sum(exps) for e in exps]
 
 
@@ -52,7 +59,9 @@ def _log(fraction):
 
 @pytest.mark.parametrize("name", list(ensemble.MIXTURES))
 @given(table=tables())
-def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_exact_arithmetic(name, table):
+def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_exact_arithmetic(
+    name, table
+):
     """Empty places have similarity -inf and no weight; where all are empty, they have equal weights."""
     log_probs, similarities, temperature = table
     for row, own, found in zip(log_probs, similarities, mixed(name, table), strict=True):

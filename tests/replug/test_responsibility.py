@@ -26,20 +26,34 @@ def texts(draw):
     n, k, tokens = (draw(st.integers(1, most)) for most in (3, 5, 6))
     lengths = draw(arrays.arrays(np.int64, n, elements=st.integers(0, tokens)))
     real = np.arange(tokens) < lengths[:, None]
-    closed = np.where(real, draw(arrays.arrays(np.float64, (n, tokens), elements=st.floats(-15, -5))), 0.0)
+    closed = np.where(
+        real, draw(arrays.arrays(np.float64, (n, tokens), elements=st.floats(-15, -5))), 0.0
+    )
     more = draw(arrays.arrays(np.float64, (n, k, tokens), elements=st.floats(-15, 10)))
-    similarities = draw(arrays.arrays(np.float64, (n, k), elements=st.floats(-1, 1) | st.just(-math.inf)))
+    similarities = draw(
+        arrays.arrays(np.float64, (n, k), elements=st.floats(-1, 1) | st.just(-math.inf))
+    )
     empty = np.isneginf(similarities)[:, :, None]
-    log_probs = np.where(real[:, None] & ~empty, np.minimum(closed[:, None] + more, 0.0), closed[:, None])
+    log_probs = np.where(
+        real[:, None] & ~empty, np.minimum(closed[:, None] + more, 0.0), closed[:, None]
+    )
     ids, names = np.array(list("abc")[:n], object), np.full((n, k), "d", object)
     return ScoredTexts(ids, real * 2, lengths, closed, log_probs, similarities, names)
 
 
-@given(made=texts(), mixture=st.sampled_from(list(ensemble.MIXTURES)), temperature=st.sampled_from([1.0, 0.1]))
-def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_up(made, mixture, temperature):
+@given(
+    made=texts(),
+    mixture=st.sampled_from(list(ensemble.MIXTURES)),
+    temperature=st.sampled_from([1.0, 0.1]),
+)
+def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_up(
+    made, mixture, temperature
+):
     found = responsibility.attribute_tokens(made, temperature, mixture)
     log_weights = ensemble.log_weights(made.similarities, temperature)
-    np.testing.assert_allclose(found.mixed, ensemble.MIXTURES[mixture](made.log_probs, log_weights), atol=1e-9)
+    np.testing.assert_allclose(
+        found.mixed, ensemble.MIXTURES[mixture](made.log_probs, log_weights), atol=1e-9
+    )
     np.testing.assert_allclose(found.weights, np.exp(log_weights))
     for i, weights in enumerate(np.exp(log_weights).tolist()):
         for t in range(made.lengths[i]):
@@ -47,20 +61,30 @@ def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_
             none = math.exp(made.closed[i, t])
             pairs = list(zip(weights, p, strict=True))
             total = sum(w * x for w, x in pairs)
-            assert found.memory[i, t] == pytest.approx(sum(w * min(x, none) for w, x in pairs) / total)
+            assert found.memory[i, t] == pytest.approx(
+                sum(w * min(x, none) for w, x in pairs) / total
+            )
             own = [w * max(0.0, x - none) / total for w, x in pairs]
             np.testing.assert_allclose(found.documents[i, :, t], own, rtol=1e-6, atol=1e-9)
             posterior = [w * x / total for w, x in pairs]
             np.testing.assert_allclose(found.responsibilities[i, :, t], posterior, rtol=1e-6)
             if mixture == "sequence_mixture":  # the token's posterior is the next token's prior
                 weights = posterior
-    whole = responsibility.of_texts(found.memory, made) + responsibility.of_texts(found.documents, made).sum(1)
+    whole = responsibility.of_texts(found.memory, made) + responsibility.of_texts(
+        found.documents, made
+    ).sum(1)
     np.testing.assert_allclose(whole, made.lengths > 0, atol=1e-9)
 
 
 def test_a_tokens_text_is_its_bytes():
     # of several tokens inside one character the first has all its bytes
-    assert responsibility.token_texts(" né 東🙂東", np.array([4, 8, 0, 0, 3])) == [" né", " 東🙂", "", "", "東"]
+    assert responsibility.token_texts(" né 東🙂東", np.array([4, 8, 0, 0, 3])) == [
+        " né",
+        " 東🙂",
+        "",
+        "",
+        "東",
+    ]
     assert responsibility.token_texts("", np.array([], np.int64)) == []
 
 
@@ -75,14 +99,18 @@ def project(tmp_path, monkeypatch):
             for query in scored_texts.CONTINUATIONS:
                 writer.write_table(rows.filter(pa.compute.equal(rows["query_id"], query)))
     log_probs = {(row["query_id"], row["doc_id"]): row["log_probs"].tolist() for row in scored}
-    return SimpleNamespace(params=params, log_probs=log_probs, returned=attribution.attribute_corpus(params, "pile"))
+    return SimpleNamespace(
+        params=params, log_probs=log_probs, returned=attribution.attribute_corpus(params, "pile")
+    )
 
 
 def table(name):
     return pq.read_table(attribution.OUT / f"pile/{name}.parquet").to_pylist()
 
 
-@pytest.mark.parametrize(("block", "temperature", "mixture"), [(2, 1.0, "token_mixture"), (1, 0.3, "sequence_mixture")])
+@pytest.mark.parametrize(
+    ("block", "temperature", "mixture"), [(2, 1.0, "token_mixture"), (1, 0.3, "sequence_mixture")]
+)
 def test_every_token_is_written_with_its_shares_whatever_the_blocks(
     project, monkeypatch, capsys, block, temperature, mixture
 ):
@@ -92,7 +120,9 @@ def test_every_token_is_written_with_its_shares_whatever_the_blocks(
     assert "attribute@pile: 100%|██████████| 6/6 " in capsys.readouterr().err
     tokens, texts = table("tokens"), table("texts")
     keys = [(text["retriever"], text["query_id"]) for text in texts]
-    assert keys == [(retriever, query) for retriever in ("dense", "lsr") for query in scored_texts.CONTINUATIONS]
+    assert keys == [
+        (retriever, query) for retriever in ("dense", "lsr") for query in scored_texts.CONTINUATIONS
+    ]
     lighter = math.exp(-0.45 / temperature)  # similarities 0.9 and 0.45
     for key, text in zip(keys, texts, strict=True):
         retriever, query = key
@@ -106,7 +136,10 @@ def test_every_token_is_written_with_its_shares_whatever_the_blocks(
         assert (text["doc_ids"], text["weights"]) == (ids, pytest.approx(weights))
         each = [[math.exp(x) for x in project.log_probs[query, id_]] for id_ in ids]
         if mixture == "token_mixture":
-            mixed = [math.log(sum(w * p for w, p in zip(weights, of, strict=True))) for of in zip(*each, strict=True)]
+            mixed = [
+                math.log(sum(w * p for w, p in zip(weights, of, strict=True)))
+                for of in zip(*each, strict=True)
+            ]
             assert [row["log_prob"] for row in own] == pytest.approx(mixed, abs=1e-5)
             assert text["nats"] == pytest.approx(-sum(mixed), abs=1e-4)
         else:
@@ -126,17 +159,30 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is_with_resamples_of_source_
         ("q1", " Oslo,"): 3, ("q1", " they"): 0, ("q1", " say"): None,
         ("q2", " the"): 6, ("q2", " "): None,
     }  # fmt: skip
-    found, own = json.loads(METRICS.read_text())["lsr"], [r for r in table("tokens") if r["retriever"] == "lsr"]
+    found, own = (
+        json.loads(METRICS.read_text())["lsr"],
+        [r for r in table("tokens") if r["retriever"] == "lsr"],
+    )
     never, some = found["by_frequency"]
-    assert [(row["least"], row["most"], row["tokens"]) for row in (never, some)] == [(0, 0, 3), (1, 9, 5)]
-    rare = np.array([(r["log_prob"], r["log_prob_none"]) for r in own if r["frequency"] == 0]) / math.log(2)
+    assert [(row["least"], row["most"], row["tokens"]) for row in (never, some)] == [
+        (0, 0, 3),
+        (1, 9, 5),
+    ]
+    rare = np.array(
+        [(r["log_prob"], r["log_prob_none"]) for r in own if r["frequency"] == 0]
+    ) / math.log(2)
     assert never["gain"]["value"] == pytest.approx((rare[:, 0] - rare[:, 1]).mean(), abs=1e-5)
     assert never["none"]["value"] == pytest.approx(-rare[:, 1].mean(), abs=1e-5)
     assert found["memory"]["value"] == pytest.approx(np.mean([r["memory"] for r in own]), abs=1e-5)
     assert project.returned["lsr.memory"] == found["memory"]["value"]
     path = "data/corpus/pile/queries.parquet"
-    pq.write_table(pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]), path)
+    pq.write_table(
+        pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]),
+        path,
+    )
     attribution.attribute_corpus(project.params, "pile")
     memory = json.loads(METRICS.read_text())["lsr"]["memory"]
     assert found["memory"]["low"] < found["memory"]["high"]
-    assert memory == {"value": None, "low": None, "high": None}, "a figure of one document has no interval"
+    assert memory == {"value": None, "low": None, "high": None}, (
+        "a figure of one document has no interval"
+    )

@@ -38,13 +38,17 @@ def data(written, tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def files(root, written, tmp_path_factory):
     """The pages by name."""
-    return _pages(once(tmp_path_factory, "pages", partial(_write_pages, root, written[0], spoilt=False)))
+    return _pages(
+        once(tmp_path_factory, "pages", partial(_write_pages, root, written[0], spoilt=False))
+    )
 
 
 @pytest.fixture(scope="session")
 def spoilt_files(root, written, tmp_path_factory):
     """The pages by name, made of labels that attack whoever shows them."""
-    return _pages(once(tmp_path_factory, "spoilt_pages", partial(_write_pages, root, written[0], spoilt=True)))
+    return _pages(
+        once(tmp_path_factory, "spoilt_pages", partial(_write_pages, root, written[0], spoilt=True))
+    )
 
 
 def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None:
@@ -75,7 +79,11 @@ def _predictions(home: Path, spoilt: bool) -> list[str]:
         text = hostile.LABELS[i % len(hostile.LABELS)]
         row |= {"question": f"{text} {i}", "subj": text, "prop": hostile.LABELS[i % 3]}
     systems.popqa(home / "popQA.tsv", made)
-    others = ["=HYPERLINK(1)<b>"] if spoilt else ["bm25", "contriever-msmarco", "self_rag_llama2_7b", "search-r1"]
+    others = (
+        ["=HYPERLINK(1)<b>"]
+        if spoilt
+        else ["bm25", "contriever-msmarco", "self_rag_llama2_7b", "search-r1"]
+    )
     names = [f"{name}.csv" for name in ("closed", *others)]
     for name in names:
         right = made.closed if name == "closed.csv" else made.augmented

@@ -23,7 +23,9 @@ def settings_of(folder: Path) -> dict[str, str]:
 def leads_of(folder: Path) -> list[str]:
     """The sentences that the page and its sections begin with."""
     tree = ElementTree.parse(folder / "index.html")
-    leads = [one for one in tree.iter("p") if {"says", "headline"} & {*one.get("class", "").split()}]
+    leads = [
+        one for one in tree.iter("p") if {"says", "headline"} & {*one.get("class", "").split()}
+    ]
     return [" ".join("".join(lead.itertext()).split()) for lead in leads]
 
 
@@ -31,7 +33,9 @@ def overlong(leads: list[str]) -> list[str]:
     """Those that a person would not say: with more than 25 words or two numbers, or with an interval."""
     words = {lead: re.findall(r"\S*\w\S*", lead) for lead in leads}
     numbers = {lead: re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead) for lead in leads}
-    return [lead for lead in leads if len(words[lead]) > 25 or len(numbers[lead]) > 2 or "[" in lead]
+    return [
+        lead for lead in leads if len(words[lead]) > 25 or len(numbers[lead]) > 2 or "[" in lead
+    ]
 
 
 def page_of(folder: Path) -> str:

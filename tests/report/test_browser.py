@@ -33,7 +33,9 @@ def opened(opened):
     def open_page(url, viewport=DESK, unfolded=True, **more):
         page = opened(url if isinstance(url, str) else url.as_uri(), viewport=viewport, **more)
         if unfolded:
-            page.evaluate("for (const one of document.querySelectorAll('.numbers')) one.open = true")
+            page.evaluate(
+                "for (const one of document.querySelectorAll('.numbers')) one.open = true"
+            )
         return page
 
     return open_page
@@ -52,7 +54,9 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
         for figure, left, right, height, scale, cut in shown:
             assert 0 <= left < right <= width, figure
             assert height > 60, figure
-            assert scale == pytest.approx(1, abs=0.03), f"{figure}: its letters are not of the size they were made for"
+            assert scale == pytest.approx(1, abs=0.03), (
+                f"{figure}: its letters are not of the size they were made for"
+            )
             assert cut == 0, f"{figure}: texts stand out of it"
     assert page.evaluate(NAMELESS) == []
     names = page.locator("[id]").evaluate_all("all => all.map((one) => one.id)")
@@ -63,15 +67,27 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
 
 
 @pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
-def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
+def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(
+    files, name
+):
     """A method has its colour whichever language model answered; its marks differ then."""
-    colours, drawings = {}, re.findall(r"<svg .*?</svg>", files[name].read_text(encoding="utf-8"), re.DOTALL)
+    colours, drawings = (
+        {},
+        re.findall(r"<svg .*?</svg>", files[name].read_text(encoding="utf-8"), re.DOTALL),
+    )
     for drawing in drawings:
-        marks = re.findall(r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing)
-        of_drawing = {series: colour for colour, series in marks if series != "after"}  # of the graph of stages
+        marks = re.findall(
+            r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing
+        )
+        of_drawing = {
+            series: colour for colour, series in marks if series != "after"
+        }  # of the graph of stages
         for one, other in combinations(of_drawing, 2):
             own = figures.fixed(one)
-            assert of_drawing[one] != of_drawing[other] or (own and own == figures.fixed(other)), (one, other)
+            assert of_drawing[one] != of_drawing[other] or (own and own == figures.fixed(other)), (
+                one,
+                other,
+            )
         for series, colour in of_drawing.items():
             assert colours.setdefault(series, colour) == colour, series
             assert not (own := figures.fixed(series)) or own.colour == colour, series
@@ -135,7 +151,10 @@ def test_the_first_screen_of_a_phone_has_the_main_result_and_print_has_the_paper
 
 def test_tables_sort_filter_and_unfold(opened, files):
     frame = opened(files["report"], PHONE).locator("#table-comparisons")
-    rows, column = frame.locator("tbody tr:visible"), frame.locator("tbody tr:visible td:nth-child(9)")
+    rows, column = (
+        frame.locator("tbody tr:visible"),
+        frame.locator("tbody tr:visible td:nth-child(9)"),
+    )
     total = frame.locator("tbody tr").count()
     assert rows.count() == 12 < total
     frame.locator(".tools button").click()
@@ -153,7 +172,9 @@ def test_tables_sort_filter_and_unfold(opened, files):
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be_read(opened, files, scripts):
+def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be_read(
+    opened, files, scripts
+):
     page = opened(files["report"], PHONE, java_script_enabled=scripts, unfolded=scripts)
     for rule, other in (("word", "substring"), ("substring", "word")):
         page.locator(f"#rule-{rule}").check()
@@ -163,12 +184,19 @@ def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be
         if scripts:
             heads = page.locator("#table-accuracy-by-popularity thead th:visible").all_inner_texts()
             assert {rule, other} & {*heads} == {rule}
-            shown = page.locator("#table-accuracy-by-popularity tbody tr:visible").first.inner_text().split("\t")
+            shown = (
+                page.locator("#table-accuracy-by-popularity tbody tr:visible")
+                .first.inner_text()
+                .split("\t")
+            )
             with (files["report"].parent / "tables/accuracy-by-popularity.csv").open() as table:
                 row = next(csv.DictReader(table))
             assert shown[heads.index(rule)].startswith(f"{100 * float(row[rule]):.1f} [")
     if not scripts:
-        assert page.locator("button:visible, select:visible, input:not([type=radio]):visible").count() == 0
+        assert (
+            page.locator("button:visible, select:visible, input:not([type=radio]):visible").count()
+            == 0
+        )
         for fold in page.locator(".numbers > summary").all():
             fold.click()
         rows = page.locator("tbody tr")
@@ -187,9 +215,17 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
         assert download.value.suggested_filename == name
         return download.value.path().read_bytes()
 
-    drawing, name = page.locator(f"{ACCURACY} .drawn:visible .save button"), "accuracy-by-popularity-popqa"
-    svg, png = (saved(drawing.filter(has_text=kind.upper()), f"{name}.{kind}") for kind in ("svg", "png"))
-    mine, theirs = ElementTree.fromstring(svg), ElementTree.parse(beside / f"figures/{name}.svg").getroot()
+    drawing, name = (
+        page.locator(f"{ACCURACY} .drawn:visible .save button"),
+        "accuracy-by-popularity-popqa",
+    )
+    svg, png = (
+        saved(drawing.filter(has_text=kind.upper()), f"{name}.{kind}") for kind in ("svg", "png")
+    )
+    mine, theirs = (
+        ElementTree.fromstring(svg),
+        ElementTree.parse(beside / f"figures/{name}.svg").getroot(),
+    )
     assert [mark.attrib for mark in mine.iter()][1:] == [mark.attrib for mark in theirs.iter()][1:]
     assert b"var(" not in svg
     assert png.startswith(b"\x89PNG")
@@ -203,7 +239,9 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
 def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_files):
     folder = spoilt_files["report"].parent
     rejected = (folder / "tables/rejects.csv").read_text(encoding="utf-8")
-    assert all(label[:20] in rejected.replace('""', '"') for label in hostile.LABELS if "\r" not in label)
+    assert all(
+        label[:20] in rejected.replace('""', '"') for label in hostile.LABELS if "\r" not in label
+    )
     assert "x" * 10_000 in rejected
     assert "x" * 2_001 not in spoilt_files["report"].read_text(encoding="utf-8")
     for svg in folder.glob("figures/*.svg"):
@@ -211,7 +249,9 @@ def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_file
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(opened, spoilt_files, name):
+def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(
+    opened, spoilt_files, name
+):
     text = spoilt_files[name].read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, text)
     assert len(list(ElementTree.fromstring(text).iter("script"))) == 1

@@ -45,7 +45,11 @@ def compared(written, made, tmp_path_factory):
         same, _ = compare_runs.compare_runs(data, data, SETTINGS)
     assert same == [compare_runs.SAME]
     moved = compare_runs.as_table([change for change in changes if change.moved])
-    return lines, {(change.table, change.what): change for change in changes}, [*page.to_lines(moved)]
+    return (
+        lines,
+        {(change.table, change.what): change for change in changes},
+        [*page.to_lines(moved)],
+    )
 
 
 def test_accuracy_is_compared_on_the_questions_that_both_asked_each_with_itself(compared):
@@ -58,7 +62,9 @@ def test_accuracy_is_compared_on_the_questions_that_both_asked_each_with_itself(
     for name in ("BM25", "LSR", "closed-book"):
         other = found["accuracy", f"PopQA, tiny, {name}, substring"]
         assert (other.change.value, other.moved) == (0, False)
-    assert shown[1].startswith("PopQA, tiny, dense, "), "what was compared question by question comes first"
+    assert shown[1].startswith("PopQA, tiny, dense, "), (
+        "what was compared question by question comes first"
+    )
     assert f"  +{100 * TURNED / 700:.1f} [" in "".join(shown)
     assert lines[0] == "setting bootstrap resamples: 100 before, 200 now"
 
@@ -68,8 +74,12 @@ def test_what_has_no_questions_to_compare_is_compared_by_its_intervals(compared)
     assert change.questions is None
     width, *own = (of.high - of.low for of in (change.change, change.before, change.now))
     assert max(own) < width < sum(own)
-    assert ("adaptive", "PopQA, tiny, dense, change") in {(table, what) for table, what in compared[1]}
-    assert not any("splits" in what for _, what in compared[1]), "the middle 95 % over splits is no interval"
+    assert ("adaptive", "PopQA, tiny, dense, change") in {
+        (table, what) for table, what in compared[1]
+    }
+    assert not any("splits" in what for _, what in compared[1]), (
+        "the middle 95 % over splits is no interval"
+    )
     assert not any(table == "recall" for table, _ in compared[1]), "the earlier run lacks it"
 
 
@@ -78,21 +88,29 @@ def test_no_two_tables_list_the_same_change(compared):
     for (table, _), change in compared[1].items():
         tables.setdefault(change.figures, set()).add(table)
     assert {len(of) for of in tables.values()} == {1}
-    assert ("comparisons", "PopQA, tiny, dense, tiny, closed-book, change") not in compared[1], "another table has it"
+    assert ("comparisons", "PopQA, tiny, dense, tiny, closed-book, change") not in compared[1], (
+        "another table has it"
+    )
 
 
 def test_what_differs_by_rule_or_is_of_the_same_table_is_listed_each():
     def listed(*rows: tuple[str, str, float]) -> list[str]:
         figure = lambda value: Interval(value, value - 0.1, value + 0.1)  # noqa: E731
         changes = [
-            compare_runs.Change(table, what, figure(0.1), figure(now), figure(0.5), True) for table, what, now in rows
+            compare_runs.Change(table, what, figure(0.1), figure(now), figure(0.5), True)
+            for table, what, now in rows
         ]
         return [change.what for change in compare_runs._once(changes)]
 
-    assert listed(("a", "x, substring", 0.5), ("a", "x, word", 0.5), ("b", "x, all", 0.5)) == ["x, substring"]
+    assert listed(("a", "x, substring", 0.5), ("a", "x, word", 0.5), ("b", "x, all", 0.5)) == [
+        "x, substring"
+    ]
     assert listed(("a", "x, change", 0.5), ("a", "x, change, word", 0.5)) == ["x, change"]
     assert listed(("a", "x, substring", 0.5), ("a", "x, word", 0.6)) == ["x, substring", "x, word"]
-    assert listed(("a", "x, substring", 0.5), ("a", "y, substring", 0.5)) == ["x, substring", "y, substring"]
+    assert listed(("a", "x, substring", 0.5), ("a", "y, substring", 0.5)) == [
+        "x, substring",
+        "y, substring",
+    ]
 
 
 def test_accuracy_over_all_comes_first_and_costs_and_what_has_no_width_last():

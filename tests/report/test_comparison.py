@@ -19,7 +19,13 @@ from pipelines.report.comparison import Group, Number, Run, alike, verdict
 
 PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
 REACH = {kind: [PRINTED] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
-FIND = {"table": "accuracy", "dataset": "popqa", "method": "closed_book", "value": "substring", "times": 100}
+FIND = {
+    "table": "accuracy",
+    "dataset": "popqa",
+    "method": "closed_book",
+    "value": "substring",
+    "times": 100,
+}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,10 @@ def composed(root, **changes) -> dict:
     values["fetch"]["source"] = "files"
     values["lms"] = ["tiny", "big"]
     local = values["lm"]["tiny"] | {"source": "pretrained", "training": None}
-    values["lm"] = {"tiny": local | {"path": "models/gpt2"}, "big": local | {"path": "facebook/opt-1.3b"}}
+    values["lm"] = {
+        "tiny": local | {"path": "models/gpt2"},
+        "big": local | {"path": "facebook/opt-1.3b"},
+    }
     for key, value in changes.items():
         section, _, name = key.partition("__")
         (values["retriever"]["dense"] if section == "retriever" else values[section])[name] = value
@@ -94,7 +103,12 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
     assert ours.low < ours.value < ours.high
     for printed, expected in ((round(ours.value), "ok"), (90.0, "differs")):
         compared = opened.compare(replace(of("gpt2", "size", "shots"), value=printed))
-        assert (compared.verdict, compared.ours, compared.lm, compared.needs) == (expected, ours, "tiny", ())
+        assert (compared.verdict, compared.ours, compared.lm, compared.needs) == (
+            expected,
+            ours,
+            "tiny",
+            (),
+        )
         assert compared.beside == NOTHING
 
 
@@ -102,9 +116,17 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
     ("setup", "changes", "named"),
     [
         ({"questions.popqa": 14267}, {}, "questions.popqa 14,267 (here 800)"),
-        ({"retriever.path": "facebook/contriever"}, {}, "retriever.path facebook/contriever (here none)"),
+        (
+            {"retriever.path": "facebook/contriever"},
+            {},
+            "retriever.path facebook/contriever (here none)",
+        ),
         ({"replug.top_k": 10}, {"replug__top_k": 3}, "replug.top_k 10 (here 3)"),
-        ({"metrics.corpus_pile.documents": ">= 36000000"}, {}, "metrics.corpus_pile.documents >= 36000000 (here"),
+        (
+            {"metrics.corpus_pile.documents": ">= 36000000"},
+            {},
+            "metrics.corpus_pile.documents >= 36000000 (here",
+        ),
         ({"files.wikipedia": ["*201812*"]}, {}, "files.wikipedia *201812* (here psgs_w100.tsv.gz)"),
         ({"lsr.lm": ["curie"]}, {}, "lsr.lm curie (here gpt2)"),
         ({"corpus.pile.test_files": "set"}, {}, "corpus.pile.test_files set (here none)"),
@@ -117,9 +139,22 @@ def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, 
     assert compared.beside == opened.measure(FIND, "tiny")
     (need,) = compared.needs
     assert need.startswith(named)
-    same = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
-    same |= {"lsr.lm": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
-    assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(same, "tiny") == []
+    same = {
+        "files.wikipedia": ["*201812*", "*psgs_w100*"],
+        "retriever.query_path": None,
+        "questions.popqa": ">= 800",
+    }
+    same |= {
+        "lsr.lm": ["gpt2"],
+        "retriever.path": "contriever",
+        "corpus.wikitext.test_files": "set",
+    }
+    assert (
+        run(retriever__path="models/contriever", retriever__source="pretrained").differences(
+            same, "tiny"
+        )
+        == []
+    )
 
 
 def test_another_model_stands_beside_the_main_one_first(run):
@@ -129,26 +164,40 @@ def test_another_model_stands_beside_the_main_one_first(run):
     assert compared.needs == ("the language model gpt-neox-20b",)
     assert compared.beside == opened.measure(FIND, "tiny")
     assert opened.compare(of("opt-1.3b")).lm == "big"
-    find = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "accuracy"}
+    find = {
+        "table": "tasks",
+        "task": "nq",
+        "method": "replug",
+        "category": "all",
+        "value": "accuracy",
+    }
     compared = opened.compare(replace(PRINTED, lm=["opt-1.3b"], find=find))
     assert (compared.lm, compared.needs, compared.ours.value) == ("big", (), pytest.approx(2 / 3))
 
 
 def test_a_fictional_world_and_outputs_of_other_params_are_never_shown(run):
     finished = "a finished run; `longtail run` brings every stage up to date"
-    for opened, need in ((run(fetch__source="world"), "real data"), (run(finished=False), finished)):
+    for opened, need in (
+        (run(fetch__source="world"), "real data"),
+        (run(finished=False), finished),
+    ):
         compared = opened.compare(of("gpt2"))
         assert (compared.ours, compared.beside, compared.needs) == (NOTHING, NOTHING, (need,))
 
 
 def test_how_imported_answers_were_made_is_not_asked(run):
     """What is asked is the question set, and the name that their model was given, which may have dots."""
-    setups = {"theirs": {"answer.n_shots": 15, "files.wikipedia": ["*201812*"]}, "size": {"questions.popqa": 800}}
+    setups = {
+        "theirs": {"answer.n_shots": 15, "files.wikipedia": ["*201812*"]},
+        "size": {"questions.popqa": 800},
+    }
     opened = run(setups)
     assert opened.compare(of("davinci", "theirs", "size")).verdict in ("ok", "differs")
     assert opened.compare(of("gpt2", "theirs", "size")).needs[0] == "answer.n_shots 15 (here 0)"
     setups["size"] = {"questions.popqa": 14267}
-    assert opened.compare(of("davinci", "theirs", "size")).needs == ("questions.popqa 14,267 (here 800)",)
+    assert opened.compare(of("davinci", "theirs", "size")).needs == (
+        "questions.popqa 14,267 (here 800)",
+    )
     gain = {"gain": {"value": 0.5, "low": 0, "high": 1}}
     opened.metrics["adaptive"] = {"popqa": {"opt-1.3b": {"bm25": {"exact": gain}}}}
     find = {"metrics": "adaptive", "key": "popqa.{lm}.bm25.exact.gain"}
@@ -157,15 +206,35 @@ def test_how_imported_answers_were_made_is_not_asked(run):
 
 def test_derived_figures(run):
     opened = run()
-    gain = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "relative_gain"}
+    gain = {
+        "table": "tasks",
+        "task": "nq",
+        "method": "replug",
+        "category": "all",
+        "value": "relative_gain",
+    }
     assert opened.measure(gain, "tiny").value == 0
-    share = {"table": "recall", "dataset": "popqa", "method": "dense", "answers": "both right", "value": "share"}
+    share = {
+        "table": "recall",
+        "dataset": "popqa",
+        "method": "dense",
+        "answers": "both right",
+        "value": "share",
+    }
     measured = opened.measure(share, "tiny")
     (row,) = opened.rows({key: value for key, value in share.items() if key != "value"}, "tiny")
     assert measured.value == pytest.approx(row["questions"] / 800)
     assert measured.low < measured.value < measured.high
-    saved = {"table": "bits_per_byte", "corpus": "pile", "retriever": "dense", "k": 10, "value": "perplexity_saved"}
-    assert opened.measure(saved, "tiny").value == pytest.approx(100 * (1 - 20.0**-0.1))  # 10 % of the bits of 20
+    saved = {
+        "table": "bits_per_byte",
+        "corpus": "pile",
+        "retriever": "dense",
+        "k": 10,
+        "value": "perplexity_saved",
+    }
+    assert opened.measure(saved, "tiny").value == pytest.approx(
+        100 * (1 - 20.0**-0.1)
+    )  # 10 % of the bits of 20
     assert opened.measure(saved | {"k": 7}, "tiny") == NOTHING
     least = {"least_popular": 100, "dataset": "popqa", "method": "closed_book"}
     assert opened.measure(least, "tiny").value < opened.measure(FIND, "tiny").value / 100 - 0.1
@@ -174,7 +243,13 @@ def test_derived_figures(run):
 
 def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
     """The paper's mixture or the authors' vote; the paper's search or the authors' bins."""
-    find = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "accuracy"}
+    find = {
+        "table": "tasks",
+        "task": "nq",
+        "method": "replug",
+        "category": "all",
+        "value": "accuracy",
+    }
     number = replace(PRINTED, lm=["gpt2"], find=find | {"way": "answered_by"}, value=0.0, also=1.0)
     opened = run()
     (row,) = opened.rows(find, "tiny")
@@ -185,29 +260,49 @@ def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
     assert comparison_page._verdict(opened.compare(number)) == "ok"
     setups = {name: comparison.read_papers().setups[name] for name in ("search", "ensemble")}
     key = "popqa.{lm}.bm25.{search}.retrieved"
-    number = replace(number, setups=["search"], find={"metrics": "adaptive", "key": key, "way": "thresholds.search"})
+    number = replace(
+        number,
+        setups=["search"],
+        find={"metrics": "adaptive", "key": key, "way": "thresholds.search"},
+    )
     for search, said in (("exact", "ok (exact)"), ("bins", "ok (bins)")):
         opened = run(setups, thresholds__search=search, replug__vote=True)
         shares = {
-            name: {"retrieved": {"value": at, "low": at, "high": at}} for name, at in (("exact", 0.4), ("bins", 0.5))
+            name: {"retrieved": {"value": at, "low": at, "high": at}}
+            for name, at in (("exact", 0.4), ("bins", 0.5))
         }
         opened.metrics["adaptive"] = {"popqa": {"tiny": {"bm25": shares}}}
         compared = opened.compare(number)
-        assert (comparison_page._verdict(compared), compared.ours.value) == (said, shares[search]["retrieved"]["value"])
-        assert opened.differences(setups["ensemble"], "tiny") == [], "whether answers vote is no difference"
+        assert (comparison_page._verdict(compared), compared.ours.value) == (
+            said,
+            shares[search]["retrieved"]["value"],
+        )
+        assert opened.differences(setups["ensemble"], "tiny") == [], (
+            "whether answers vote is no difference"
+        )
     assert run(setups).compare(number).needs == ("thresholds.search exact or bins (here shrunk)",)
 
 
 def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
     """A median of 2 s without passages and 4 s with them: twice as long, and half of what is not retrieved is saved."""
     taken = {
-        "closed_book": {"median": {"value": 2.0, "low": 1.8, "high": 2.2}, "machine": "one", "server": False},
-        "dense": {"median": {"value": 4.0, "low": 3.6, "high": 4.4}, "machine": "one", "server": False},
+        "closed_book": {
+            "median": {"value": 2.0, "low": 1.8, "high": 2.2},
+            "machine": "one",
+            "server": False,
+        },
+        "dense": {
+            "median": {"value": 4.0, "low": 3.6, "high": 4.4},
+            "machine": "one",
+            "server": False,
+        },
     }
     opened = run()
     shutil.copytree(opened.data / "predictions", tmp_path / "predictions")
     opened.data = tmp_path
-    monkeypatch.setattr(opened, "mean", lambda find, lm: {"tiny": Interval(0.8, 0.75, 0.85), "big": NOTHING}[lm])
+    monkeypatch.setattr(
+        opened, "mean", lambda find, lm: {"tiny": Interval(0.8, 0.75, 0.85), "big": NOTHING}[lm]
+    )
     for method, figures in taken.items():
         (file,) = (opened.data / "predictions/popqa/tiny").glob(f"{method}*.parquet")
         path = opened.data / latency.FOLDER / "popqa/tiny" / f"{file.stem}.json"
@@ -217,7 +312,9 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
     longer, saved = (opened.measure({"seconds": what} | of, "tiny") for what in ("taken", "saved"))
     assert astuple(longer) == pytest.approx((2, 3.6 / 2.2, 4.4 / 1.8))
     assert astuple(saved) == pytest.approx((10, 15 * (1 - 2.2 / 3.6), 25 * (1 - 1.8 / 4.4)))
-    number = replace(PRINTED, lm=["opt-1.3b", "gpt2"], find={"seconds": "saved"} | of, value=9.0, bound="at most")
+    number = replace(
+        PRINTED, lm=["opt-1.3b", "gpt2"], find={"seconds": "saved"} | of, value=9.0, bound="at most"
+    )
     compared = opened.compare(number)
     assert (compared.lm, compared.verdict) == ("tiny", "ok"), "the model that saves most"
     for changed in ({"machine": "another"}, {"server": True}):
@@ -227,7 +324,12 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
 
 
 def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
-    find = {"table": "accuracy", "dataset": "popqa", "method": ["closed_book", "dense"], "value": "substring"}
+    find = {
+        "table": "accuracy",
+        "dataset": "popqa",
+        "method": ["closed_book", "dense"],
+        "value": "substring",
+    }
     opened = run()
     one, other = (opened.measure(find | {"method": method}, "tiny") for method in find["method"])
     mean = opened.measure(find, "tiny")
@@ -239,17 +341,28 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
 def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
     published = comparison.read_papers()
     opened = run(published.setups)
-    groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
+    groups = [
+        (group, [opened.compare(number) for number in group.numbers]) for group in published.groups
+    ]
     page = comparison_page.page(groups, published, "mine", REACH)
     assert (
-        "state 5 results as numbers. 2 of them can still be reached.\nThe shipped profiles ask for 1 of these" in page
+        "state 5 results as numbers. 2 of them can still be reached.\nThe shipped profiles ask for 1 of these"
+        in page
     )
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
     (count,) = comparison_page.comparison_lines(groups)
-    assert count == comparison_page.count_agreeing(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
+    assert (
+        count
+        == comparison_page.count_agreeing(groups)
+        == f"0 ok, 0 differs, {len(rows)} not run here"
+    )
     group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], [of("opt"), of("gpt2")])
-    lines = list(comparison_page.comparison_lines([(group, [run().compare(number) for number in group.numbers])]))
+    lines = list(
+        comparison_page.comparison_lines(
+            [(group, [run().compare(number) for number in group.numbers])]
+        )
+    )
     assert max(map(len, lines)) <= comparison_page.WIDTH
     (figures,) = [line for line in lines[lines.index("  GPT-2: original") :] if "published" in line]
     assert re.fullmatch("    published 35 %; ours .*; (ok|differs)", figures)
@@ -260,7 +373,9 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
     """The command in a DVC project that has these outputs, and whose stage `analyse` follows answer.n_shots."""
     shutil.copytree(outputs, tmp_path / "data")
     shutil.copytree(root / "conf", tmp_path / "conf")
-    (tmp_path / "dvc.yaml").write_text("stages:\n  analyse:\n    cmd: 'true'\n    params: [answer.n_shots]\n")
+    (tmp_path / "dvc.yaml").write_text(
+        "stages:\n  analyse:\n    cmd: 'true'\n    params: [answer.n_shots]\n"
+    )
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root)))
     monkeypatch.chdir(tmp_path)
     with Repo.init(no_scm=True) as repo:
@@ -275,8 +390,13 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
     return reproduce
 
 
-def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(longtail, tmp_path):
-    published, page = tmp_path / "docs/measured/reproduction.md", tmp_path / "data/reproduction/reproduction.md"
+def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(
+    longtail, tmp_path
+):
+    published, page = (
+        tmp_path / "docs/measured/reproduction.md",
+        tmp_path / "data/reproduction/reproduction.md",
+    )
     beside = "0.900 [0.880, 0.920] (tiny)"  # bits per byte of the small run, beside GPT-2's
     published.parent.mkdir(parents=True)
     published.write_text("the project's own")
@@ -286,7 +406,9 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     assert "(../../docs/params.md)" in page.read_text()
     assert beside in page.read_text()
     longtail(answer__n_shots=5)
-    assert "a finished run; `longtail run`" in page.read_text(), "the outputs are not of these params"
+    assert "a finished run; `longtail run`" in page.read_text(), (
+        "the outputs are not of these params"
+    )
     assert "0.900" not in page.read_text()
     assert published.read_text() == "the project's own"
     page.unlink()
@@ -298,24 +420,39 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     """Whatever run it is of: published numbers, what they need, where ours is found, and real models' figures."""
     published = comparison.read_papers()
-    numbers = [(group, [comparison.Compared(number) for number in group.numbers]) for group in published.groups]
+    numbers = [
+        (group, [comparison.Compared(number) for number in group.numbers])
+        for group in published.groups
+    ]
     page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     names = {group.profile for group in published.groups}
-    chosen = {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names}
+    chosen = {
+        name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names
+    }
     reach, real = comparison.reach(published, chosen), rendering.read_real("sample")
     made = comparison_page.page(numbers, published, "sample", reach, real=real)
     written, expected = ([*of_any_run(text)] for text in (page, made))
     lines = [line for line in expected if "Held against a run" not in line]
-    assert [line for line in lines if line not in written] == [], "`longtail reproduce --docs` writes the page again"
+    assert [line for line in lines if line not in written] == [], (
+        "`longtail reproduce --docs` writes the page again"
+    )
 
 
 def of_any_run(page: str):
     """The lines, of rows without the cells that are of a run: ours, here and the verdict, or the last one."""
     claims = False
     for line in page.splitlines():
-        claims = line == "## The papers' claims, by real models" or (claims and not line.startswith("## "))
+        claims = line == "## The papers' claims, by real models" or (
+            claims and not line.startswith("## ")
+        )
         cells = line.split(" | ")
         if len(cells) > 1:
-            yield cells[:-1] if claims else [cells[i] for i in (0, 1, 4, 5)] if len(cells) == 7 else line
+            yield (
+                cells[:-1]
+                if claims
+                else [cells[i] for i in (0, 1, 4, 5)]
+                if len(cells) == 7
+                else line
+            )
         else:
             yield line

@@ -20,7 +20,17 @@ SCALES = st.sampled_from(["linear", "tight", "zero"])
 ROOMS = st.sampled_from([200, 700])
 
 
-METHODS = ("closed-book", "BM25", "dense", "LSR", "BM25 + dense", "dense, reranked", "GenRead", "REPLUG", "REPLUG LSR")
+METHODS = (
+    "closed-book",
+    "BM25",
+    "dense",
+    "LSR",
+    "BM25 + dense",
+    "dense, reranked",
+    "GenRead",
+    "REPLUG",
+    "REPLUG LSR",
+)
 METHODS += ("random documents",)
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGHTS = {  # what an eye sees of linear RGB (Machado et al. 2009, whole lack of a cone)
@@ -68,11 +78,18 @@ def marks(svg: str) -> list[ElementTree.Element]:
 
 def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval():
     series = {"dense": [(10, interval(10.0)), (100, NOTHING), (1000, interval(30.0))]}
-    figure = figures.lines("figure", series, x="page views", y="<accuracy> & more", caption="A caption.", log_x=True)
+    figure = figures.lines(
+        "figure", series, x="page views", y="<accuracy> & more", caption="A caption.", log_x=True
+    )
     for svg in drawn(figure):
-        assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
+        assert titles(svg) == [
+            ["dense", "10", "10.0 [5.0, 15.0]"],
+            ["dense", "1,000", "30.0 [25.0, 35.0]"],
+        ]
         said = ElementTree.fromstring(svg).get("aria-label")
-        assert said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
+        assert (
+            said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
+        )
     alone = rendering.standalone(figure, rendering.styles([figure.series]))
     ElementTree.fromstring(alone)
     assert "var(" not in alone, "a figure as a file needs no page"
@@ -81,21 +98,33 @@ def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval(
 
 def test_bars_have_a_mark_each_for_what_is_known():
     groups = [f"a relation with a long name {i}" for i in range(8)]
-    values = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
+    values = {
+        "dense": [interval(10.0)] * len(groups),
+        "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)],
+    }
     series = {name: [*zip(groups, of, strict=True)] for name, of in values.items()}
     figure = figures.bars("bars", series, y="points", caption="")
     assert len(titles(drawn(figure)[0])) == 2 * len(groups) - 1
-    sizes = [re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups() for mark in marks(drawn(figure)[0])]
+    sizes = [
+        re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups()
+        for mark in marks(drawn(figure)[0])
+    ]
     widths, heights = np.array(sizes, float).T
     assert np.ptp(heights) == 0 < np.ptp(widths)
     assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figure.alt
 
 
 def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
-    cuts = {"never": (0.0, 0.0, 50.0), "always": (math.inf, 50.0, math.inf), "some": (100.0, 50.0, 200.0)}
+    cuts = {
+        "never": (0.0, 0.0, 50.0),
+        "always": (math.inf, 50.0, math.inf),
+        "some": (100.0, 50.0, 200.0),
+    }
     points = {"dense": [(name, Interval(*cut)) for name, cut in cuts.items()]}
     figure = figures.ranges("ranges", points, log_x=True, x="", caption="")
-    never, always, some = (float(re.match(r"M([\d.]+)", mark.get("d"))[1]) for mark in marks(drawn(figure)[0]))
+    never, always, some = (
+        float(re.match(r"M([\d.]+)", mark.get("d"))[1]) for mark in marks(drawn(figure)[0])
+    )
     assert never < some < always
     assert some == pytest.approx((never + always) / 2, abs=0.2)  # in the middle on a log scale
     assert titles(drawn(figure)[0])[1] == ["dense", "always", "∞ [50, ∞]"]
@@ -124,7 +153,13 @@ def test_a_log_scale_holds_all_values_and_its_ticks_do_not_touch(values, room):
 
 
 def test_ticks_have_the_digits_that_tell_them_apart():
-    texts = {(0.25, 0.05): "0.25", (1000, 500): "1,000", (2.5e6, 5e5): "2.5M", (3e9, 1e9): "3B", (0, 0.5): "0.0"}
+    texts = {
+        (0.25, 0.05): "0.25",
+        (1000, 500): "1,000",
+        (2.5e6, 5e5): "2.5M",
+        (3e9, 1e9): "3B",
+        (0, 0.5): "0.0",
+    }
     texts |= {(-20, 10): "\N{MINUS SIGN}20"}
     assert {number: drawing.number(*number) for number in texts} == texts
 
@@ -140,7 +175,10 @@ def test_a_files_colour_is_the_pages_and_stands_out_on_light_and_on_dark():
 
     for side, own in enumerate(page_colours()):
         for name in ("ink", "soft", "link", "good", "none", "bad"):
-            assert min(contrast(own[name], own[ground]) for ground in ("paper", "panel", "stripe")) >= 4.5, name
+            assert (
+                min(contrast(own[name], own[ground]) for ground in ("paper", "panel", "stripe"))
+                >= 4.5
+            ), name
         for style in (*drawing.STYLES, *drawing.GREYS):
             name, on_light = re.fullmatch(r"var\(--(\w+),(#\w+)\)", style.colour).groups()
             assert contrast(own[name], own["paper"]) >= 3, name
@@ -159,20 +197,29 @@ def test_no_two_methods_look_alike_to_any_eye(sight):
 def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     """Of a further retriever, or another language model, it has another mark. A policy is grey, whatever the page."""
     of_methods = dict(zip(METHODS, drawing.STYLES, strict=True))
-    charts = [["tiny", "small", "large"], ["PopQA"], [*METHODS, "dense (bert)", "closed-book, gpt-4"], POLICIES]
+    charts = [
+        ["tiny", "small", "large"],
+        ["PopQA"],
+        [*METHODS, "dense (bert)", "closed-book, gpt-4"],
+        POLICIES,
+    ]
     for beside in ([], charts):
         for method, style in of_methods.items():
             assert rendering.styles([*beside, [method]])[method] == style
     styles = rendering.styles(charts)
     assert styles["closed-book, gpt-4"].colour == of_methods["closed-book"].colour
     assert styles["dense (bert)"].colour == of_methods["dense"].colour
-    assert len({(style.colour, style.marker) for name, style in styles.items() if name in charts[2]}) == len(charts[2])
+    assert len(
+        {(style.colour, style.marker) for name, style in styles.items() if name in charts[2]}
+    ) == len(charts[2])
     greys = {style.colour for style in drawing.GREYS}
     assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
     assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
     assert rendering.styles([["always (file)"]])["always (file)"].colour in greys
     few = rendering.styles([["tiny", "small"], METHODS[1:]])
-    assert {few["tiny"].colour, few["small"].colour} <= greys, "closed-book has its colour on other pages"
+    assert {few["tiny"].colour, few["small"].colour} <= greys, (
+        "closed-book has its colour on other pages"
+    )
     systems = ["self_rag", "search-r1", "closed", "dense"]
     colours = {style.colour for style in rendering.styles([systems, POLICIES]).values()}
     assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
@@ -180,26 +227,43 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
 
 def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
     heights = {"closed_book": 5.0, "dense": 50.0, "lsr": 48.0, "bm25": 51.0, "genread": 49.0}
-    series = {name: [(place, interval(height)) for place in (1, 2, 3)] for name, height in heights.items()}
-    for less, shown in ((False, {"closed-book", "BM25", "dense"}), (True, {"closed-book", "GenRead", "LSR"})):
+    series = {
+        name: [(place, interval(height)) for place in (1, 2, 3)] for name, height in heights.items()
+    }
+    for less, shown in (
+        (False, {"closed-book", "BM25", "dense"}),
+        (True, {"closed-book", "GenRead", "LSR"}),
+    ):
         figure = figures.lines("lines", series, x="x", y="y", caption="Lines.", less=less)
-        assert {*figure.caption.removeprefix("Lines. The bands are those of ").split("; ")[0].split(", ")} == shown
+        assert {
+            *figure.caption.removeprefix("Lines. The bands are those of ")
+            .split("; ")[0]
+            .split(", ")
+        } == shown
         for svg in drawn(figure):
             groups = ElementTree.fromstring(svg).findall(f"{SVG}g[@class='series']")
             texts = {group.find(f"{SVG}text").text: group.find(f"{SVG}text") for group in groups}
             assert [*texts] == [page.label(name) for name in heights]
             bands = [group.find(f"{SVG}path[@class='band']").get("visibility") for group in groups]
-            assert {name for name, hidden in zip(texts, bands, strict=True) if hidden is None} == shown
+            assert {
+                name for name, hidden in zip(texts, bands, strict=True) if hidden is None
+            } == shown
             at = sorted(float(text.get("y")) for text in texts.values())
-            assert all(below - above >= 14 for above, below in pairwise(at)), "names lie on each other"
-    few = figures.lines("lines", {name: series[name] for name in ("lsr", "bm25")}, x="x", y="y", caption="Lines.")
+            assert all(below - above >= 14 for above, below in pairwise(at)), (
+                "names lie on each other"
+            )
+    few = figures.lines(
+        "lines", {name: series[name] for name in ("lsr", "bm25")}, x="x", y="y", caption="Lines."
+    )
     assert few.caption == "Lines."
     assert "visibility" not in drawn(few)[0]
 
 
 def test_long_names_of_lines_are_a_legend():
     name = "a name that takes more than its part of a narrow drawing"
-    figure = figures.lines("lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, x="x", y="y", caption="")
+    figure = figures.lines(
+        "lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, x="x", y="y", caption=""
+    )
     sides = [ElementTree.fromstring(svg).findall(f"{SVG}g/{SVG}text") for svg in drawn(figure)]
     assert sides == [[], []]
     assert all(name[:30] in svg for svg in drawn(figure))
@@ -209,7 +273,11 @@ def test_long_names_of_lines_are_a_legend():
 def test_names_beside_each_other_keep_their_order_and_lie_apart(wanted):
     found = drawing.apart(wanted, 15, 0, 200)
     ordered = sorted(zip(wanted, found, strict=True))
-    assert all(below[1] - above[1] >= 15 - 1e-6 for above, below in pairwise(ordered) if below[0] > above[0])
+    assert all(
+        below[1] - above[1] >= 15 - 1e-6
+        for above, below in pairwise(ordered)
+        if below[0] > above[0]
+    )
     assert all(abs(a - b) >= 15 - 1e-6 for a, b in combinations(found, 2))
     assert -1e-6 <= min(found) <= max(found) <= 200 + 1e-6
     if all(below[0] - above[0] >= 15 for above, below in pairwise(ordered)):
@@ -217,7 +285,12 @@ def test_names_beside_each_other_keep_their_order_and_lie_apart(wanted):
 
 
 def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colour():
-    values = {"never": (30.0, 30.0), "always": (70.0, 20.0), "adaptive": (72.0, NOTHING.value), "oracle": (80.0, 40.0)}
+    values = {
+        "never": (30.0, 30.0),
+        "always": (70.0, 20.0),
+        "adaptive": (72.0, NOTHING.value),
+        "oracle": (80.0, 40.0),
+    }
     places = ("BM25", "GenRead")
     points = {key: [*zip(places, map(interval, of), strict=True)] for key, of in values.items()}
     figure = figures.dumbbell("dumbbell", points, x="accuracy", caption="")
@@ -227,12 +300,18 @@ def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colo
     )
     for svg in drawn(figure):
         assert [title[:2] for title in titles(svg)] == [
-            [policy, place] for place in places for policy in POLICIES if (policy, place) != ("adaptive", "GenRead")
+            [policy, place]
+            for place in places
+            for policy in POLICIES
+            if (policy, place) != ("adaptive", "GenRead")
         ]
         found = {tuple(mark.find(f"{SVG}title").text.split("\n")[:2]): mark for mark in marks(svg)}
         paths = ElementTree.fromstring(svg).findall(f"{SVG}path")
         for place, method in zip(places, (drawing.STYLES[1], drawing.STYLES[6]), strict=True):
-            at = [re.match(r"M([\d.]+) ([\d.]+)", found[policy, place].get("d")).groups() for policy in POLICIES[:2]]
+            at = [
+                re.match(r"M([\d.]+) ([\d.]+)", found[policy, place].get("d")).groups()
+                for policy in POLICIES[:2]
+            ]
             (line,) = [path for path in paths if path.get("stroke") == method.colour]
             assert line.get("d") == f"M{' '.join(at[0])}L{' '.join(at[1])}"
 
@@ -240,15 +319,22 @@ def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colo
 def test_bars_of_one_language_model_have_the_colours_of_their_methods():
     bars = {lm: [("BM25", interval(1.0)), ("dense", interval(2.0))] for lm in ("tiny", "large")}
     one = figures.bars("bars", {"tiny": bars["tiny"]}, y="accuracy", caption="")
-    assert [mark.get("fill") for mark in marks(drawn(one)[0])] == [drawing.STYLES[1].colour, drawing.STYLES[2].colour]
+    assert [mark.get("fill") for mark in marks(drawn(one)[0])] == [
+        drawing.STYLES[1].colour,
+        drawing.STYLES[2].colour,
+    ]
     two = figures.bars("bars", bars, y="accuracy", caption="")
     beside_methods = two.drawn(rendering.styles([METHODS, two.series]))[0]
-    assert {mark.get("fill") for mark in marks(beside_methods)} <= {style.colour for style in drawing.GREYS}
+    assert {mark.get("fill") for mark in marks(beside_methods)} <= {
+        style.colour for style in drawing.GREYS
+    }
 
 
 def test_bars_of_one_colour_beside_each_other_are_told_apart():
     methods = ("dense", "dense (mpnet)", "bm25", *(f"model {i}" for i in range(4)))
-    figure = figures.bars("bars", {one: [("PopQA", interval(10.0))] for one in methods}, y="accuracy", caption="")
+    figure = figures.bars(
+        "bars", {one: [("PopQA", interval(10.0))] for one in methods}, y="accuracy", caption=""
+    )
     beside_methods = figure.drawn(rendering.styles([METHODS, figure.series]))[0]
     looks = [(mark.get("fill"), mark.get("fill-opacity")) for mark in marks(beside_methods)]
     assert len({*looks}) == len(methods)
@@ -259,7 +345,9 @@ def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
     def blocks(**word):
         same = {"lm": "tiny"} | dict.fromkeys(page.RULES, interval(0.5, 0.1))
         rows = [{"method": "lsr"} | same | word, {"method": "dense"} | same]
-        drawn = entries.Drawn(figures.bars, "bars", rows, "method", "substring", "Bars.", {"y": "accuracy"}, "lm")
+        drawn = entries.Drawn(
+            figures.bars, "bars", rows, "method", "substring", "Bars.", {"y": "accuracy"}, "lm"
+        )
         return drawn.blocks()[0]
 
     assert blocks().rules == {}
@@ -278,6 +366,8 @@ def test_popularity_adds_up_to_the_questions_of_a_set_and_rests_where_there_are_
     ]
     known = {"popqa": {"known": 4}, "nq": {"known": 3}}
     curves = popularity_curves(SimpleNamespace(tables={"popularity": rows}, popularity=known))
-    points = {name: [(r["below"], r["share"]) for r in curves if r["dataset"] == name] for name in bins}
+    points = {
+        name: [(r["below"], r["share"]) for r in curves if r["dataset"] == name] for name in bins
+    }
     assert points["popqa"] == [(1.0, 0.0), (10.0, 0.25), (100.0, 0.75), (1e4, 0.75), (1e5, 1.0)]
     assert points["nq"] == [(10.0, 0.0), (100.0, 1.0), (1e5, 1.0)]

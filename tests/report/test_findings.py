@@ -24,7 +24,9 @@ def found_in(data, chosen=SETTINGS) -> dict[str, Finding]:
 
 
 def finding(id_: str, figure: Interval, expected: int = 1, lacking: str = "") -> Finding:
-    return Finding(id_, "paper", "claim", "measured", "PopQA", "dense", "", "", figure, expected, lacking)
+    return Finding(
+        id_, "paper", "claim", "measured", "PopQA", "dense", "", "", figure, expected, lacking
+    )
 
 
 def test_every_claim_has_a_finding_of_every_method_and_the_most_accurate_comes_first(made):
@@ -40,13 +42,26 @@ def test_every_claim_has_a_finding_of_every_method_and_the_most_accurate_comes_f
     assert by_id["head-popqa-dense"]["expected_sign"] == -1
     for claim in ("replug", "one", "random"):
         for corpus in ("pile", "wikitext"):
-            assert {f"{claim}-{corpus}-{retriever}" for retriever in ("bm25", "dense", "lsr")} <= {*by_id}
-    assert (by_id["one-pile-bm25"]["verdict"], by_id["replug-pile-bm25"]["verdict"]) == ("the opposite", "shown")
+            assert {f"{claim}-{corpus}-{retriever}" for retriever in ("bm25", "dense", "lsr")} <= {
+                *by_id
+            }
+    assert (by_id["one-pile-bm25"]["verdict"], by_id["replug-pile-bm25"]["verdict"]) == (
+        "the opposite",
+        "shown",
+    )
     ensemble = by_id["ensemble-popqa-replug_lsr"]
     assert ensemble["value"] == pytest.approx(right["replug_lsr"].mean() - right["lsr"].mean())
     assert (ensemble["verdict"], ensemble["beside"][:4]) == ("the opposite", "LSR:")
-    assert by_id["lsr-answers-popqa-replug_lsr"]["verdict"] == by_id["recall-popqa-lsr"]["verdict"] == "shown"
-    assert {"memory-popqa-davinci-closed_book", "tail-popqa-davinci-dense", "benchmark-nq-replug_lsr"} <= {*by_id}
+    assert (
+        by_id["lsr-answers-popqa-replug_lsr"]["verdict"]
+        == by_id["recall-popqa-lsr"]["verdict"]
+        == "shown"
+    )
+    assert {
+        "memory-popqa-davinci-closed_book",
+        "tail-popqa-davinci-dense",
+        "benchmark-nq-replug_lsr",
+    } <= {*by_id}
 
 
 def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made):
@@ -55,7 +70,10 @@ def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made
     tested = [row for row in rows if row["verdict"] != "not testable"]
     assert [row["p"] is None for row in rows] == [row["verdict"] == "not testable" for row in rows]
     counts = [sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS[:2]]
-    kept = [sum(row["verdict"] == verdict and row["remains_after_holm"] for row in rows) for verdict in VERDICTS[:2]]
+    kept = [
+        sum(row["verdict"] == verdict and row["remains_after_holm"] for row in rows)
+        for verdict in VERDICTS[:2]
+    ]
     could_not = len(rows) - len(tested)
     said = f"{len(tested)} figures were tested, and {could_not} could not be. At 95 %, {counts[0]} show the claim and"
     assert f"{said} {counts[1]} the" in page
@@ -70,7 +88,10 @@ def test_pairs_and_imported_models_have_findings_whatever_they_are_called(data):
     metrics = data / "metrics/adaptive.json"
     content = json.loads(metrics.read_text())
     content["popqa"]["tiny"]["bm25_below_dense"] = content["popqa"]["tiny"]["dense"]
-    content["popqa"]["davinci"] = {"questions": 800, "web-search": content["popqa"]["tiny"]["dense"]}
+    content["popqa"]["davinci"] = {
+        "questions": 800,
+        "web-search": content["popqa"]["tiny"]["dense"],
+    }
     metrics.write_text(json.dumps(content))
     found = found_in(data)
     assert found["adaptive-popqa-bm25_below_dense"].method == "BM25 below dense"
@@ -102,7 +123,11 @@ def test_a_figure_that_can_show_no_effect_says_why(groups, figure, expected, rea
 
 def test_a_benchmark_at_chance_or_always_answered_the_same_is_not_testable(data):
     golds = ["ABCD"[i % 4] for i in range(60)]
-    answers = {"closed_book": ["A"] * 58 + ["B"] * 2, "replug": ["C"] * 60, "replug_lsr": golds[30:] + golds[:30]}
+    answers = {
+        "closed_book": ["A"] * 58 + ["B"] * 2,
+        "replug": ["C"] * 60,
+        "replug_lsr": golds[30:] + golds[:30],
+    }
     rows = [
         {"method": method, "prediction": prediction, "answers": [gold]}
         for method, predictions in answers.items()
@@ -111,7 +136,11 @@ def test_a_benchmark_at_chance_or_always_answered_the_same_is_not_testable(data)
     write(data / "tasks/mmlu/tiny/predictions.parquet", pa.Table.from_pylist(rows))
 
     def reasons(low: float) -> list[str]:
-        accuracy = {"accuracy": {"value": 0.3, "low": low, "high": 0.4}, "questions": 60, "answered_by": "mixture"}
+        accuracy = {
+            "accuracy": {"value": 0.3, "low": low, "high": 0.4},
+            "questions": 60,
+            "answered_by": "mixture",
+        }
         ensemble = accuracy | {"gain": {"value": 0.05, "low": 0.01, "high": 0.1}}
         content = {"closed_book": accuracy, "replug": ensemble, "replug_lsr": ensemble}
         (data / "metrics/tasks_mmlu_tiny.json").write_text(json.dumps(content))
@@ -158,5 +187,10 @@ def test_holms_correction_stops_at_the_first_figure_that_is_not_clear():
 
 def test_verdicts_follow_from_sign_and_expectation():
     figures = [(CLEAR, 1), (CLEAR, -1), (UNCLEAR, 1), (CLEAR.times(-1), -1)]
-    assert [finding("a", *one).verdict for one in figures] == ["shown", "the opposite", "no clear effect", "shown"]
+    assert [finding("a", *one).verdict for one in figures] == [
+        "shown",
+        "the opposite",
+        "no clear effect",
+        "shown",
+    ]
     assert finding("a", CLEAR, 1, "There is no figure.").verdict == "not testable"

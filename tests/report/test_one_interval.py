@@ -30,17 +30,31 @@ def of_run(data) -> dict[tuple, dict[str, Interval]]:
                 add(table, row, row["augmented"])
             elif table != "retrieval_effect":
                 add(table, row, row["substring"], relation=row.get("relation", ""))
-    of_all = {(lm, method): next(iter(of.values())).value for (_, lm, method, all_), of in found.items() if not all_}
+    of_all = {
+        (lm, method): next(iter(of.values())).value
+        for (_, lm, method, all_), of in found.items()
+        if not all_
+    }
     for row in pq.read_table(data / "adaptive/popularity/thresholds.parquet").to_pylist():
         for name, method in (("closed_book", "closed_book"), ("augmented", row["method"])):
             figure = Interval(*(row[f"{name}{end}"] for end in tables.ENDS))
-            add(f"thresholds, {row['method']}, {row['search']}", row, figure, method, row["relation"])
+            add(
+                f"thresholds, {row['method']}, {row['search']}",
+                row,
+                figure,
+                method,
+                row["relation"],
+            )
     for lm, by_method in json.loads((data / "metrics/adaptive.json").read_text())["popqa"].items():
         for method, of_method in by_method.items():
             for search, figures in of_method.items() if isinstance(of_method, dict) else ():
-                if "never" in figures and figures["never"]["value"] == of_all[lm, "closed_book"]:  # all were held out
+                if (
+                    "never" in figures and figures["never"]["value"] == of_all[lm, "closed_book"]
+                ):  # all were held out
                     row = {"dataset": "popqa", "lm": lm, "method": method}
-                    add(f"never, {method}, {search}", row, interval(figures["never"]), "closed_book")
+                    add(
+                        f"never, {method}, {search}", row, interval(figures["never"]), "closed_book"
+                    )
                     add(f"always, {search}", row, interval(figures["always"]))
     return found
 
@@ -50,14 +64,21 @@ def test_one_accuracy_has_one_interval_in_all_tables_of_a_run(written):
     for key, (first, *others) in ((key, list(figures.items())) for key, figures in found.items()):
         for table, figure in others:
             ends = figure.value, figure.low, figure.high
-            assert ends == pytest.approx((first[1].value, first[1].low, first[1].high), abs=1e-12), (key, table)
+            assert ends == pytest.approx(
+                (first[1].value, first[1].low, first[1].high), abs=1e-12
+            ), (key, table)
         several += len(others) > 2
     assert several > 10
 
 
-def test_the_pages_of_thresholds_and_of_systems_show_the_same_accuracies_with_the_same_intervals(files):
+def test_the_pages_of_thresholds_and_of_systems_show_the_same_accuracies_with_the_same_intervals(
+    files,
+):
     made = systems.make()
-    pages = [html.unescape(files[name].read_text(encoding="utf-8")) for name in ("thresholds", "comparison")]
+    pages = [
+        html.unescape(files[name].read_text(encoding="utf-8"))
+        for name in ("thresholds", "comparison")
+    ]
     for right in (made.closed, made.augmented):
         expected = show(Percent(intervals.share(right, np.arange(len(right)))))
         assert all(expected in text for text in pages), expected

@@ -19,8 +19,17 @@ from pipelines.report import comparison
 
 PAPERS = comparison.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
-ASKED = {"humanities": 4705, "social sciences": 3077, "STEM": 3018, "other": 3242}  # of MMLU's test split
-TABLES = {"Table 1": 40, "Table 2": 29, "Table 3": 28}  # REPLUG's, and how many numbers both versions print
+ASKED = {
+    "humanities": 4705,
+    "social sciences": 3077,
+    "STEM": 3018,
+    "other": 3242,
+}  # of MMLU's test split
+TABLES = {
+    "Table 1": 40,
+    "Table 2": 29,
+    "Table 3": 28,
+}  # REPLUG's, and how many numbers both versions print
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}
 PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
 REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 31, "unreached": 0}
@@ -45,10 +54,16 @@ def test_each_number_is_whole_and_our_tables_have_the_columns_and_rows_that_it_n
         assert all((group.paper, group.place, group.what, group.profile, number.row)), number
         assert number.tolerance > 0, number
         assert number.bound in ("", "at most"), number
-        assert bool(number.find) != bool(number.missing), "either ours is found somewhere, or it is said why not"
-        assert sum({*number.lm} <= {*names} for names in PAPERS.models.values()) == 1 or not number.lm, number.lm
+        assert bool(number.find) != bool(number.missing), (
+            "either ours is found somewhere, or it is said why not"
+        )
+        assert (
+            sum({*number.lm} <= {*names} for names in PAPERS.models.values()) == 1 or not number.lm
+        ), number.lm
         assert 0 < number.value <= LARGEST.get(number.unit, math.inf), number
-        assert float(f"{number.value:.{number.digits}f}") == number.value, "printed with as many digits"
+        assert float(f"{number.value:.{number.digits}f}") == number.value, (
+            "printed with as many digits"
+        )
         find = {name: value for name, value in number.find.items() if name not in ("times", "way")}
         if "table" in find:
             columns, value = tables.TABLES[find.pop("table")], find.pop("value")
@@ -60,7 +75,10 @@ def test_each_number_is_whole_and_our_tables_have_the_columns_and_rows_that_it_n
 
 
 def test_no_number_is_there_twice_and_none_of_the_tables_is_missing():
-    times = Counter((group.paper, group.place, group.what, number.row, number.column) for group, number in NUMBERS)
+    times = Counter(
+        (group.paper, group.place, group.what, number.row, number.column)
+        for group, number in NUMBERS
+    )
     assert max(times.values()) == 1
     found = Counter(group.place for group, _ in NUMBERS if group.paper == "REPLUG")
     assert {place: found[place] for place in TABLES} == TABLES
@@ -76,23 +94,42 @@ def test_the_printed_gains_and_shares_follow_from_what_else_is_printed():
     open_questions = values("REPLUG", "section 6.3 and Table 3's caption")
     table_2, table_3 = values("REPLUG", "Table 2"), values("REPLUG", "Table 3")
     codex, replug, tuned = (table_2[f"Codex{more}"] for more in ("", " + REPLUG", " + REPLUG LSR"))
-    for row, after, at in (("REPLUG, all", replug, 4), ("REPLUG LSR, all", tuned, 4), ("REPLUG LSR, STEM", tuned, 2)):
+    for row, after, at in (
+        ("REPLUG, all", replug, 4),
+        ("REPLUG LSR, all", tuned, 4),
+        ("REPLUG LSR, STEM", tuned, 2),
+    ):
         assert 100 * (after[at] / codex[at] - 1) == pytest.approx(mmlu[row][0], abs=0.05)
-    gains = [100 * (a / b - 1) for a, b in zip(table_3["Codex + REPLUG LSR"], table_3["Codex"], strict=True)]
-    assert gains == pytest.approx([open_questions["Natural Questions"][0], open_questions["TriviaQA"][0]], abs=0.1)
+    gains = [
+        100 * (a / b - 1)
+        for a, b in zip(table_3["Codex + REPLUG LSR"], table_3["Codex"], strict=True)
+    ]
+    assert gains == pytest.approx(
+        [open_questions["Natural Questions"][0], open_questions["TriviaQA"][0]], abs=0.1
+    )
     cells = values("PopQA", "Table 1")
     shares = {name: row[1] for name, row in cells.items() if len(row) == 2}
     assert sum(shares.values()) == 100
     everything = cells["all questions (section 5.2)"][0]
-    assert sum(cells[name][0] * share / 100 for name, share in shares.items()) == pytest.approx(everything, abs=0.02)
+    assert sum(cells[name][0] * share / 100 for name, share in shares.items()) == pytest.approx(
+        everything, abs=0.02
+    )
     *methods, total = (row[-1] for row in values("PopQA", "appendix B").values())
     assert sum(methods) == total
 
 
 def test_the_last_column_of_table_2_is_compared_with_the_mean_over_questions():
     """Which the printed categories give; a run that repeats them exactly is not said to differ."""
-    rows = {number.row: number for group, number in NUMBERS if group.place == "Table 2" and number.column == "all"}
-    gains = {number.row: number for group, number in NUMBERS if group.place.startswith("section 6.2 and Table 2")}
+    rows = {
+        number.row: number
+        for group, number in NUMBERS
+        if group.place == "Table 2" and number.column == "all"
+    }
+    gains = {
+        number.row: number
+        for group, number in NUMBERS
+        if group.place.startswith("section 6.2 and Table 2")
+    }
     means = {}
     for name, row in values("REPLUG", "Table 2").items():
         if len(row) == 5:
@@ -103,28 +140,43 @@ def test_the_last_column_of_table_2_is_compared_with_the_mean_over_questions():
                 exact = Interval(*[means[name]] * 3)
                 assert comparison.verdict(rows[name], exact) == "ok", name
                 assert comparison.verdict(replace(rows[name], also=None), exact) == "differs", name
-    assert means["Atlas (11B)"] == pytest.approx(47.9, abs=0.05), "the one that is printed as this mean"
+    assert means["Atlas (11B)"] == pytest.approx(47.9, abs=0.05), (
+        "the one that is printed as this mean"
+    )
     for name in ("REPLUG", "REPLUG LSR"):
         gain, found = gains[f"{name}, all"], 100 * (means[f"Codex + {name}"] / means["Codex"] - 1)
         assert gain.also == round(found, 1) < gain.value
-        for ours, expected in ((found, "ok"), (gain.value, "ok"), (gain.also - 0.3, "differs"), (0, "differs")):
+        for ours, expected in (
+            (found, "ok"),
+            (gain.value, "ok"),
+            (gain.also - 0.3, "differs"),
+            (0, "differs"),
+        ):
             assert comparison.verdict(gain, Interval(*[ours] * 3)) == expected, (name, ours)
 
 
 def test_the_later_versions_llama_is_llama_2(root):
     named = {name for _, number in NUMBERS if "Llama 2" in number.row for name in number.lm}
     lm = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root))).lm["llama-2-13b"]
-    for path, counts in ((lm.path, True), ("meta-llama/Llama-2-13b", True), ("huggyllama/llama-13b", False)):
+    for path, counts in (
+        (lm.path, True),
+        ("meta-llama/Llama-2-13b", True),
+        ("huggyllama/llama-13b", False),
+    ):
         assert any(comparison.alike(path, name) for name in named) is counts, path
 
 
 def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root):
     """In its language model, its set-ups and what it is found in, as far as params tell."""
-    chosen = {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES}
+    chosen = {
+        name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES
+    }
     reach = comparison.reach(PAPERS, chosen)
     assert [(number.row, number.column) for number in reach["unreached"]] == []
     assert {kind: len(numbers) for kind, numbers in reach.items()} == REACH
-    for group, number in ((group, number) for group, number in NUMBERS if number in reach["reached"]):
+    for group, number in (
+        (group, number) for group, number in NUMBERS if number in reach["reached"]
+    ):
         params, find = chosen[group.profile], number.find
         parts, method = params.parts, find.get("method") or find.get("key", "").split(".")[-3:][0]
         asked = {"task": parts.benchmarks, "corpus": parts.scored, "dataset": parts.answered}
@@ -132,7 +184,9 @@ def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root)
         assert "task" in find or method not in METHODS or method in params.ways, number
     short = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
     unreached = comparison.reach(PAPERS, dict.fromkeys(chosen, short))["unreached"]
-    assert unreached == [number for number in reach["reached"] if number.lm], "the sample has none of their models"
+    assert unreached == [number for number in reach["reached"] if number.lm], (
+        "the sample has none of their models"
+    )
 
 
 def test_set_ups_and_profiles_are_used_and_name_params_that_there_are(root, tmp_path):

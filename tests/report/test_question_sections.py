@@ -40,7 +40,9 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     metrics, of_tables = {}, {"carried": brought, "thresholds": []}
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
-        metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
+        metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[
+            method
+        ] = one.figures
         of_tables["thresholds"] += [key | row for row in one.relations]
     schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
     for name, of_table in of_tables.items():
@@ -57,7 +59,10 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
         tables={name: read_fitted(folder, name) for name in ("thresholds", *STUDIED)},
         chosen=SimpleNamespace(thresholds=chosen),
     )
-    listed = [report_sections()["adaptive"], *(entry for study in STUDIES for entry in study.report_entries())]
+    listed = [
+        report_sections()["adaptive"],
+        *(entry for study in STUDIES for entry in study.report_entries()),
+    ]
     made = [section for entry in listed if (section := entry.section(inputs))]
     blocks = [block for section in made for block in section.blocks]
     tables = {block.name: block for block in blocks if isinstance(block, Table)}
@@ -68,13 +73,21 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
 def rows_of(table, **wanted):
     """The table's rows as dicts, those with the wanted cells."""
     rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
-    wanted = {name: label(value) if name == "retriever" else value for name, value in wanted.items()}
-    return [row for row in rows if all(row[name.replace("_", " ")] == value for name, value in wanted.items())]
+    wanted = {
+        name: label(value) if name == "retriever" else value for name, value in wanted.items()
+    }
+    return [
+        row
+        for row in rows
+        if all(row[name.replace("_", " ")] == value for name, value in wanted.items())
+    ]
 
 
 def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(found, tmp_path):
     made, tables, drawn = section(found, tmp_path)
-    assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), "a name is there twice"
+    assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), (
+        "a name is there twice"
+    )
     assert len(tables["adaptive"].rows) == 4 * 3
     (row,) = rows_of(tables["adaptive"], language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
@@ -89,25 +102,38 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     assert alt.index("GenRead: ") < alt.index("dense: "), "the best comes first"
     assert ", large" not in alt, "the run's other models stand in the table"
     row = rows_of(tables["thresholds"], language_model="small", retriever="dense", relation="P1")[0]
-    (own,) = [r for r in found["small", "dense"].relations if (r["search"], r["relation"]) == ("shrunk", "P1")]
+    (own,) = [
+        r
+        for r in found["small", "dense"].relations
+        if (r["search"], r["relation"]) == ("shrunk", "P1")
+    ]
     for name, key in {"threshold": "", "from": "_low", "to": "_high"}.items():
         assert row[name] == own[f"threshold{key}"]
     assert row["retrieves"].interval.high == own["retrieved_high"]
-    assert {row["own threshold"] for row in rows_of(tables["thresholds"], relation="rare")} == {False}
+    assert {row["own threshold"] for row in rows_of(tables["thresholds"], relation="rare")} == {
+        False
+    }
     assert section({}, tmp_path)[0].blocks == []
 
 
 def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
-    kind, chosen = np.random.default_rng(0).random(600), CHOSEN.model_copy(update={"search": "exact"})
+    kind, chosen = (
+        np.random.default_rng(0).random(600),
+        CHOSEN.model_copy(update={"search": "exact"}),
+    )
     lost = tune_thresholds.evaluate_thresholds(
         made_pairs(right_above=kind < 0.05, right_below=kind > 0.67), chosen, 0, 100
     )
     made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
-    (said,) = [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
+    (said,) = [
+        block for block in made.blocks if isinstance(block, str) and "not put to use" in block
+    ]
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said
     assert lost.figures["exact"]["verdict"].startswith("always retrieve: thresholds lose ")
     of_main = {"language_model": "small", "retriever": "dense"}
-    assert [row["use"] for row in rows_of(tables["adaptive"], **of_main, search="exact")] == ["always"]
+    assert [row["use"] for row in rows_of(tables["adaptive"], **of_main, search="exact")] == [
+        "always"
+    ]
     assert {row["in use"] for row in rows_of(tables["thresholds"], **of_main)} == {np.inf}
 
 
@@ -134,7 +160,10 @@ def test_doubt_is_shown_where_it_is_known(found, tmp_path):
     (row,) = rows_of(deciding, language_model="large")
     assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
     assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
-    silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
+    silent = {
+        ("small", "bm25"): found["elsewhere", "bm25"],
+        ("large", "dense"): found["large", "dense"],
+    }
     (row,) = section(silent, tmp_path)[1]["deciding"].rows
     assert row[1] == "dense", "BM25's answers are of a model that gave no probabilities"
 
@@ -152,10 +181,15 @@ def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
     assert row["carried"].interval.value == brought[0]["carried"]
 
 
-def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named_by_both(found, tmp_path):
+def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named_by_both(
+    found, tmp_path
+):
     _, _, drawn = section(found, tmp_path)
     assert "dense" in drawn["retrieves-by-lm-popqa"].alt
-    pair = {("small", "dense"): found["small", "dense"], ("small", "dense_below_genread"): found["small", "genread"]}
+    pair = {
+        ("small", "dense"): found["small", "dense"],
+        ("small", "dense_below_genread"): found["small", "genread"],
+    }
     _, tables, drawn = section(pair, tmp_path)
     assert "retrieves-by-lm-popqa" not in drawn
     assert {row[1] for row in tables["adaptive"].rows} == {"dense", "dense below GenRead"}

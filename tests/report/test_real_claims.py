@@ -19,7 +19,10 @@ from pipelines.report.page import NONE, VERDICTS
 from pipelines.report.rendering import read_real
 from pipelines.work import code
 
-TAIL, BITS = "Retrieval helps in the long tail.", "REPLUG lowers the language model's bits per byte."
+TAIL, BITS = (
+    "Retrieval helps in the long tail.",
+    "REPLUG lowers the language model's bits per byte.",
+)
 BENCHMARKS = "REPLUG raises accuracy on benchmarks."
 
 
@@ -28,7 +31,9 @@ def written_file(written, root, tmp_path_factory):
     """The file of a run with two language models, of which both scored texts and one answered PopQA's questions."""
     project = tmp_path_factory.mktemp("project")
     shutil.copytree(written[0], project / "data")
-    (project / "params.yaml").write_text(yaml.safe_dump(composed(root) | {"profile": "real_models"}))
+    (project / "params.yaml").write_text(
+        yaml.safe_dump(composed(root) | {"profile": "real_models"})
+    )
     taken = project / "data/latency/popqa/tiny/dense.json"
     taken.parent.mkdir(parents=True, exist_ok=True)
     taken.write_text(json.dumps({"machine": "a processor, 2 cores"}))
@@ -53,7 +58,9 @@ def figures(file, claim: str) -> dict:
     return {(row["set"], row["method"], row["lm"]): row for row in found}
 
 
-def test_the_file_has_the_figures_of_each_language_model_as_its_own_report_has_them(written_file, made):
+def test_the_file_has_the_figures_of_each_language_model_as_its_own_report_has_them(
+    written_file, made
+):
     folder, _ = made
     own = findings_of(folder)
     row = figures(written_file, TAIL)["PopQA", "dense", "tiny"]
@@ -63,12 +70,16 @@ def test_the_file_has_the_figures_of_each_language_model_as_its_own_report_has_t
     )
     assert (row["n"], row["verdict"]) == (480, expected["verdict"])
     bits = figures(written_file, BITS)
-    assert bits["Pile", "dense", "tiny"]["value"] == pytest.approx(own["replug-pile-dense"]["value"])
+    assert bits["Pile", "dense", "tiny"]["value"] == pytest.approx(
+        own["replug-pile-dense"]["value"]
+    )
     assert bits["Pile", "dense", "tiny"]["n"] == 15
     assert {lm for _, _, lm in bits} == {"tiny", "big"}
     answered = figures(written_file, TAIL)
     assert {lm for _, _, lm in answered} == {"tiny"}
-    assert not [method for _, method, _ in answered if "davinci" in method], "imported answers are of no model that ran"
+    assert not [method for _, method, _ in answered if "davinci" in method], (
+        "imported answers are of no model that ran"
+    )
 
 
 def test_the_file_says_what_it_is_of_and_the_same_run_gives_the_same_bytes(written_file, tmp_path):
@@ -82,7 +93,9 @@ def test_the_file_says_what_it_is_of_and_the_same_run_gives_the_same_bytes(writt
     assert again.read_bytes() == written_file.read_bytes()
 
 
-def test_holms_correction_is_for_the_figures_of_all_language_models(written_file, monkeypatch, tmp_path):
+def test_holms_correction_is_for_the_figures_of_all_language_models(
+    written_file, monkeypatch, tmp_path
+):
     counted, whole = [], findings.holm
     monkeypatch.setattr(findings, "holm", lambda found: counted.append(len(found)) or whole(found))
     benchmark.write(written_file.parent, tmp_path / "again.yaml")
@@ -103,7 +116,10 @@ def test_the_dense_retriever_speaks_for_a_claim_on_the_first_set_and_the_others_
 
 def test_the_smallest_language_model_comes_first(written_file, tmp_path):
     content = yaml.safe_load(written_file.read_text(encoding="utf-8"))
-    content["models"]["tiny"]["parameters"], content["models"]["big"]["parameters"] = 134_515_008, 1_543_714_304
+    content["models"]["tiny"]["parameters"], content["models"]["big"]["parameters"] = (
+        134_515_008,
+        1_543_714_304,
+    )
     (tmp_path / "real.yaml").write_text(yaml.safe_dump(content))
     real = read_real("sample", tmp_path / "real.yaml")
     assert real.lms == ["tiny", "big"]
@@ -111,7 +127,13 @@ def test_the_smallest_language_model_comes_first(written_file, tmp_path):
 
 
 def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
-    one = {"said": "+9.9 [+1.0, +18.8]", "beside": "(77)", "verdict": "shown", "lacking": "", "remains": False}
+    one = {
+        "said": "+9.9 [+1.0, +18.8]",
+        "beside": "(77)",
+        "verdict": "shown",
+        "lacking": "",
+        "remains": False,
+    }
     none = one | {"said": NONE, "beside": "(0)", "verdict": "not testable", "lacking": "No."}
     row = real.leading(TAIL)._replace(told={"big": one, "tiny": none})
     told = real._replace(claims=real.claims | {TAIL: [row]})
@@ -123,7 +145,9 @@ def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
     assert f"<b>big</b> <span>+9.9 [+1.0, +18.8]</span> <small>(77)</small> {verdict}" in card
     assert '<b>tiny</b> <span class="lacking">No.</span>' in card
     assert "other methods and sets" not in card
-    assert f"other methods and sets ({len(real.claims[BITS]) - 1})" in page[page.index(escape(BITS)) :]
+    assert (
+        f"other methods and sets ({len(real.claims[BITS]) - 1})" in page[page.index(escape(BITS)) :]
+    )
     assert len(re.findall(r'id="finding-', page)) == len(found)
     assert "Real models" not in rendering.render("title", "", found, [], "")
 
@@ -133,10 +157,15 @@ def test_a_card_says_what_the_real_models_figures_are_where_that_differs(real, d
     same = rendering.render("title", "", found, [], "", real)
     other = real._replace(measured=real.measured | {BITS: "What 3 documents save."})
     assert "<p>What 3 documents save.</p>" not in same
-    assert rendering.render("title", "", found, [], "", other).count("<p>What 3 documents save.</p>") == 1
+    assert (
+        rendering.render("title", "", found, [], "", other).count("<p>What 3 documents save.</p>")
+        == 1
+    )
 
 
-def test_a_report_shows_the_projects_file_but_not_beside_the_run_that_it_is_of(made, data, tmp_path, monkeypatch):
+def test_a_report_shows_the_projects_file_but_not_beside_the_run_that_it_is_of(
+    made, data, tmp_path, monkeypatch
+):
     monkeypatch.setattr(SETTINGS, "profile", "real_models")
     write_report.write_report(data, tmp_path / "report", SETTINGS)
     assert "Real models: " in page_of(made[0])
@@ -144,7 +173,11 @@ def test_a_report_shows_the_projects_file_but_not_beside_the_run_that_it_is_of(m
 
 
 def test_the_projects_file_is_of_the_claims_and_verdicts_that_there_are(root):
-    claims = {claim["claim"] for paper in yaml.safe_load(findings.FILE.read_text()) for claim in paper["claims"]}
+    claims = {
+        claim["claim"]
+        for paper in yaml.safe_load(findings.FILE.read_text())
+        for claim in paper["claims"]
+    }
     content = yaml.safe_load(rendering.REAL_CLAIMS.read_text(encoding="utf-8"))
     assert {entry["claim"] for entry in content["claims"]} <= claims
     rows = [row for entry in content["claims"] for row in entry["figures"]]
@@ -164,6 +197,9 @@ def test_the_page_has_real_models_and_the_run_side_by_side(real, made):
     assert "| set, method | big | tiny | mine |" in table
     (own,) = [row for row in rows if row["id"] == "tail-popqa-bm25"]
     tiny = next(row for row in real.claims[TAIL] if row.method == "BM25").told["tiny"]
-    assert f"| PopQA, BM25 | {NONE} | {tiny['said']} {tiny['verdict']} | {own['said']} {own['verdict']} |" in table
+    assert (
+        f"| PopQA, BM25 | {NONE} | {tiny['said']} {tiny['verdict']} | {own['said']} {own['verdict']} |"
+        in table
+    )
     assert "(../measured/real.md)" in page
     assert "by real models" not in comparison_page.page([], comparison.read_papers(), "mine", REACH)

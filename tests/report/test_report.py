@@ -19,7 +19,12 @@ from pipelines.report.write_report import write_latency
 def test_the_page_holds_the_computed_numbers(made):
     folder, right = made
     text = " ".join("".join(ElementTree.fromstring(page_of(folder)).itertext()).split())
-    for said in (f"{100 * right['closed_book'].mean():.1f} [", "321", "no label", "dump.json, row 7"):
+    for said in (
+        f"{100 * right['closed_book'].mean():.1f} [",
+        "321",
+        "no label",
+        "dump.json, row 7",
+    ):
         assert said in text
     tail = right["dense"][:480].mean() - right["closed_book"][:480].mean()
     assert findings_of(folder)["tail-popqa-dense"]["value"] == pytest.approx(tail)
@@ -29,16 +34,28 @@ def test_the_page_begins_with_the_main_result_as_the_adaptive_tables_have_it(mad
     """The method with the highest adaptive accuracy is shown, whatever else is there."""
     header = ElementTree.fromstring(page_of(made[0])).find(".//header")
     rows = of_tiny(made[0], "adaptive", search="shrunk")
-    best = max((row for row in rows if " below " not in row["retriever"]), key=lambda row: float(row["adaptive"]))
+    best = max(
+        (row for row in rows if " below " not in row["retriever"]),
+        key=lambda row: float(row["adaptive"]),
+    )
     numbers = [" ".join("".join(dd.itertext()).split()) for dd in header.iter("dd")]
     ends = ("", "_low", "_high")
-    expected = [[100 * float(best[name + end]) for end in ends] for name in ("never", "always", "adaptive")]
+    expected = [
+        [100 * float(best[name + end]) for end in ends] for name in ("never", "always", "adaptive")
+    ]
     assert numbers == ["{:.1f} % [{:.1f}, {:.1f}]".format(*of) for of in expected]
     says = "".join(header.find("p[@class='headline']").itertext())
-    assert says.startswith(f"With text from {best['retriever']}, tiny is right on {expected[1][0]:.1f}")
-    clear = {True: "is better than both", False: "is not clearly better"}[float(best["gain_low"]) > 0]
+    assert says.startswith(
+        f"With text from {best['retriever']}, tiny is right on {expected[1][0]:.1f}"
+    )
+    clear = {True: "is better than both", False: "is not clearly better"}[
+        float(best["gain_low"]) > 0
+    ]
     assert says.endswith(f"retrieving only for unpopular subjects {clear}.")
-    assert next(one.get("data-name") for one in header.iter("div") if one.get("data-name")) == "result-popqa"
+    assert (
+        next(one.get("data-name") for one in header.iter("div") if one.get("data-name"))
+        == "result-popqa"
+    )
     links = [one.get("href") for one in header.iter("a") if one.get("href")]
     assert links == ["https://arxiv.org/abs/2212.10511", "https://arxiv.org/abs/2301.12652"]
 
@@ -47,13 +64,20 @@ def test_each_section_begins_with_a_sentence_that_a_person_would_say(made):
     leads = leads_of(made[0])
     assert len(leads) > 12
     assert overlong(leads) == []
-    assert overlong(["one " * 26, "1, 2.5 and 3", "1 [0, 2]", "C4 has 1,000 texts of 2.5 GB"])[-1] == "1 [0, 2]"
+    assert (
+        overlong(["one " * 26, "1, 2.5 and 3", "1 [0, 2]", "C4 has 1,000 texts of 2.5 GB"])[-1]
+        == "1 [0, 2]"
+    )
 
 
-def test_the_introduction_says_what_is_fictional_and_settings_name_models_without_their_folders(made):
+def test_the_introduction_says_what_is_fictional_and_settings_name_models_without_their_folders(
+    made,
+):
     whole, settings = page_of(made[0]), settings_of(made[0])
     intro = whole[whole.index('<p class="intro">') : whole.index("</header>")]
-    assert "This is a fictional sample: it shows how the page reads, not what real models do." in intro
+    assert (
+        "This is a fictional sample: it shows how the page reads, not what real models do." in intro
+    )
     assert "/home/someone" not in whole
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
     assert settings["their weights"] == "a small model trained in this run"
@@ -62,7 +86,10 @@ def test_the_introduction_says_what_is_fictional_and_settings_name_models_withou
 
 def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
     wikipedia, pile, wikitext = table_of(made[0], "corpora")
-    counts = [wikipedia[name] for name in ("read", "redirects", "tokens", "other namespaces", "exact duplicates")]
+    counts = [
+        wikipedia[name]
+        for name in ("read", "redirects", "tokens", "other namespaces", "exact duplicates")
+    ]
     assert counts == ["5617", "1728", "2467", "1309", ""]
     assert (pile["redirects"], pile["exact duplicates"], wikitext["read"]) == ("", "1041", "120")
     assert (pile["sources removed as near-duplicates"], pile["test queries"]) == ("1377", "1888")
@@ -72,7 +99,11 @@ def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
 def of_tiny(folder, name, **wanted):
     """A table's rows of the main language model on PopQA, with these cells."""
     wanted |= {"questions of": "PopQA", "language model": "tiny"}
-    return [row for row in table_of(folder, name) if all(row.get(key, value) == value for key, value in wanted.items())]
+    return [
+        row
+        for row in table_of(folder, name)
+        if all(row.get(key, value) == value for key, value in wanted.items())
+    ]
 
 
 def test_accuracy_stands_side_by_side_by_both_rules(made):
@@ -80,25 +111,45 @@ def test_accuracy_stands_side_by_side_by_both_rules(made):
     word = right["dense"] & (np.arange(QUESTIONS) % 50 > 0)
     closed, _, dense, *_ = table_of(folder, "accuracy")
     assert float(closed["substring"]) == pytest.approx(right["closed_book"].mean())
-    assert float(closed["substring_low"]) < float(closed["substring"]) < float(closed["substring_high"])
-    assert [float(dense[rule]) for rule in ("substring", "word")] == pytest.approx([right["dense"].mean(), word.mean()])
+    assert (
+        float(closed["substring_low"])
+        < float(closed["substring"])
+        < float(closed["substring_high"])
+    )
+    assert [float(dense[rule]) for rule in ("substring", "word")] == pytest.approx(
+        [right["dense"].mean(), word.mean()]
+    )
     last = of_tiny(folder, "accuracy-by-popularity", answered="dense")[-1]
     assert float(last["word"]) == pytest.approx(word[-80:].mean())
     assert float(last["substring"]) == pytest.approx(right["dense"][-80:].mean())
-    (tail,) = of_tiny(folder, "retrieval-effect", **{"answered": "dense", "questions where": "tail"})
+    (tail,) = of_tiny(
+        folder, "retrieval-effect", **{"answered": "dense", "questions where": "tail"}
+    )
     assert float(tail["augmented, word"]) == pytest.approx(word[:480].mean())
 
 
 def test_every_figure_is_there(made):
     folder = made[0]
     drawn = {path.stem: path for path in (folder / "figures").iterdir()}
-    assert {"accuracy-by-popularity-popqa", "accuracy-by-popularity-popqa-word", "gain-by-popularity-popqa"} <= {*drawn}
+    assert {
+        "accuracy-by-popularity-popqa",
+        "accuracy-by-popularity-popqa-word",
+        "gain-by-popularity-popqa",
+    } <= {*drawn}
     assert {"saved-by-lm", "bits-per-byte-by-k", "lsr-training-dense"} <= {*drawn}
     assert {"bits-per-byte-by-datastore", "perplexity-wikitext"} <= {*drawn}
     of_sets = drawn["popularity"].read_text()
-    assert [name in of_sets for name in ("PopQA", "EntityQuestions", "Natural Questions")] == [True, False, True]
+    assert [name in of_sets for name in ("PopQA", "EntityQuestions", "Natural Questions")] == [
+        True,
+        False,
+        True,
+    ]
     nq = table_of(folder, "popularity")[-1]
-    assert (nq["questions of"], nq["popularity known"], nq["median"]) == ("Natural Questions", "3", "50000")
+    assert (nq["questions of"], nq["popularity known"], nq["median"]) == (
+        "Natural Questions",
+        "3",
+        "50000",
+    )
 
 
 def test_retrievers_methods_and_costs_have_the_numbers_that_were_measured(made):
@@ -110,9 +161,15 @@ def test_retrievers_methods_and_costs_have_the_numbers_that_were_measured(made):
     rows = {(row["answered"], row["less"]): row for row in of_tiny(folder, "comparisons")}
     assert int(rows["dense", "BM25"]["only this right"]) == (right["dense"] & ~right["bm25"]).sum()
     (dense,) = of_tiny(folder, "cost-of-answers", answered="dense")
-    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == ("1", "74", "0")
+    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == (
+        "1",
+        "74",
+        "0",
+    )
     saved = of_tiny(folder, "savings")[0]
-    assert float(saved["tokens saved, %"]) == pytest.approx(100 * (1 - float(saved["retrieves"])) * (74 - 12) / 77)
+    assert float(saved["tokens saved, %"]) == pytest.approx(
+        100 * (1 - float(saved["retrieves"])) * (74 - 12) / 77
+    )
 
 
 def test_each_model_has_its_accuracy_by_all_its_methods(made):
@@ -122,10 +179,14 @@ def test_each_model_has_its_accuracy_by_all_its_methods(made):
     own = {"tiny": {page.label(method) for method in METHODS}, "davinci": {"closed-book", "dense"}}
     for name in ("models", "accuracy-by-relation", "accuracy-by-popularity"):
         rows = [row for row in table_of(made[0], name) if row["questions of"] == "PopQA"]
-        assert {lm: {row["answered"] for row in rows if row["language model"] == lm} for lm in own} == own, name
+        assert {
+            lm: {row["answered"] for row in rows if row["language model"] == lm} for lm in own
+        } == own, name
 
 
-def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_popular_stand_beside_all(made):
+def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_popular_stand_beside_all(
+    made,
+):
     folder, right = made
     rows = of_tiny(folder, "accuracy-by-popularity", answered="dense")
     assert sum(int(row["questions"]) for row in rows) == 800
@@ -133,14 +194,21 @@ def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_pop
     n = round(800 * 4000 / 14267)
     rows = {(row["answered"], row["which"]): row for row in table_of(folder, "accuracy-by-group")}
     least = rows["dense", "least popular"]
-    assert (int(least["questions"]), float(least["substring"])) == (n, pytest.approx(right["dense"][:n].mean()))
+    assert (int(least["questions"]), float(least["substring"])) == (
+        n,
+        pytest.approx(right["dense"][:n].mean()),
+    )
 
 
-def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_own(made, data, tmp_path):
+def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_own(
+    made, data, tmp_path
+):
     batches = [Batch(64, 64.0 * seconds, "Some processor, 2 cores") for seconds in range(1, 11)]
     for method, seconds in (("dense", 120.0), ("closed_book", 0.0)):
         searches = [Batch(60, seconds, "Some processor, 2 cores")] * bool(seconds)
-        latency.write_latency(data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense")
+        latency.write_latency(
+            data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense"
+        )
     latency.write_latency(data, "popqa", "tiny", "elsewhere", latency.Taken(batches), 1, False)
     write_report.write_report(data, tmp_path / "report", SETTINGS)
     files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
@@ -150,11 +218,20 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
     assert 'href="../latency/index.html"' in page_of(made[0])
     with (data / "latency/latency.csv").open() as rows:
         closed, dense = csv.DictReader(rows)
-    assert [closed["answered"], closed["median"], closed["90 % within"]] == ["closed-book", "5.5", "9.1"]
+    assert [closed["answered"], closed["median"], closed["90 % within"]] == [
+        "closed-book",
+        "5.5",
+        "9.1",
+    ]
     assert [dense["answered"], dense["median"], dense["of it search"]] == ["dense", "7.5", "2"]
-    assert (dense["machine"], dense["language model runs"]) == ("Some processor, 2 cores", "on a server")
+    assert (dense["machine"], dense["language model runs"]) == (
+        "Some processor, 2 cores",
+        "on a server",
+    )
     assert "side by side" not in page_of(data / "latency")
-    write_latency(read_inputs(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2)
+    write_latency(
+        read_inputs(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2
+    )
     shared = "Stages ran side by side (compute.workers: 2)"
     assert shared in page_of(data / "latency")
 
@@ -164,16 +241,26 @@ def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
     none = [(row["language model"], row["bits per byte"]) for row in bits if row["k"] == "0"]
     assert none == [("tiny", "1"), ("big", "0.5")]
     by_word = {
-        row["documents"]: row["by word"] for row in table_of(made[0], "perplexity") if row["corpus"] == "WikiText"
+        row["documents"]: row["by word"]
+        for row in table_of(made[0], "perplexity")
+        if row["corpus"] == "WikiText"
     }
-    words = {"no document": "90", "random documents": "90", "BM25": "85.5", "dense": "81", "LSR": "77.4"}
+    words = {
+        "no document": "90",
+        "random documents": "90",
+        "BM25": "85.5",
+        "dense": "81",
+        "LSR": "77.4",
+    }
     assert by_word == words
     of_both = [(lm, subset) for lm in ("tiny", "big") for subset in ("Hub", "CC")]
     dense = [row for row in subsets if row["documents"] == "dense"]
     assert [(row["language model"], row["subset"]) for row in dense] == of_both
     assert [row["source documents"] for row in dense[:2]] == ["10", "5"]
     shares = (made[0] / "figures/bits-per-byte-by-datastore.svg").read_text()
-    assert re.search(r"no document: 1 at 1 to [^;]*1 at 100; dense: 1 at 1 to [^;]*1 at 100\.\"", shares)
+    assert re.search(
+        r"no document: 1 at 1 to [^;]*1 at 100; dense: 1 at 1 to [^;]*1 at 100\.\"", shares
+    )
     dense = [(row["k"], row["bits per byte"]) for row in bits if row["documents"] == "dense"]
     assert dense == [("1", "0.9"), ("10", "0.9"), ("1", "0.45"), ("10", "0.45")]
 
@@ -188,4 +275,6 @@ def test_the_page_stands_alone_and_is_accessible(made):
         assert "".join(table.find("caption").itertext()).strip()
         heads = table.findall("thead/tr/th[@scope='col']")
         assert {len(row) for row in table.iterfind("tbody/tr")} == {len(heads)}
-    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= {one.get("id") for one in tree.iter()}
+    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= {
+        one.get("id") for one in tree.iter()
+    }

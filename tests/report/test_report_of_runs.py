@@ -18,7 +18,7 @@ from small_results import SETTINGS, write, write_data
 from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.report import write_report
-from pipelines.storage import shards
+from pipelines.storage.atomic import write_json
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,10 @@ def richer(written, tmp_path_factory):
         patch.chdir(home)
         analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
         examples = tables.read_analyses(data / "analyses", "examples")
-        examples[0] |= {"passage": "It is <i>Answer 7</i>, not answer 70.", "passage_answer": "answer 7"}
+        examples[0] |= {
+            "passage": "It is <i>Answer 7</i>, not answer 70.",
+            "passage_answer": "answer 7",
+        }
         tables.write_analyses(data / "analyses", "examples", examples)
         write_report.write_report(data, home / "report", chosen)
     return home / "report"
@@ -59,38 +62,66 @@ def _add_retriever(data: Path) -> None:
         shutil.copy(answers / "lsr.parquet", answers / f"{kind}_e5-base.parquet")
     file = data / "metrics/language_modelling_pile.json"
     bits = json.loads(file.read_text())
-    for figures in (bits["tiny"], bits["big"], *bits["tiny"]["subsets"].values(), *bits["big"]["subsets"].values()):
+    for figures in (
+        bits["tiny"],
+        bits["big"],
+        *bits["tiny"]["subsets"].values(),
+        *bits["big"]["subsets"].values(),
+    ):
         for name in [name for name in figures if re.search(r"(^|_)(dense|lsr)(_|$)", name)]:
             figures[re.sub(r"(?<![a-z])(dense|lsr)(?![a-z])", r"\1_e5-base", name)] = figures[name]
-    shards.write_json(file, bits)
+    write_json(file, bits)
     shutil.copy(data / "metrics/lsr_dense.json", data / "metrics/lsr_e5-base.json")
 
 
 def test_a_second_retriever_is_in_every_table_under_its_name(richer):
     """Its name may have a hyphen, and what is measured of it stands beside the main one's."""
-    both, compared = {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR"}, table_of(richer, "comparisons")
+    both, compared = (
+        {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR"},
+        table_of(richer, "comparisons"),
+    )
     for table, name in (("retrievers", "retriever"), ("bits-per-byte", "documents")):
         assert both <= {row[name] for row in table_of(richer, table)}
     bits = [row for row in table_of(richer, "bits-per-byte") if row["k"] == "10"]
     saved = {row["documents"]: row["saved against dense, %"] for row in bits}
     assert saved["LSR (e5-base)"] == saved["LSR"] != "" == saved["dense (e5-base)"]
-    assert ("LSR (e5-base)", "dense (e5-base)") in {(row["answered"], row["less"]) for row in compared}
-    assert {"dense (e5-base)", "REPLUG (e5-base)"} <= {row["answered"] for row in table_of(richer, "recall")}
+    assert ("LSR (e5-base)", "dense (e5-base)") in {
+        (row["answered"], row["less"]) for row in compared
+    }
+    assert {"dense (e5-base)", "REPLUG (e5-base)"} <= {
+        row["answered"] for row in table_of(richer, "recall")
+    }
     assert "e5-base: entropy of both distributions by step." in page_of(richer)
     settings = settings_of(richer)
-    assert settings["retrievers' encoders"].startswith("dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; ")
+    assert settings["retrievers' encoders"].startswith(
+        "dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; "
+    )
     assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
-    assert settings["their weights"] == "tiny davinci-002, on a server, big a small model trained in this run"
+    assert (
+        settings["their weights"]
+        == "tiny davinci-002, on a server, big a small model trained in this run"
+    )
 
 
 def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_answered(richer):
     rows, page = table_of(richer, "accuracy"), page_of(richer)
-    assert [row["answered"] for row in rows if row["language model"] == "davinci"] == ["closed-book", "dense"]
+    assert [row["answered"] for row in rows if row["language model"] == "davinci"] == [
+        "closed-book",
+        "dense",
+    ]
     by_lm = {row["language model"]: row["judged on"] for row in table_of(richer, "models")}
     assert by_lm == {"tiny": "test", "davinci": "all"}
-    assert "davinci/bm25.parquet is left out: it answers other questions than closed_book.parquet" in page
-    assert "closed-book accuracy by half power of ten of popularity and language model, on the questions" in page
-    by_relation = [row for row in table_of(richer, "models-by-relation") if row["answered"] == "closed-book"]
+    assert (
+        "davinci/bm25.parquet is left out: it answers other questions than closed_book.parquet"
+        in page
+    )
+    assert (
+        "closed-book accuracy by half power of ten of popularity and language model, on the questions"
+        in page
+    )
+    by_relation = [
+        row for row in table_of(richer, "models-by-relation") if row["answered"] == "closed-book"
+    ]
     assert sum(int(row["questions"]) for row in by_relation) == 2 * 600
 
 
@@ -99,7 +130,9 @@ def test_questions_of_unknown_popularity_are_counted_and_in_no_figure_by_popular
     popqa = table_of(richer, "popularity")[0]
     assert (popqa["popularity known"], popqa["not known"]) == ("720", "80")
     deciles = table_of(richer, "accuracy-by-popularity")
-    asked = [row for row in deciles if row["questions of"] == "PopQA" and row["language model"] == "tiny"]
+    asked = [
+        row for row in deciles if row["questions of"] == "PopQA" and row["language model"] == "tiny"
+    ]
     assert sum(int(row["questions"]) for row in asked if row["answered"] == "dense") == 720
     assert "The popularity of 80 of 800 answered questions of PopQA is unknown." in page_of(richer)
 
@@ -111,12 +144,17 @@ def test_examples_show_what_was_retrieved(richer):
 def test_captions_say_how_few_questions_made_the_bins(data):
     """60 questions of 800 make three groups in place of ten."""
     analyses, name = data / "analyses", "accuracy_by_popularity"
-    rows = [row | {"questions": 20} for row in tables.read_analyses(analyses, name) if row["decile"] in (1, 4, 7)]
+    rows = [
+        row | {"questions": 20}
+        for row in tables.read_analyses(analyses, name)
+        if row["decile"] in (1, 4, 7)
+    ]
     tables.write_analyses(analyses, name, rows)
     write_report.write_report(data, Path("report"), SETTINGS)
     page = page_of(Path("report"))
     assert (
-        "Deciles with fewer than 20 questions are merged with their neighbours; REPLUG is in the table alone." in page
+        "Deciles with fewer than 20 questions are merged with their neighbours; REPLUG is in the table alone."
+        in page
     )
 
 
@@ -127,7 +165,9 @@ def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, devi
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     monkeypatch.chdir(tmp_path)
     handed = []
-    monkeypatch.setattr(write_report, "write_report", lambda data, out, params, workers: handed.append(workers))
+    monkeypatch.setattr(
+        write_report, "write_report", lambda data, out, params, workers: handed.append(workers)
+    )
     monkeypatch.setattr(write_report.stage, "run", lambda name, sections, work, out: work(None))
     write_report.main()
     assert handed == [side_by_side]
@@ -139,7 +179,10 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = page_of(tmp_path / "report")
     assert "threshold search in use" not in page
-    assert "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are" in page
+    assert (
+        "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are"
+        in page
+    )
     assert "No language model answered questions of MMLU or TriviaQA." in page
     found = findings_of(tmp_path / "report")
     assert found["memory-popqa-closed_book"]["lacking"] == "There are no such questions."
@@ -151,13 +194,21 @@ KINDS = {  # a kind of run: the sections that it shows, its findings, its settin
     "WIKIPEDIA_AND_POPQA": (
         ["popularity", "accuracy", "effect", "recall", "adaptive", "costs", "provenance"],
         {"memory-popqa-closed_book", "genread-popqa-genread", "ensemble-popqa-replug"}
-        | {f"{claim}-popqa-{method}" for claim in BY_POPULARITY for method in ("bm25", "dense", "replug")}
+        | {
+            f"{claim}-popqa-{method}"
+            for claim in BY_POPULARITY
+            for method in ("bm25", "dense", "replug")
+        }
         - {"adaptive-popqa-replug"},  # it has no thresholds
         {"encoder", "passages", "search"},
     ),
     "PILE": (
         ["recall", "replug", "controls", "provenance"],
-        {f"{claim}-pile-{retriever}" for claim in ("replug", "one", "random") for retriever in ("bm25", "dense")},
+        {
+            f"{claim}-pile-{retriever}"
+            for claim in ("replug", "one", "random")
+            for retriever in ("bm25", "dense")
+        },
         {"ensemble", "encoder"},
     ),
     "IMPORTED": (
@@ -197,12 +248,19 @@ def test_the_report_shows_what_a_run_has_and_names_nothing_else(kind):
     text = " ".join("".join(tree.itertext()).split())
     parts = chosen.parts.model_dump()
     present = {dataset for names in parts.values() if isinstance(names, list) for dataset in names}
-    sets = {dataset for use in ("questions", "benchmark") for dataset in catalogue.names(use)} | {"pile", "wikitext"}
+    sets = {dataset for use in ("questions", "benchmark") for dataset in catalogue.names(use)} | {
+        "pile",
+        "wikitext",
+    }
     assert not [dataset for dataset in sets - present if catalogue.label(dataset) in text]
     assert all(word not in text for word in ("nan", "None", " 0 questions", "fictional"))
     assert leads_of(folder)[0] == RESULTS[name]
     assert overlong(leads_of(folder)) == []
-    assert {key for key in ("ensemble", "encoder", "passages", "search") if any(key in one for one in said)} == settings
+    assert {
+        key
+        for key in ("ensemble", "encoder", "passages", "search")
+        if any(key in one for one in said)
+    } == settings
     assert {*found} == findings
     effects = {id_ for id_, row in found.items() if row["remains_after_holm"]}
     assert effects == (

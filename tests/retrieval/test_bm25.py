@@ -36,7 +36,11 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def write(folder, texts, sources=None, titles=None):
-    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": titles or [""] * len(texts), "text": texts}
+    columns = {
+        "id": [f"d:{i}" for i in range(len(texts))],
+        "title": titles or [""] * len(texts),
+        "text": texts,
+    }
     columns["source_document"] = sources or columns["id"]
     pq.write_table(pa.table(columns), folder / "docs.parquet", row_group_size=16)
     return folder / "docs.parquet"
@@ -76,7 +80,9 @@ def formula(query, texts=TEXTS, k1=1.5, b=0.75):
 @pytest.mark.parametrize("settings", [{}, {"k1": 0.9, "b": 0.4}])
 def test_scores_are_the_formulas_and_ties_go_by_position(searching, settings):
     queries = ["Velm city", "velm VELM author", "東京", "O\u0308degard running", "zzz", ""]
-    for query, positions, scores in zip(queries, *searching(**settings).search(queries, 6), strict=True):
+    for query, positions, scores in zip(
+        queries, *searching(**settings).search(queries, 6), strict=True
+    ):
         expected = formula(query, **settings)
         order = np.lexsort((np.arange(6), -expected.astype(np.float32)))
         np.testing.assert_array_equal(positions, order)
@@ -110,10 +116,17 @@ def find(zipf, *asked, **kwargs):
 @pytest.mark.parametrize("k", [1, 40, 300, 1000])
 def test_any_k_equals_the_formula_over_all_segments_and_batches(zipf, k, monkeypatch):
     monkeypatch.setattr(bm25, "BATCH", 3)
-    queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1] * 2)]  # the last: 18,000 terms in float32
+    queries = [
+        zipf[1][7],
+        "w1 w2 w3",
+        "w77",
+        " ".join(zipf[1] * 2),
+    ]  # the last: 18,000 terms in float32
     positions, scores = find(zipf, queries, k)
     assert positions.shape == scores.shape == (4, min(k, 300))
-    for query, places, best, rtol in zip(queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True):
+    for query, places, best, rtol in zip(
+        queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True
+    ):
         expected = formula(query, zipf[1])
         np.testing.assert_allclose(best, np.sort(expected)[::-1][:k], rtol=rtol)
         np.testing.assert_allclose(best, expected[places], rtol=rtol)
@@ -122,23 +135,43 @@ def test_any_k_equals_the_formula_over_all_segments_and_batches(zipf, k, monkeyp
 
 
 def test_documents_and_queries_go_through_the_same_analyser(searching):
-    positions, scores = searching().search(["Running of the City", "CITIES run", "O\u0308DEGARD"], 1)
-    assert positions.tolist() == [[1], [1], [0]]  # stemmed, lower-cased, composed, without stop words on both sides
+    positions, scores = searching().search(
+        ["Running of the City", "CITIES run", "O\u0308DEGARD"], 1
+    )
+    assert positions.tolist() == [
+        [1],
+        [1],
+        [0],
+    ]  # stemmed, lower-cased, composed, without stop words on both sides
     assert (scores > 0).all()
     stems = [*Analyser().terms(["The willing rivers WERE running", "It is in"])]
     assert stems == [["will", "river", "were", "run"], []], "of the words that are no stop words"
 
 
 def test_words_are_what_pythons_expression_finds():
-    every = " ".join(chr(i) for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) not in ("Cn", "Cs"))
-    texts = ["", " It's 3.5\nsnake_case\x00 ", "\ud800 an argument \udcff", "Ω\u0301Σ हिन्दी 😀\u200d👩", every]
+    every = " ".join(
+        chr(i)
+        for i in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(i)) not in ("Cn", "Cs")
+    )
+    texts = [
+        "",
+        " It's 3.5\nsnake_case\x00 ",
+        "\ud800 an argument \udcff",
+        "Ω\u0301Σ हिन्दी 😀\u200d👩",
+        every,
+    ]
     for batch in (texts, texts[:2]):  # the second is all ASCII
         for text, words in zip(batch, Analyser().words(batch).to_pylist(), strict=True):
-            assert list(filter(None, words)) == re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
+            assert list(filter(None, words)) == re.findall(
+                r"\w+", unicodedata.normalize("NFKC", text).lower()
+            )
 
 
 def test_the_documents_of_a_querys_own_source_are_left_out(searching, zipf):
-    positions, scores = searching(sources=SOURCES).search(["Velm city"] * 4, 6, ["b", None, "", "nowhere"])
+    positions, scores = searching(sources=SOURCES).search(
+        ["Velm city"] * 4, 6, ["b", None, "", "nowhere"]
+    )
     assert 2 not in positions[0]
     assert (positions[0, -1], scores[0, -1]) == (-1, -np.inf)
     kept = positions[1] != 2
@@ -163,14 +196,20 @@ def test_documents_without_any_term_and_no_documents(searching):
 
 def test_titles_are_indexed_before_the_texts(searching):
     titles = ["Hegg", None, "", "Velm", "Hegg (film)", ""]
-    positions, scores = (row[0] for row in searching(titles=titles).search(["Hegg Velm"], len(TEXTS)))
+    positions, scores = (
+        row[0] for row in searching(titles=titles).search(["Hegg Velm"], len(TEXTS))
+    )
     read = [f"{title or ''} {text}" for title, text in zip(titles, TEXTS, strict=True)]
     np.testing.assert_allclose(scores, formula("Hegg Velm", read)[positions], rtol=1e-5)
     assert set(positions[scores > 0].tolist()) == {0, 2, 3, 4}
 
 
 def test_bm25s_opens_the_index_and_finds_the_same(zipf):
-    ours, theirs, analyser = bm25s.BM25.load(zipf[0].parent / "out", mmap=True), bm25s.BM25(method="lucene"), Analyser()
+    ours, theirs, analyser = (
+        bm25s.BM25.load(zipf[0].parent / "out", mmap=True),
+        bm25s.BM25(method="lucene"),
+        Analyser(),
+    )
     theirs.index([*analyser.terms(zipf[1])], show_progress=False)
     assert set(ours.vocab_dict) == set(theirs.vocab_dict)
     assert list(ours.vocab_dict.values()) == list(range(len(ours.vocab_dict)))
@@ -178,7 +217,9 @@ def test_bm25s_opens_the_index_and_finds_the_same(zipf):
     queries = [zipf[1][7], "w77 w3", ""]
     terms, scores = [*analyser.terms(queries)], find(zipf, queries, 5)[1]
     np.testing.assert_array_equal(ours.retrieve(terms, k=5, show_progress=False)[1], scores)
-    np.testing.assert_allclose(theirs.retrieve(terms, k=5, show_progress=False)[1], scores, rtol=1e-6)
+    np.testing.assert_allclose(
+        theirs.retrieve(terms, k=5, show_progress=False)[1], scores, rtol=1e-6
+    )
 
 
 def test_segments_and_merges_of_any_size_make_the_same_bytes_and_hold_a_bounded_number_of_postings(
@@ -221,7 +262,11 @@ def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
         "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25\n"
         "bm25.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
     )
-    env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}",
+    }
     subprocess.run([sys.executable, "-c", script, str(zipf[0])], check=True, cwd=tmp_path, env=env)
     assert same(zipf[0].parent / "out", tmp_path / "again")
 
@@ -243,10 +288,15 @@ def renamed(file, old: str, new: str) -> None:
         (lambda folder, patch: (folder / "out" / VOCABULARY).write_bytes(b""), "not a whole"),
         (lambda folder, patch: (folder / "out" / VOCABULARY).unlink(), "not a whole"),
         (lambda folder, patch: patch.setattr(bm25, "DOCUMENT", "{text}"), "another document "),
-        (lambda folder, patch: renamed(folder / "out/meta.json", "Snowball", "Other"), "another analyser"),
+        (
+            lambda folder, patch: renamed(folder / "out/meta.json", "Snowball", "Other"),
+            "another analyser",
+        ),
     ],
 )
-def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_path, monkeypatch, harm, message):
+def test_an_index_of_something_else_or_a_broken_one_is_refused(
+    searching, tmp_path, monkeypatch, harm, message
+):
     searching()
     harm(tmp_path, monkeypatch)
     with pytest.raises(LongtailError, match=message):
@@ -270,8 +320,13 @@ def test_terms_in_other_languages(code, text, found):
 
 
 def test_an_index_is_searched_in_its_own_language(tmp_path):
-    docs, out = write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]), tmp_path / "out"
-    bm25.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de"))
+    docs, out = (
+        write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]),
+        tmp_path / "out",
+    )
+    bm25.build(
+        docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de")
+    )
     positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
     assert scores[0][0] > scores[0][1]

@@ -19,11 +19,15 @@ KINDS = ("flat", "ivf")
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT).astype(np.float16).astype(np.float32)
 DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
-QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(size=(300, vectors.DIM))
+QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(
+    size=(300, vectors.DIM)
+)
 
 
 def build(folder, queries, kind, name="index", **settings):
-    params = SimpleNamespace(index=vectors.settings(kind, **settings), seed=0, compute=vectors.compute())
+    params = SimpleNamespace(
+        index=vectors.settings(kind, **settings), seed=0, compute=vectors.compute()
+    )
     return dense.build_and_tune(folder, lambda: queries, params, name)
 
 
@@ -34,7 +38,9 @@ def indexes(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS:
-            indexes[kind] = build(vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS), QUERIES, kind)
+            indexes[kind] = build(
+                vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS), QUERIES, kind
+            )
     return indexes
 
 
@@ -57,11 +63,18 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     assert reached >= 0.95
     assert index.probe < 76  # of as many lists
     exact = np.einsum("qd,qkd->qk", asked, DOCUMENTS[positions])
-    np.testing.assert_allclose(scores, exact, atol=2e-5)  # whatever the kind, the score is the embedding's
-    alone = [np.concatenate(part) for part in zip(*(index.search(q[None], 10) for q in asked[:20]), strict=True)]
+    np.testing.assert_allclose(
+        scores, exact, atol=2e-5
+    )  # whatever the kind, the score is the embedding's
+    alone = [
+        np.concatenate(part)
+        for part in zip(*(index.search(q[None], 10) for q in asked[:20]), strict=True)
+    ]
     np.testing.assert_array_equal(positions[:20], alone[0])
     np.testing.assert_array_equal(scores[:20], alone[1])
-    same = index.search(DOCUMENTS[:1], 5)[0][0]  # equal documents go by position, however many they are
+    same = index.search(DOCUMENTS[:1], 5)[0][
+        0
+    ]  # equal documents go by position, however many they are
     assert set(same) <= {0, *range(2000, 2040)}
     assert kind != "flat" or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
@@ -96,9 +109,14 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
 
 def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
     alike = np.zeros((60, vectors.DIM), np.float32)
-    alike[:, 0], alike[:, 1] = 0.25, np.arange(60) * 2.0**-24  # the later the better, by less than a score tells
+    alike[:, 0], alike[:, 1] = (
+        0.25,
+        np.arange(60) * 2.0**-24,
+    )  # the later the better, by less than a score tells
     index = dense.Index(vectors.write(tmp_path / "alike", alike))
-    assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [[0, 1, 2]]
+    assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [
+        [0, 1, 2]
+    ]
 
 
 @pytest.fixture
@@ -112,8 +130,12 @@ def agrees_with_faiss(tmp_path, monkeypatch):
         flat = faiss.IndexFlatIP(stored.shape[1])
         flat.add(stored)
         scores, ids = flat.search(queries.astype(np.float32), len(stored))
-        order = np.lexsort((ids, -np.round(scores, dense.DECIMALS)), axis=1)[:, :k]  # FAISS leaves ties in any order
-        positions, found = dense.Index(vectors.write(tmp_path / "flat", documents)).search(queries, k)
+        order = np.lexsort((ids, -np.round(scores, dense.DECIMALS)), axis=1)[
+            :, :k
+        ]  # FAISS leaves ties in any order
+        positions, found = dense.Index(vectors.write(tmp_path / "flat", documents)).search(
+            queries, k
+        )
         np.testing.assert_allclose(found, np.take_along_axis(scores, order, 1), atol=2e-5)
         np.testing.assert_array_equal(positions, np.take_along_axis(ids, order, 1))
 
@@ -121,21 +143,33 @@ def agrees_with_faiss(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("copies", [1, 90])
-def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_and_ties_go_by_position(copies, agrees_with_faiss):
+def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_and_ties_go_by_position(
+    copies, agrees_with_faiss
+):
     """Of ties there are more than a first search holds candidates."""
     draw = np.random.default_rng(0)
-    documents = np.repeat(np.sign(draw.normal(size=(1000 // copies, vectors.DIM))) / 8, copies, 0)  # sums are exact
+    documents = np.repeat(
+        np.sign(draw.normal(size=(1000 // copies, vectors.DIM))) / 8, copies, 0
+    )  # sums are exact
     documents += (copies == 1) * draw.normal(size=documents.shape)
     agrees_with_faiss(draw.permutation(documents), np.sign(draw.normal(size=(40, vectors.DIM))), 20)
 
 
 @pytest.mark.realweights
-def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(root, real_models, agrees_with_faiss):
-    settings = tiny_models.retriever(path=str(real_models / "minilm"), similarity="cosine", dtype="fp32")
+def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(
+    root, real_models, agrees_with_faiss
+):
+    settings = tiny_models.retriever(
+        path=str(real_models / "minilm"), similarity="cosine", dtype="fp32"
+    )
     encoder = Encoder.open(real_models / "minilm", settings, tiny_models.compute())
-    lines = [line for line in (root / "docs/adaptive.md").read_text().splitlines() if len(line) > 60]
+    lines = [
+        line for line in (root / "docs/adaptive.md").read_text().splitlines() if len(line) > 60
+    ]
     embedded = encoder.embed(lines)
-    agrees_with_faiss(np.concatenate([embedded, embedded[::7]]), encoder.embed_queries(lines[::5]), 20)
+    agrees_with_faiss(
+        np.concatenate([embedded, embedded[::7]]), encoder.embed_queries(lines[::5]), 20
+    )
 
 
 @pytest.mark.usefixtures("workplace")
@@ -144,11 +178,16 @@ def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(dense, "_powers", lambda most: [1])
     index, facts = build(folder, QUERIES[:100], "ivf", "index@a", recall_target=0.99)
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 38)
-    assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
+    assert (
+        index.search(QUERIES[:5], 200)[0] >= 0
+    ).all()  # one list has fewer: all of them are looked at
     index.refine = 7
     assert index.candidates(QUERIES[:2], 20, 56, 38).shape == (2, 140)
     printed = capsys.readouterr().out
-    assert f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99" in printed
+    assert (
+        f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99"
+        in printed
+    )
     assert "index@a: ivf: 1,500 documents of 32 dimensions" in printed
 
 

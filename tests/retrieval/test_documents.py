@@ -17,7 +17,10 @@ def docs(tmp_path_factory):
     """100 documents, one of source s00, two of s01 and so on; row groups of 16."""
     path = tmp_path_factory.mktemp("docs") / "docs.parquet"
     sources = [f"s{n:02d}" for n in range(20) for _ in range(n + 1)][:100]
-    columns = {"id": [f"d:{i}" for i in range(100)], "title": [None, *(f"t{i}" for i in range(1, 100))]}
+    columns = {
+        "id": [f"d:{i}" for i in range(100)],
+        "title": [None, *(f"t{i}" for i in range(1, 100))],
+    }
     columns |= {"text": [f"text {i}" for i in range(100)], "source_document": sources}
     pq.write_table(pa.table(columns), path, row_group_size=16)
     return path
@@ -28,7 +31,10 @@ def test_positions_of_any_shape_repeated_or_of_no_document(docs):
     assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "", "text 64"]]
     assert result.ids.tolist() == [["d:99", "d:0", "d:17"], ["d:17", "", "d:64"]]
     assert result.titles.tolist() == [["t99", "", "t17"], ["t17", "", "t64"]]
-    assert documents.read_documents(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]  # in another order by id
+    assert documents.read_documents(docs, np.array([2, 10])).ids.tolist() == [
+        "d:2",
+        "d:10",
+    ]  # in another order by id
     assert documents.read_documents(docs, np.array([[-1], [-1]])).texts.tolist() == [[""], [""]]
     nothing = documents.read_documents(docs, np.empty((0, 3), np.int64))
     assert nothing.texts.shape == nothing.filled("{text}").shape == (0, 3)
@@ -36,10 +42,14 @@ def test_positions_of_any_shape_repeated_or_of_no_document(docs):
         documents.read_documents(docs, np.array([1, 100]))
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 100), (0, 1), (15, 17), (16, 32), (40, 90), (99, 200), (7, 7)])
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 100), (0, 1), (15, 17), (16, 32), (40, 90), (99, 200), (7, 7)]
+)
 def test_texts_of_a_range_in_batches(docs, start, stop):
     batches = list(documents.filled(docs, start, stop, "{text}", batch=10))
-    assert [text for batch in batches for text in batch] == [f"text {i}" for i in range(start, min(stop, 100))]
+    assert [text for batch in batches for text in batch] == [
+        f"text {i}" for i in range(start, min(stop, 100))
+    ]
     assert all(0 < len(batch) <= 10 for batch in batches)
 
 
@@ -53,14 +63,24 @@ def test_texts_of_a_range_in_batches(docs, start, stop):
     ],
 )
 def test_a_document_without_a_title_leaves_no_separator_behind(template, titled, untitled):
-    assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [titled, untitled, untitled]
+    assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [
+        titled,
+        untitled,
+        untitled,
+    ]
     assert documents.fill(template, ["", "Oslo"], ["", ""]) == ["", ""], "no document"
-    assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == ["{text} {title} {0} {"], "braces stay"
+    assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == [
+        "{text} {title} {0} {"
+    ], "braces stay"
 
 
 def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_path):
     broken = Path(shutil.copy(docs, tmp_path))
-    others = [pq.read_metadata(docs).row_group(group).column(column) for group in (0, 1, 4, 5) for column in (1, 2)]
+    others = [
+        pq.read_metadata(docs).row_group(group).column(column)
+        for group in (0, 1, 4, 5)
+        for column in (1, 2)
+    ]
     with broken.open("r+b") as file:
         for column in others:
             file.seek(column.dictionary_page_offset or column.data_page_offset)
@@ -68,7 +88,9 @@ def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_p
     read = [text for batch in documents.filled(broken, 32, 64, "{text}") for text in batch]
     assert read == [f"text {i}" for i in range(32, 64)]
     assert list(documents.filled(broken, 40, 41, "{text}")) == [["text 40"]]
-    assert documents.read_documents(broken, np.arange(40, 50)).texts.tolist() == [f"text {i}" for i in range(40, 50)]
+    assert documents.read_documents(broken, np.arange(40, 50)).texts.tolist() == [
+        f"text {i}" for i in range(40, 50)
+    ]
     for reader in (
         lambda: list(documents.filled(broken, 31, 64, "{text}")),
         lambda: documents.read_documents(broken, [31, 40]),
@@ -76,7 +98,9 @@ def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_p
         with pytest.raises(LongtailError, match=r"docs\.parquet: damaged"):
             reader()
     broken.write_bytes(docs.read_bytes()[:-1])
-    with pytest.raises(LongtailError, match=r"docs\.parquet: damaged \(Parquet magic bytes not found"):
+    with pytest.raises(
+        LongtailError, match=r"docs\.parquet: damaged \(Parquet magic bytes not found"
+    ):
         documents.count_documents(broken)
     with pytest.raises(LongtailError, match="no such file"):
         documents.count_documents(tmp_path / "none")

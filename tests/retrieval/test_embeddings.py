@@ -35,7 +35,9 @@ def model(tmp_path_factory) -> Path:
 
 
 def write(path: Path, texts: list[str], title: str = "") -> None:
-    pq.write_table(pa.table({"title": [title] * len(texts), "text": texts}), path, row_group_size=13)
+    pq.write_table(
+        pa.table({"title": [title] * len(texts), "text": texts}), path, row_group_size=13
+    )
 
 
 @pytest.fixture
@@ -57,27 +59,38 @@ def read(folder: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
 
 
-def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any_order(embed, model):
+def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any_order(
+    embed, model
+):
     made = embed("out")
     assert (made.count, made.dim) == (90, 32)
     assert list(read("out")) == [f"{i:06d}.npy" for i in range(5)]
     stored = [np.load(file) for file in sorted(Path("out").iterdir())]
     assert stored[4].dtype == np.float16
     whole = np.concatenate(stored).astype(np.float32)
-    np.testing.assert_allclose(whole, Encoder.open(model, params().retriever, COMPUTE).embed(TEXTS), atol=1e-3)
+    np.testing.assert_allclose(
+        whole, Encoder.open(model, params().retriever, COMPUTE).embed(TEXTS), atol=1e-3
+    )
     asked = np.array([89, 0, 41, 19, 20, 41, 7, 60])
     np.testing.assert_array_equal(made.take(asked), whole[asked])
     np.testing.assert_array_equal(made.rows(15, 65), whole[15:65])
     np.testing.assert_array_equal(made.rows(80, 1000), whole[80:])
     assert made.take(asked).dtype == np.float32
     assert made.take(np.empty(0, np.int64)).shape == made.rows(90, 90).shape == (0, 32)
-    assert not [file for file in psutil.Process().open_files() if Path(file.path).is_relative_to(Path.cwd())]
+    assert not [
+        file for file in psutil.Process().open_files() if Path(file.path).is_relative_to(Path.cwd())
+    ]
 
 
 def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed, model):
     write(docs, TEXTS, "Velm")
-    made, encoder = embed("out", params(document="{title}: {text}")), Encoder.open(model, params().retriever, COMPUTE)
-    np.testing.assert_allclose(made.rows(0, 90), encoder.embed([f"Velm: {text}" for text in TEXTS]), atol=1e-3)
+    made, encoder = (
+        embed("out", params(document="{title}: {text}")),
+        Encoder.open(model, params().retriever, COMPUTE),
+    )
+    np.testing.assert_allclose(
+        made.rows(0, 90), encoder.embed([f"Velm: {text}" for text in TEXTS]), atol=1e-3
+    )
 
 
 def test_other_numerics_params_or_documents_are_embedded_anew(docs, embed, monkeypatch):
@@ -104,7 +117,9 @@ def test_embeddings_larger_than_memory_are_read(tmp_path):
 def test_missing_shards_and_an_empty_corpus_are_errors(docs, embed):
     embed("out")
     Path("out/000002.npy").unlink()
-    with pytest.raises(LongtailError, match=r"4 shards of embeddings, expected 000000\.npy and so on without a gap"):
+    with pytest.raises(
+        LongtailError, match=r"4 shards of embeddings, expected 000000\.npy and so on without a gap"
+    ):
         Embeddings(Path("out"))
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), docs)
     with pytest.raises(LongtailError, match="no documents"):

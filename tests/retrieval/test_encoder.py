@@ -13,7 +13,14 @@ import pytest
 import tiny_models
 import torch
 from torch.nn.functional import cosine_similarity
-from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder, RobertaConfig, RobertaModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    DPRContextEncoder,
+    DPRQuestionEncoder,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from pipelines import draws
 from pipelines.corpus import tokenizer, training_files
@@ -34,7 +41,9 @@ def folder(tmp_path_factory):
 def dpr(tmp_path_factory):
     """DPR's two towers as published."""
     made, kinds = tmp_path_factory.mktemp("dpr"), (DPRContextEncoder, DPRQuestionEncoder)
-    return tuple(tiny_models.dpr(made / kind.__name__, kind, seed) for seed, kind in enumerate(kinds, 1))
+    return tuple(
+        tiny_models.dpr(made / kind.__name__, kind, seed) for seed, kind in enumerate(kinds, 1)
+    )
 
 
 def open_encoder(folder, numerics=None, **changes) -> Encoder:
@@ -47,7 +56,10 @@ def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
     """One text at a time: `pool` makes a vector of the model's output."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), kind.from_pretrained(folder).eval()
     pad = [tokenizer.pad_token_id]
-    ids = [tokenizer(text, truncation=True, max_length=max_tokens)["input_ids"] or pad for text in texts]
+    ids = [
+        tokenizer(text, truncation=True, max_length=max_tokens)["input_ids"] or pad
+        for text in texts
+    ]
     return torch.stack([pool(model(torch.tensor([tokens]))) for tokens in ids])
 
 
@@ -59,11 +71,19 @@ POOLS = {
 
 
 @pytest.mark.parametrize(
-    ("pooling", "similarity"), [("mean", "cosine"), ("cls", "cosine"), *((pooling, "dot") for pooling in POOLS)]
+    ("pooling", "similarity"),
+    [("mean", "cosine"), ("cls", "cosine"), *((pooling, "dot") for pooling in POOLS)],
 )
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
-    settings = {"pooling": pooling, "similarity": similarity, "batch_tokens": 64, "query_prefix": "query: "}
-    opened = open_encoder(folder, document="passage: {text}", **settings)  # documents come in their template
+    settings = {
+        "pooling": pooling,
+        "similarity": similarity,
+        "batch_tokens": 64,
+        "query_prefix": "query: ",
+    }
+    opened = open_encoder(
+        folder, document="passage: {text}", **settings
+    )  # documents come in their template
     for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "")):
         expected = plain(folder, [prefix + text for text in TEXTS], POOLS[pooling])
         expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
@@ -74,7 +94,9 @@ def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
 def test_dprs_two_towers_are_kept_and_embed_and_learn_each_on_its_side(dpr, tmp_path):
     both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "similarity": "dot"}
     counted = base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
-    assert not (tmp_path / "retriever/modules.json").exists(), "two towers are no sentence transformer"
+    assert not (tmp_path / "retriever/modules.json").exists(), (
+        "two towers are no sentence transformer"
+    )
     opened = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
     vectors = []
     for embed, tower, kind in (
@@ -90,17 +112,30 @@ def test_dprs_two_towers_are_kept_and_embed_and_learn_each_on_its_side(dpr, tmp_
     learnt = {id(weight) for weight in opened.parameters()}
     for tower in (opened.documents, opened.queries):
         assert learnt >= {id(weight) for weight in tower.model.parameters()}
-        assert all(p.grad.abs().sum() > 0 for n, p in tower.model.named_parameters() if n.endswith("value.weight"))
+        assert all(
+            p.grad.abs().sum() > 0
+            for n, p in tower.model.named_parameters()
+            if n.endswith("value.weight")
+        )
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
     tokenizer = tiny_models.tokenizer(bos=True)
-    shape = tiny_models.ENCODER | {"max_position_embeddings": 20, "pad_token_id": tokenizer.pad_token_id}
+    shape = tiny_models.ENCODER | {
+        "max_position_embeddings": 20,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
     tiny_models.save(
-        tmp_path, lambda config: RobertaModel(config, add_pooling_layer=False), RobertaConfig, tokenizer, **shape
+        tmp_path,
+        lambda config: RobertaModel(config, add_pooling_layer=False),
+        RobertaConfig,
+        tokenizer,
+        **shape,
     )
     expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - tokenizer.pad_token_id - 1)
-    np.testing.assert_allclose(open_encoder(tmp_path, EXACT, similarity="dot").embed(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        open_encoder(tmp_path, EXACT, similarity="dot").embed(TEXTS), expected, atol=1e-5
+    )
 
 
 def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
@@ -115,12 +150,16 @@ def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
 
 
 @pytest.mark.parametrize(("batch_tokens", "cached"), [(100, 2048), (65536, 100)])
-def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(batch_tokens, cached, folder, monkeypatch):
+def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(
+    batch_tokens, cached, folder, monkeypatch
+):
     monkeypatch.setattr(encoder, "CACHED", cached)
     monkeypatch.setattr(encoder, "CACHED_WITH_GRADIENT", 60)
     opened, shapes = open_encoder(folder, batch_tokens=batch_tokens), []
     opened.documents.model.register_forward_pre_hook(
-        lambda _, __, inputs: shapes.append((inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))),
+        lambda _, __, inputs: shapes.append(
+            (inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))
+        ),
         with_kwargs=True,
     )
     texts = tiny_models.words(200, 3, at_most=30)
@@ -138,7 +177,9 @@ def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(bat
     assert 60 < max(shapes)[0] <= batch_tokens, "bf16 is faster with many at once"
 
 
-def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encoder(folder, tmp_path, monkeypatch):
+def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encoder(
+    folder, tmp_path, monkeypatch
+):
     texts, opened = tiny_models.words(30, 4), open_encoder(folder)
     whole, saved = opened.embed(texts), []
     for name in ("a", "b"):
@@ -153,12 +194,17 @@ def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encod
     assert open_encoder(folder).embed([]).shape == (0, 32)
 
 
-@pytest.mark.parametrize(("pooling", "similarity", "prefix"), [("mean", "cosine", ""), ("cls", "dot", "passage: ")])
+@pytest.mark.parametrize(
+    ("pooling", "similarity", "prefix"), [("mean", "cosine", ""), ("cls", "dot", "passage: ")]
+)
 def test_transformers_alone_embeds_the_same_and_the_files_say_what_the_params_say(
     pooling, similarity, prefix, folder, tmp_path
 ):
     ways = {"pooling": pooling, "similarity": similarity, "document": prefix + "{title} {text}"}
-    settings, out = tiny_models.retriever(**ways, query_prefix=prefix and "query: ", max_tokens=32), tmp_path / "saved"
+    settings, out = (
+        tiny_models.retriever(**ways, query_prefix=prefix and "query: ", max_tokens=32),
+        tmp_path / "saved",
+    )
     opened = Encoder.open(folder, settings, tiny_models.compute())
     opened.save(out)
     vectors = plain(out, [settings.query_prefix + text for text in TEXTS], POOLS[pooling])
@@ -167,19 +213,33 @@ def test_transformers_alone_embeds_the_same_and_the_files_say_what_the_params_sa
 
     read = {file.name: json.loads(file.read_text()) for file in out.glob("*.json")}
     kinds = [module["type"].rpartition(".")[2] for module in read["modules.json"]]
-    assert kinds == ["Transformer", "Pooling", "Normalize"][: 3 if settings.similarity == "cosine" else 2]
-    prompts = {"query": settings.query_prefix, "document": settings.document.removesuffix("{title} {text}")}
+    assert (
+        kinds
+        == ["Transformer", "Pooling", "Normalize"][: 3 if settings.similarity == "cosine" else 2]
+    )
+    prompts = {
+        "query": settings.query_prefix,
+        "document": settings.document.removesuffix("{title} {text}"),
+    }
     assert read["config_sentence_transformers.json"]["prompts"] == prompts
     assert read["config_sentence_transformers.json"]["similarity_fn_name"] == settings.similarity
     assert read["sentence_bert_config.json"]["max_seq_length"] == settings.max_tokens
     pooling = json.loads((out / "1_Pooling/config.json").read_text())
     assert pooling["word_embedding_dimension"] == opened.dim
-    assert pooling["pooling_mode_cls_token"] == (settings.pooling == "cls") != pooling["pooling_mode_mean_tokens"]
+    assert (
+        pooling["pooling_mode_cls_token"]
+        == (settings.pooling == "cls")
+        != pooling["pooling_mode_mean_tokens"]
+    )
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(tmp_path, capsys, spread):
-    folder = tiny_models.encoder(tmp_path, spread=spread)  # 3.0: attention so sharp that rounding turns it
+def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(
+    tmp_path, capsys, spread
+):
+    folder = tiny_models.encoder(
+        tmp_path, spread=spread
+    )  # 3.0: attention so sharp that rounding turns it
     whole = open_encoder(folder, dtype="fp32").embed(TEXTS)
     capsys.readouterr()
     half, said = open_encoder(folder, dtype="bf16"), capsys.readouterr().out.splitlines()[:1]
@@ -188,11 +248,15 @@ def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(tmp_
     assert bool(said) == np.array_equal(vectors, whole) == (spread > 1)
     assert cosine_similarity(torch.from_numpy(vectors), torch.from_numpy(whole)).min() > 0.9999
     for line in said:
-        assert line.startswith("retriever: bf16 with matmul precision highest is not used; its vectors are off by 1 - ")
+        assert line.startswith(
+            "retriever: bf16 with matmul precision highest is not used; its vectors are off by 1 - "
+        )
         assert line.endswith("expected less than 1e-04")
 
 
-def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_line(folder, monkeypatch, capsys):
+def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_line(
+    folder, monkeypatch, capsys
+):
     monkeypatch.setattr(encoder, "_difference", lambda vectors, exact: 2e-6)
     monkeypatch.setattr(encoder, "CLOSER", 3e-6)
     assert open_encoder(folder).numerics == Numerics("fp32", "medium")
@@ -205,7 +269,9 @@ def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_l
 def test_the_precision_of_other_models_products_stays_as_it_was(folder):
     assert torch.get_float32_matmul_precision() == "highest"
     fast, seen = open_encoder(folder, Numerics("fp32", "medium")), []
-    fast.documents.model.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    fast.documents.model.register_forward_hook(
+        lambda *_: seen.append(torch.get_float32_matmul_precision())
+    )
     fast.embed(["Velm"])
     assert seen == ["medium"]
     assert torch.get_float32_matmul_precision() == "highest"
@@ -223,8 +289,16 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
         ),
         (folder, bert | {"hidden_size": "wide"}, r"not an encoder: .*hidden_size"),
         (folder, {"model_type": "t5"}, r"t5 is no BERT-like encoder of texts alone"),
-        (dpr[0], tower | {"architectures": ["DPRQuestionEncoder"]}, r"no weights for .* of DPRQuestionEncoder"),
-        (dpr[0], tower | {"architectures": ["DPRReader"]}, r"says DPRReader, expected one of DPR's encoders"),
+        (
+            dpr[0],
+            tower | {"architectures": ["DPRQuestionEncoder"]},
+            r"no weights for .* of DPRQuestionEncoder",
+        ),
+        (
+            dpr[0],
+            tower | {"architectures": ["DPRReader"]},
+            r"says DPRReader, expected one of DPR's encoders",
+        ),
     ):
         broken = shutil.copytree(source, tmp_path / "broken", dirs_exist_ok=True)
         (broken / "config.json").write_text(json.dumps(config))
@@ -232,7 +306,10 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
             open_encoder(broken)
 
 
-WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
+WORDS = [
+    "".join(pair)
+    for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)
+]
 LEARNT = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
 CORPORA = ["pile", "wikipedia", "wikitext"]  # models learn from the first two
 SHAPE = {"hidden_size": 32, "layers": 1, "batch_size": 32}
@@ -249,14 +326,20 @@ def share_found(folder) -> float:
 @pytest.mark.usefixtures("workplace")
 def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
     monkeypatch.setattr(base_retriever, "LEARNING_RATE", 0.005)
-    for name, texts in (("pile", LEARNT[:60]), ("wikipedia", LEARNT[60:]), ("wikitext", ["never learnt from"])):
+    for name, texts in (
+        ("pile", LEARNT[:60]),
+        ("wikipedia", LEARNT[60:]),
+        ("wikitext", ["never learnt from"]),
+    ):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
     tokenizer.train_tokenizer(LEARNT, 400, tmp_path / "tokenizer")
     files, words = training_files(tmp_path / "corpus", CORPORA), tmp_path / "tokenizer"
     untrained, folder = tmp_path / "untrained", tmp_path / "trained"
     for out, steps in ((untrained, 1), (folder, 30)):
-        settings = tiny_models.retriever(source="train", training=params.RetrieverTraining(**SHAPE, steps=steps))
+        settings = tiny_models.retriever(
+            source="train", training=params.RetrieverTraining(**SHAPE, steps=steps)
+        )
         metrics = base_retriever.train_on_corpora(files, words, out, 0, settings, 1)
     assert metrics["documents"] == len(LEARNT)
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
@@ -266,11 +349,17 @@ def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("workplace")
 def test_what_can_not_be_copied_is_refused(tmp_path):
-    one, other = (str(tiny_models.encoder(tmp_path / name, size=size)) for name, size in (("one", 32), ("other", 16)))
+    one, other = (
+        str(tiny_models.encoder(tmp_path / name, size=size))
+        for name, size in (("one", 32), ("other", 16))
+    )
     for changes, message in (
         ({"path": "some/encoder"}, r"retriever\.revision is null"),
         ({"path": one, "query_path": "some/encoder"}, r"retriever\.query_revision is null"),
-        ({"path": one, "query_path": other}, r"its vectors have 16 numbers, those of retriever\.path 32"),
+        (
+            {"path": one, "query_path": other},
+            r"its vectors have 16 numbers, those of retriever\.path 32",
+        ),
     ):
         with pytest.raises(LongtailError, match=message):
             base_retriever.copy_pretrained(tiny_models.retriever(**changes), tmp_path / "retriever")

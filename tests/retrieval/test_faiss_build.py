@@ -15,7 +15,9 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = dense.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
+    plan = dense.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(
+        nlist=nlist, **changes
+    )
     dense.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 
@@ -40,7 +42,9 @@ def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
         index.nprobe = 16
     assert built.ntotal == COUNT
     assert type(built) is type(expected)
-    for ours, theirs in zip(built.search(DOCUMENTS[:50], 30), expected.search(DOCUMENTS[:50], 30), strict=True):
+    for ours, theirs in zip(
+        built.search(DOCUMENTS[:50], 30), expected.search(DOCUMENTS[:50], 30), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 

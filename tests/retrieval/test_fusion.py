@@ -23,7 +23,9 @@ class Ranking:
 
     def search(self, texts, k, without=None):
         self.asked.append((list(texts), k, without))
-        return np.tile(self._positions[:k], (len(texts), 1)), np.tile(self._scores[:k], (len(texts), 1))
+        return np.tile(self._positions[:k], (len(texts), 1)), np.tile(
+            self._scores[:k], (len(texts), 1)
+        )
 
 
 def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():

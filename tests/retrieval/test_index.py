@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.retrieval import dense, embeddings, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage import shards
+from pipelines.storage.work_store import fingerprint
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
 
@@ -39,7 +39,11 @@ def indexed_as(settings, **changes):
 
 
 def write_docs(path, texts):
-    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": [""] * len(texts), "text": texts}
+    columns = {
+        "id": [f"d:{i}" for i in range(len(texts))],
+        "title": [""] * len(texts),
+        "text": texts,
+    }
     columns["source_document"] = [f"page {i // 10}" for i in range(len(texts))]
     pq.write_table(pa.table(columns), path, row_group_size=16)
     return path
@@ -64,7 +68,9 @@ def made(built, tmp_path, monkeypatch, settings):
     monkeypatch.chdir(shutil.copytree(built.folder, tmp_path / "copy"))
 
     def opened(retriever=settings.retriever):
-        return dense.Dense(OUT, DOCS, MODEL, Encoder.open(MODEL, retriever, settings.compute), settings.compute)
+        return dense.Dense(
+            OUT, DOCS, MODEL, Encoder.open(MODEL, retriever, settings.compute), settings.compute
+        )
 
     return SimpleNamespace(texts=built.texts, metrics=built.metrics, opened=opened)
 
@@ -76,7 +82,10 @@ def every_score(made, settings, queries):
 
 
 def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
-    queries, opened = ["", "Velm " * 10_000, *tiny_models.words(13, 1), *made.texts[:5]], made.opened()
+    queries, opened = (
+        ["", "Velm " * 10_000, *tiny_models.words(13, 1), *made.texts[:5]],
+        made.opened(),
+    )
     positions, scores = opened.search(queries, 7)
     every = every_score(made, settings, queries)
     expected = np.argsort(-every, axis=1, kind="stable")[:, :7]
@@ -89,7 +98,9 @@ def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
 
 def test_a_page_is_left_out_for_the_query_that_names_it(made, settings):
     queries = made.texts[:4]
-    positions, scores = made.opened().search(queries, 45, without=["page 0", None, "no such page", "page 2"])
+    positions, scores = made.opened().search(
+        queries, 45, without=["page 0", None, "no such page", "page 2"]
+    )
     every = every_score(made, settings, queries)
     every[0, :10] = every[3, 20:30] = -np.inf
     expected = np.argsort(-every, axis=1, kind="stable")[:, :45]
@@ -117,8 +128,14 @@ def test_the_stage_writes_the_same_bytes_again_and_what_was_chosen_and_reached(m
     [
         (lambda made: write_docs(DOCS, [*made.texts[:-1], "another text"]), "another docs"),
         (lambda made: tiny_models.encoder(MODEL, seed=1), "another encoder"),
-        (lambda made: cut(OUT / "embeddings/000000.npy"), r"000000\.npy: damaged \(.*\), expected embeddings;"),
-        (lambda made: cut(next(MODEL.glob("*.safetensors"))), "model: model.safetensors: damaged or cut off"),
+        (
+            lambda made: cut(OUT / "embeddings/000000.npy"),
+            r"000000\.npy: damaged \(.*\), expected embeddings;",
+        ),
+        (
+            lambda made: cut(next(MODEL.glob("*.safetensors"))),
+            "model: model.safetensors: damaged or cut off",
+        ),
         (lambda made: (MODEL / "config.json").unlink(), r"model: no config\.json"),
         (lambda made: (OUT / "meta.json").write_text("{"), "no meta.json to read"),
     ],
@@ -145,19 +162,29 @@ def cut(file):
     file.write_bytes(file.read_bytes()[:-100])
 
 
-@pytest.mark.parametrize("changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document": "{title}: {text}"}])
+@pytest.mark.parametrize(
+    "changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document": "{title}: {text}"}]
+)
 def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, settings, changed):
-    other = tiny_models.retriever(**settings.retriever.model_dump() | {"source": "pretrained"} | changed)
-    with pytest.raises(LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"):
+    other = tiny_models.retriever(
+        **settings.retriever.model_dump() | {"source": "pretrained"} | changed
+    )
+    with pytest.raises(
+        LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"
+    ):
         made.opened(other)
 
 
-def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes_on_from(made, settings, monkeypatch):
+def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes_on_from(
+    made, settings, monkeypatch
+):
     monkeypatch.setattr(embeddings, "SHARD", 20)
     chosen, on_disk = indexed_as(settings, kind="ivf"), []
 
     def interrupted(*args):
-        of_index = [path for path in sorted(Path().rglob("embeddings/*.npy")) if OUT not in path.parents]
+        of_index = [
+            path for path in sorted(Path().rglob("embeddings/*.npy")) if OUT not in path.parents
+        ]
         on_disk.extend((path.stat().st_nlink, len(np.load(path))) for path in of_index)
         raise KeyboardInterrupt
 
@@ -165,10 +192,14 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
         patch.setattr(dense, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
             index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
-    assert on_disk == [(2, 20), (2, 20), (2, 10)], "two names of each file: a shard, and one of the index's"
+    assert on_disk == [(2, 20), (2, 20), (2, 10)], (
+        "two names of each file: a shard, and one of the index's"
+    )
     assert not Path("lists").exists()
     embedded, embed = [], Encoder.embed
-    monkeypatch.setattr(Encoder, "embed", lambda self, texts: embedded.append(texts) or embed(self, texts))
+    monkeypatch.setattr(
+        Encoder, "embed", lambda self, texts: embedded.append(texts) or embed(self, texts)
+    )
     index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
     assert embedded == [], "all was embedded before"
     assert json.loads(Path("lists/meta.json").read_text())["kind"] == "ivf"
@@ -178,7 +209,7 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
 def folder(tmp_path, monkeypatch):
     """Some files of together ten times what is read whole."""
     for name, size in (("SAMPLES", 1000), ("SAMPLE", 10), ("END", 10_000)):
-        monkeypatch.setattr(shards, name, size)
+        monkeypatch.setattr(f"pipelines.storage.work_store.{name}", size)
     for i in range(10):
         (tmp_path / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))
     return tmp_path
@@ -187,7 +218,7 @@ def folder(tmp_path, monkeypatch):
 def test_other_content_or_another_length_or_another_name_is_another_fingerprint(folder):
     end = bytearray((folder / "9").read_bytes())
     end[-500] ^= 1  # as in the footer of a Parquet file
-    known = {shards.fingerprint(folder)}
+    known = {fingerprint(folder)}
     for change in (
         lambda: (folder / "5").write_bytes(np.random.default_rng(77).bytes(10_000)),
         lambda: (folder / "5").write_bytes((folder / "5").read_bytes() + b"x"),
@@ -195,18 +226,18 @@ def test_other_content_or_another_length_or_another_name_is_another_fingerprint(
         lambda: (folder / "3").rename(folder / "3a"),
     ):
         change()
-        known.add(shards.fingerprint(folder))
+        known.add(fingerprint(folder))
     assert len(known) == 5
 
 
 def test_a_small_file_counts_with_every_byte_wherever_it_lies(folder):
     (small := folder / "small").write_bytes(bytes(9000))
-    before = shards.fingerprint(small)
+    before = fingerprint(small)
     for place in (0, 4321, 8999):
         changed = bytearray(9000)
         changed[place] = 1
         small.write_bytes(changed)
-        assert shards.fingerprint(small) != before
+        assert fingerprint(small) != before
     (moved := folder / "x" / "small").parent.mkdir()
     moved.write_bytes(bytes(9000))
-    assert shards.fingerprint(moved) == before
+    assert fingerprint(moved) == before

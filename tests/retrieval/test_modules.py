@@ -21,7 +21,11 @@ from pipelines.retrieval.encoder import EXACT, Encoder
 from pipelines.retrieval.modules import read_modules
 
 TEXTS = ["The capital of Norland is Velm.", "VELM velm", "", *tiny_models.words(5, 0)]
-CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+CLS = {
+    "word_embedding_dimension": 32,
+    "pooling_mode_cls_token": True,
+    "pooling_mode_mean_tokens": False,
+}
 SBERT, OWN = "sentence_bert_config.json", "config_sentence_transformers.json"
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -30,7 +34,10 @@ def folder_of(out: Path, *kinds: str, files: dict | None = None, model: str = ""
     """A tiny encoder with the modules `kinds` after a Transformer, which is in the folder `model`, and a Pooling."""
     tiny_models.encoder(out / model)
     names = ["Transformer", "Pooling", *kinds]
-    places = [model, *(f"{place}_{kind.rpartition('.')[2]}" for place, kind in enumerate(names[1:], 1))]
+    places = [
+        model,
+        *(f"{place}_{kind.rpartition('.')[2]}" for place, kind in enumerate(names[1:], 1)),
+    ]
     modules = [
         {
             "idx": i,
@@ -49,21 +56,28 @@ def folder_of(out: Path, *kinds: str, files: dict | None = None, model: str = ""
 
 @torch.inference_mode()
 def first_states(model: Path, texts: list[str], max_tokens: int = 64) -> torch.Tensor:
-    tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
+    tokenizer, encoder = (
+        AutoTokenizer.from_pretrained(model),
+        AutoModel.from_pretrained(model).eval(),
+    )
     ids = [tokenizer(t, truncation=True, max_length=max_tokens)["input_ids"] or [2] for t in texts]
     return torch.stack([encoder(torch.tensor([tokens])).last_hidden_state[0, 0] for tokens in ids])
 
 
 def copied(folder: Path, **changes) -> Encoder:
     """The encoder that the stage makes of a folder."""
-    settings = tiny_models.retriever(**{"path": str(folder), "pooling": "cls", "similarity": "dot"} | changes)
+    settings = tiny_models.retriever(
+        **{"path": str(folder), "pooling": "cls", "similarity": "dot"} | changes
+    )
     out = folder.parent / f"copied-{folder.name}"
     base_retriever.copy_pretrained(settings, out)
     return Encoder.open(out, settings, tiny_models.compute(), EXACT)
 
 
 @pytest.mark.parametrize("kinds", [(), ("Normalize",), ("Normalize", "Normalize")])
-def test_vectors_are_scaled_as_the_folder_says_also_when_they_are_trained_and_saved(tmp_path, kinds):
+def test_vectors_are_scaled_as_the_folder_says_also_when_they_are_trained_and_saved(
+    tmp_path, kinds
+):
     folder = folder_of(tmp_path / "encoder", *kinds)
     opened = copied(folder, similarity="cosine" if kinds else "dot")
     states = first_states(folder, TEXTS)
@@ -89,7 +103,9 @@ def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path
         opened = copied(folder, similarity="cosine")
         assert opened.documents.max_tokens == 5
         np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
-    assert not np.allclose(wanted, normalize(first_states(new, TEXTS, 5)), atol=1e-3), "case makes no difference"
+    assert not np.allclose(wanted, normalize(first_states(new, TEXTS, 5)), atol=1e-3), (
+        "case makes no difference"
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,15 +184,22 @@ def test_long_texts_are_cut_on_the_side_that_the_tokenizer_says(tmp_path, side):
 
 def test_modules_of_an_encoder_on_the_hub_are_read_too(tmp_path, monkeypatch):
     """The Hub's cache is made by hand."""
-    commit, cache = "0123456789abcdef0123456789abcdef01234567", tmp_path / "hub/models--some--encoder"
+    commit, cache = (
+        "0123456789abcdef0123456789abcdef01234567",
+        tmp_path / "hub/models--some--encoder",
+    )
     folder_of(cache / "snapshots" / commit, "Normalize", model="0_Transformer")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    settings = tiny_models.retriever(path="some/encoder", revision=commit, pooling="cls", similarity="cosine")
+    settings = tiny_models.retriever(
+        path="some/encoder", revision=commit, pooling="cls", similarity="cosine"
+    )
     base_retriever.copy_pretrained(settings, tmp_path / "copied")
     vectors = Encoder.open(tmp_path / "copied", settings, tiny_models.compute(), EXACT).embed(TEXTS)
     wanted = normalize(first_states(cache / "snapshots" / commit / "0_Transformer", TEXTS))
     np.testing.assert_allclose(vectors, wanted, atol=1e-5)
-    absent = tiny_models.retriever(path="other/encoder", revision=commit, pooling="cls", similarity="cosine")
+    absent = tiny_models.retriever(
+        path="other/encoder", revision=commit, pooling="cls", similarity="cosine"
+    )
     with pytest.raises(LongtailError, match=r"other/encoder: "):
         base_retriever.copy_pretrained(absent, tmp_path / "again")

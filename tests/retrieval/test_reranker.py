@@ -21,7 +21,13 @@ TEMPLATE = "passage: {title}. {text}"
 
 
 def settings(**changes) -> params.Reranker:
-    values = {"path": "x", "revision": None, "max_tokens": 128, "batch_tokens": 256, "candidates": 12}
+    values = {
+        "path": "x",
+        "revision": None,
+        "max_tokens": 128,
+        "batch_tokens": 256,
+        "candidates": 12,
+    }
     return params.Reranker(**values | changes)
 
 
@@ -35,7 +41,9 @@ def one_by_one(folder: Path, queries, texts, max_tokens: int = 128) -> np.ndarra
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     scores = []
     for query, text in zip(queries, texts, strict=True):
-        inputs = tokenizer(query, text, return_tensors="pt", truncation="longest_first", max_length=max_tokens)
+        inputs = tokenizer(
+            query, text, return_tensors="pt", truncation="longest_first", max_length=max_tokens
+        )
         with torch.no_grad():
             (logits,) = model(**inputs).logits.tolist()
         scores.append(logits[0] if len(logits) == 1 else logits[1] - logits[0])
@@ -49,9 +57,13 @@ def test_scores_are_those_of_each_pair_alone(tmp_path, monkeypatch, labels, max_
     expected = one_by_one(folder, QUERIES, TEXTS, max_tokens)
     assert len(set(expected.round(3))) > 30
     for batch_tokens in (1, 300):
-        scores = cross_encoder(folder, max_tokens=max_tokens, batch_tokens=batch_tokens).scores(QUERIES, TEXTS)
+        scores = cross_encoder(folder, max_tokens=max_tokens, batch_tokens=batch_tokens).scores(
+            QUERIES, TEXTS
+        )
         np.testing.assert_allclose(scores, expected, atol=2e-5)
-    assert not np.allclose(scores, one_by_one(folder, TEXTS, QUERIES, max_tokens), atol=1e-2), "the query comes first"
+    assert not np.allclose(scores, one_by_one(folder, TEXTS, QUERIES, max_tokens), atol=1e-2), (
+        "the query comes first"
+    )
 
 
 class Ranking:
@@ -71,10 +83,14 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
     docs, texts = tmp_path / "docs.parquet", tiny_models.words(60, 9, at_least=3)
     titles = [f"Page {i % 7}" * (i % 3 > 0) for i in range(60)]
     texts[42:44], titles[42:44] = [texts[41]] * 2, [titles[41]] * 2  # the same documents
-    pq.write_table(pa.table({"id": [f"d{i}" for i in range(60)], "title": titles, "text": texts}), docs)
+    pq.write_table(
+        pa.table({"id": [f"d{i}" for i in range(60)], "title": titles, "text": texts}), docs
+    )
     folder, queries = tiny_models.cross_encoder(tmp_path / "model"), QUERIES[:4]
     first, encoder = Ranking(), cross_encoder(folder)
-    positions, scores = reranker.Reranked(first, encoder, docs, TEMPLATE, 24).search(queries, 22, without=["s"] * 4)
+    positions, scores = reranker.Reranked(first, encoder, docs, TEMPLATE, 24).search(
+        queries, 22, without=["s"] * 4
+    )
     assert first.asked == (24, ["s"] * 4)
     texts = documents.read_documents(docs, np.arange(60)).filled(TEMPLATE)
     candidates, _ = Ranking().search(queries, 24)
@@ -86,7 +102,10 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
         np.testing.assert_allclose(scores[row, : len(order)], by_hand[order], atol=2e-5)
         assert np.isneginf(scores[row, len(order) :]).all()
     assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
-    assert reranker.Reranked(first, encoder, docs, TEMPLATE, 3).search(queries, 5)[0].shape == (4, 5)
+    assert reranker.Reranked(first, encoder, docs, TEMPLATE, 3).search(queries, 5)[0].shape == (
+        4,
+        5,
+    )
 
 
 @pytest.mark.usefixtures("workplace")
@@ -98,10 +117,15 @@ def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
     np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
     for path, message in (
         (tiny_models.cross_encoder(Path("three"), labels=3), "3 logits, expected a cross-encoder"),
-        (tiny_models.encoder(Path("encoder")), r"encoder: has no weights for .*BertForSequenceClassification"),
+        (
+            tiny_models.encoder(Path("encoder")),
+            r"encoder: has no weights for .*BertForSequenceClassification",
+        ),
         ("some/hub-name", r"reranker\.revision is null"),
     ):
         with pytest.raises(LongtailError, match=message):
             reranker.work(SimpleNamespace(reranker=settings(path=str(path))))
-    with pytest.raises(LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"):
+    with pytest.raises(
+        LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"
+    ):
         cross_encoder(Path("gone"))

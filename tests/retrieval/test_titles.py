@@ -42,7 +42,9 @@ def excerpt(tmp_path_factory, settings, real) -> Path:
         (folder / "raw/wikipedia" / file.name).symlink_to(file)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        texts = tokenizer.raw_texts(Path("raw"), settings.tokenizer.model_copy(update={"text": ["wikipedia"]}))
+        texts = tokenizer.raw_texts(
+            Path("raw"), settings.tokenizer.model_copy(update={"text": ["wikipedia"]})
+        )
         tokenizer.train_tokenizer([next(texts)[:100_000]], 1000, Path("tokenizer"))
         chunk.build(Path("raw/wikipedia"), Path("tokenizer"), Path("corpus"), "wikipedia", settings)
     return folder / "corpus/docs.parquet"
@@ -53,34 +55,69 @@ def nameless(title: str, text: str) -> bool:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(excerpt, settings, tmp_path, monkeypatch):
+def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(
+    excerpt, settings, tmp_path, monkeypatch
+):
     titles, texts = (pq.read_table(excerpt)[name].to_pylist() for name in ("title", "text"))
-    assert np.mean([nameless(*row) for row in zip(titles, texts, strict=True)]) > 0.3, "what titles are for"
+    assert np.mean([nameless(*row) for row in zip(titles, texts, strict=True)]) > 0.3, (
+        "what titles are for"
+    )
     read: list[str] = []
     embed = Encoder.embed
-    monkeypatch.setattr(Encoder, "embed", lambda encoder, batch: read.extend(batch) or embed(encoder, batch))
+    monkeypatch.setattr(
+        Encoder, "embed", lambda encoder, batch: read.extend(batch) or embed(encoder, batch)
+    )
     retriever = methods.with_retriever(settings, "dense")
-    embeddings.embed_corpus(excerpt, bert(tmp_path / "bert"), tmp_path / "embeddings", retriever, "titles")
+    embeddings.embed_corpus(
+        excerpt, bert(tmp_path / "bert"), tmp_path / "embeddings", retriever, "titles"
+    )
     everything = np.arange(len(texts))[None]
-    retriever = SimpleNamespace(search=lambda *_: (everything, np.ones(everything.shape, np.float32)))
-    found = passages.retrieved(retriever, excerpt, len(texts), settings.answer.passage, together=False).find(["?"])
-    for title, text, embedded, shown in zip(titles, texts, read, found["texts"][0].as_py(), strict=True):
+    retriever = SimpleNamespace(
+        search=lambda *_: (everything, np.ones(everything.shape, np.float32))
+    )
+    found = passages.retrieved(
+        retriever, excerpt, len(texts), settings.answer.passage, together=False
+    ).find(["?"])
+    for title, text, embedded, shown in zip(
+        titles, texts, read, found["texts"][0].as_py(), strict=True
+    ):
         assert (embedded, shown) == (f"{title} {text}", f"{title}\n{text}")
 
     bm25.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
     index, pages = BM25(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
     for title, positions, scores in zip(pages, *index.search(pages, len(titles)), strict=True):
         if re.search("[A-Za-z]{4}", title):  # not a stop word alone
-            assert np.isin(np.flatnonzero(np.array(titles) == title), positions[scores > 0]).all(), title
+            assert np.isin(
+                np.flatnonzero(np.array(titles) == title), positions[scores > 0]
+            ).all(), title
 
 
 def bert(folder: Path) -> Path:
     """A tiny BERT and its own kind of tokenizer."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "oslo", "(", ")", "film", "the", "city", ".", "##s"]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "oslo",
+        "(",
+        ")",
+        "film",
+        "the",
+        "city",
+        ".",
+        "##s",
+    ]
     folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    own, shape = BertTokenizerFast(vocab=str(folder / "vocab.txt")), tiny_models.ENCODER | {"pad_token_id": 0}
-    return tiny_models.save(folder, partial(BertModel, add_pooling_layer=False), BertConfig, own, **shape)
+    own, shape = (
+        BertTokenizerFast(vocab=str(folder / "vocab.txt")),
+        tiny_models.ENCODER | {"pad_token_id": 0},
+    )
+    return tiny_models.save(
+        folder, partial(BertModel, add_pooling_layer=False), BertConfig, own, **shape
+    )
 
 
 def test_dprs_template_gives_dprs_own_tokens(tmp_path):

@@ -20,7 +20,10 @@ def clustered(count: int, seed: int = 0, *, dim: int = DIM, of: int = 50) -> np.
 def write(folder: Path, vectors: np.ndarray, shard: int = 700) -> Path:
     (folder / "embeddings").mkdir(parents=True)
     for number, start in enumerate(range(0, len(vectors), shard)):
-        np.save(folder / f"embeddings/{number:06d}.npy", vectors[start : start + shard].astype(np.float16))
+        np.save(
+            folder / f"embeddings/{number:06d}.npy",
+            vectors[start : start + shard].astype(np.float16),
+        )
     return folder
 
 

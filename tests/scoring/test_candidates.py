@@ -13,7 +13,9 @@ from pipelines.scoring.logprobs import NONE
 def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
     ids, excluded = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
     every = score_lm.random_documents(0, ids, excluded, 50, 5)
-    np.testing.assert_array_equal(score_lm.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:])
+    np.testing.assert_array_equal(
+        score_lm.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:]
+    )
     assert all(len(set(row)) == 5 for row in every.tolist())
     assert not ((every[1] >= 3) & (every[1] < 45)).any()
     assert score_lm.random_documents(0, ids, excluded * 0, 3, 5).shape == (3, 3)
@@ -47,14 +49,22 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, m
 
 
 def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
-    scores = np.array([[8.0, 4.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
+    scores = np.array(
+        [[8.0, 4.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32
+    )
     shares = [[1, 0.5, 0], [1, 0.5, 0.5], [0, 0, -np.inf], [-np.inf] * 3]
     assert score_lm.comparable(scores, "bm25").tolist() == shares
     assert score_lm.comparable(scores, "dense") is scores
 
 
 def test_gathered_continuations_of_unequal_length_are_filled_with_nothing():
-    columns = [1, 0, 0], [7, 7, 4], ["y", "y", "x"], [[-5.0], [-3.0, -4.0], [-1.0, -2.0]], [[6], [3, 4], [3, 4]]
+    columns = (
+        [1, 0, 0],
+        [7, 7, 4],
+        ["y", "y", "x"],
+        [[-5.0], [-3.0, -4.0], [-1.0, -2.0]],
+        [[6], [3, 4], [3, 4]],
+    )
     made = pa.table(columns, schema=logprobs.SCORED_PAIRS)
     log_probs, n_bytes = logprobs.gather(made, np.array([1, 0]), np.array([[7], [7]]))
     assert log_probs.tolist() == [[[-5, 0]], [[-3, -4]]]

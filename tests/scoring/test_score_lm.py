@@ -13,7 +13,7 @@ from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
 from pipelines.scoring import score_lm
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH
 
 OUT, CORPUS = score_lm.OUT / "pile/tiny", Path("data/corpus/pile")
 
@@ -22,7 +22,9 @@ def rows(name, folder=OUT):
     return pq.read_table(folder / f"{name}.parquet").to_pylist()
 
 
-def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_bytes_and_documents(scored):
+def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_bytes_and_documents(
+    scored,
+):
     queries, docs = ({row["id"]: row for row in rows(name, CORPUS)} for name in ("queries", "docs"))
     tests, tokens = sorted(name for name, query in queries.items() if query["split"] == "test"), {}
     for name in ("tiny", "small"):
@@ -47,7 +49,8 @@ def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_byte
 
 def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(scored):
     of_query, of_document = (
-        {row["id"]: row["source_document"] for row in rows(name, CORPUS)} for name in ("queries", "docs")
+        {row["id"]: row["source_document"] for row in rows(name, CORPUS)}
+        for name in ("queries", "docs")
     )
     retrieved, groups, best = rows("retrieved"), {}, set()
     for row in retrieved:
@@ -55,7 +58,15 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
     keys = [(r["query_id"], r["retriever"], r["rank"]) for r in retrieved]
     assert keys == sorted(keys)
     sizes = {name: len({q for other, q in groups if other == name}) for name, _ in groups}
-    assert sizes == {"bm25": 12, "dense": 12, "lsr": 12, "random": 12, "dense@0.05": 6, "dense@0.5": 6, "dense@1": 6}
+    assert sizes == {
+        "bm25": 12,
+        "dense": 12,
+        "lsr": 12,
+        "random": 12,
+        "dense@0.05": 6,
+        "dense@0.5": 6,
+        "dense@1": 6,
+    }
     assert {of_query[query] for _, query in groups} & set(of_document.values()) == {"s9"}
     for (name, query), group in groups.items():
         similarities = [row["similarity"] for row in group]
@@ -64,7 +75,9 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
         assert similarities == sorted(similarities, reverse=True)
         assert [row["doc_id"] for row in group] == ids + [""] * (4 - len(ids))
         if query == scored.bare:
-            assert (ids, similarities) == ([], [0] + [-np.inf] * 3), "nothing is searched for without a context"
+            assert (ids, similarities) == ([], [0] + [-np.inf] * 3), (
+                "nothing is searched for without a context"
+            )
             continue
         assert len(set(ids)) == len(ids) == sum(np.isfinite(similarities))
         assert (len(ids) < 4) == (name == "dense@0.05")
@@ -79,7 +92,9 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
         for (name, query), group in groups.items()
         if (name, query != scored.bare) == ("bm25", True)
     ]
-    assert set(best) == {0, 1}, "a share of the best score; 0 if no document has a term of the query"
+    assert set(best) == {0, 1}, (
+        "a share of the best score; 0 if no document has a term of the query"
+    )
 
 
 def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(scored):
@@ -93,7 +108,9 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
     np.testing.assert_allclose([*whole.values()], -alone.sum(), rtol=1e-5)
 
 
-def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(scored, tmp_path, monkeypatch):
+def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(
+    scored, tmp_path, monkeypatch
+):
     """It is killed while candidates and while controls are scored. What a run with other pairs left is not taken."""
     real, union, seen, limits = LocalModel.score, score_lm.union, [], []
 
@@ -103,13 +120,17 @@ def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(sc
         seen.extend(zip(prompts, continuations, strict=True))
         return real(self, prompts, continuations)
 
-    shutil.copytree(scored.folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("logprobs"))
+    shutil.copytree(
+        scored.folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("logprobs")
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
     monkeypatch.setattr(LocalModel, "score", dying)
     for most, left_out in ((30, 1), (60, 0), (190, 0)):
         limits.append(most)
-        monkeypatch.setattr(score_lm, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
+        monkeypatch.setattr(
+            score_lm, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:]
+        )
         with pytest.raises(KeyboardInterrupt):
             score_lm.score_corpus(scored.params, "pile", "tiny")
         if left_out:
@@ -122,12 +143,15 @@ def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(sc
         name: scored.metrics["tiny"][name] for name in scored.metrics["tiny"].keys() - tokens
     }
     assert len(seen) == metrics["pairs"] + metrics["controls"]
-    assert len(list(Path(shards.SCRATCH / "shards").iterdir())) == 1, "what the run with other pairs left"
+    assert len(list(Path(SCRATCH / "shards").iterdir())) == 1, "what the run with other pairs left"
     whole = scored.folder / OUT
     assert rows("retrieved") == rows("retrieved", whole)
     for name in ("logprobs", "controls"):
         in_parts, at_once = (
-            {tuple(v for v in row.values() if not isinstance(v, list)): row["log_probs"] for row in rows(name, folder)}
+            {
+                tuple(v for v in row.values() if not isinstance(v, list)): row["log_probs"]
+                for row in rows(name, folder)
+            }
             for folder in (OUT, whole)
         )
         assert in_parts.keys() == at_once.keys()
@@ -138,5 +162,7 @@ def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(sc
 def test_no_test_queries_is_an_error(project):
     queries = Path("data/corpus/pile/queries.parquet")
     pq.write_table(pq.read_table(queries).slice(0, 12), queries)
-    with pytest.raises(LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"):
+    with pytest.raises(
+        LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"
+    ):
         score_lm.score_corpus(project.params, "pile", "tiny")

@@ -21,7 +21,12 @@ from pipelines.sources.wikipedia import wikipedia_parts
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-")
 RAW = Path("data/raw")
 PAGES, QUESTIONS = RAW / "wikipedia/pages-articles.xml.bz2", RAW / "popqa/popQA.tsv"
-PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
+PACK = {
+    ".bz2": bz2.compress,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
 
 
 def saved(path: Path, data: str | bytes) -> Path:
@@ -37,13 +42,27 @@ def reasons(rejects: Rejects) -> list[tuple[int, str]]:
 
 
 def settings(files: dict[str, list[str]], source: str = "wikimedia", **change) -> params.Fetch:
-    chosen = {"source": source, "root": "root", "files": files, "redirects": [], "days_apart": 31, "pages": None}
+    chosen = {
+        "source": source,
+        "root": "root",
+        "files": files,
+        "redirects": [],
+        "days_apart": 31,
+        "pages": None,
+    }
     return params.Fetch(**chosen | change)
 
 
-def run(chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0, months=1) -> dict[str, float]:
+def run(
+    chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0, months=1
+) -> dict[str, float]:
     popularity = SimpleNamespace(month=month, months=months)
-    given = {"seed": seed, "contact": "someone@example.org", "language": "en", "popularity": popularity}
+    given = {
+        "seed": seed,
+        "contact": "someone@example.org",
+        "language": "en",
+        "popularity": popularity,
+    }
     return fetch(SimpleNamespace(**given, fetch=chosen, wikidata=wikidata), RAW)
 
 
@@ -58,9 +77,15 @@ def ask_about(titles: list[str], per_subject: int = 1) -> None:
     rows = []
     for number, title in enumerate(titles * per_subject):
         subject = number % len(titles) + 1
-        row = dict.fromkeys(COLUMNS, "x") | {"id": str(number), "prop": "author", "s_wiki_title": title}
+        row = dict.fromkeys(COLUMNS, "x") | {
+            "id": str(number),
+            "prop": "author",
+            "s_wiki_title": title,
+        }
         row |= {name: str(subject) for name in ("subj_id", "prop_id", "obj_id", "s_pop", "o_pop")}
-        row |= {name: '["a \\"name\\"","b"]' for name in ("s_aliases", "o_aliases")} | {"possible_answers": '["x"]'}
+        row |= {name: '["a \\"name\\"","b"]' for name in ("s_aliases", "o_aliases")} | {
+            "possible_answers": '["x"]'
+        }
         row |= {name: f"http://www.wikidata.org/entity/Q{subject}" for name in ("s_uri", "o_uri")}
         rows.append(row)
     with Path("root/popQA.tsv").open("w", encoding="utf-8", newline="") as file:
@@ -71,7 +96,12 @@ def ask_about(titles: list[str], per_subject: int = 1) -> None:
 
 def asking(server: Wikimedia, **change) -> params.Fetch:
     """The params that ask the API of a played server for the pages of root/popQA.tsv."""
-    asked = {"api": f"{server.address}/api", "max_subjects": None, "namesakes": False, "others": 0} | change
+    asked = {
+        "api": f"{server.address}/api",
+        "max_subjects": None,
+        "namesakes": False,
+        "others": 0,
+    } | change
     return settings({"popqa": ["popQA.tsv"]}, pages=params.Pages(**asked))
 
 

@@ -33,7 +33,13 @@ def as_duckdb(texts):
 def as_postgresql(texts):
     quoted = [json.dumps(text, ensure_ascii=False).replace("\\n", "\n") for text in texts]
     plain = [text.isalnum() and text.lower() != "null" for text in texts]
-    return "{" + ",".join(text if ok else inside for text, ok, inside in zip(texts, plain, quoted, strict=True)) + "}"
+    return (
+        "{"
+        + ",".join(
+            text if ok else inside for text, ok, inside in zip(texts, plain, quoted, strict=True)
+        )
+        + "}"
+    )
 
 
 WRITERS = {
@@ -58,14 +64,21 @@ def test_a_column_of_lists_comes_back_whole_from_every_tool(writer):
 
 
 def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_path):
-    frame = pd.DataFrame({"answers": pd.array([HARD, ["one"], [], ["novelist", "author"]], dtype=object)})
+    frame = pd.DataFrame(
+        {"answers": pd.array([HARD, ["one"], [], ["novelist", "author"]], dtype=object)}
+    )
     frame.to_parquet(tmp_path / "a.parquet")
     pd.read_parquet(tmp_path / "a.parquet").to_csv(tmp_path / "pandas.csv", index=False)
     with duckdb.connect() as database:
         database.execute(f"copy (from '{tmp_path}/a.parquet') to '{tmp_path}/duckdb.csv'")
     for name in ("pandas.csv", "duckdb.csv"):
         cells = pd.read_csv(tmp_path / name, dtype=str)["answers"].tolist()
-        assert cell_values.gold_answers(cells, name)[0] == [READ, ["one"], [], ["novelist", "author"]]
+        assert cell_values.gold_answers(cells, name)[0] == [
+            READ,
+            ["one"],
+            [],
+            ["novelist", "author"],
+        ]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +88,10 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
             str(np.arange(2000).astype(str).astype(object)),
             "['0' '1' '2' ... '1997' '1998' '1999']: a list that was shor",
         ),
-        ('["a", "b', '["a", "b: a list that does not end, expected JSON lists, as json.dumps or to_json write them'),
+        (
+            '["a", "b',
+            '["a", "b: a list that does not end, expected JSON lists, as json.dumps or to_json write them',
+        ),
         ("['it's', 'x']", "a list whose quotes and commas can't be told from its answers"),
         ("[['a' 'b']\n ['c' 'd']]", "is [['a' 'b'] ['c' 'd']]: a list whose quotes and commas"),
         ("[politician 'political leader']", "a list whose quotes and commas can't be told"),
@@ -108,14 +124,19 @@ def test_commas_without_quotes_end_answers_only_where_the_column_shows_it():
         shown,
         "1 of 2 cells of answers hold several, separated by ', '",
     )
-    assert cell_values.gold_answers(["[poet]", "[the novelist]"], "")[0] == [["poet"], ["the novelist"]]
+    assert cell_values.gold_answers(["[poet]", "[the novelist]"], "")[0] == [
+        ["poet"],
+        ["the novelist"],
+    ]
     for more, firsts in (
         ([], ()),
         (["[it's]"], ["novelist", "poet", "it's"]),
         (['["x"]'], ()),
         ([], ["novelist, writer", "poet"]),
     ):
-        with pytest.raises(LongtailError, match=r"of row 1 is \[novelist, writer\]: a list without quotes"):
+        with pytest.raises(
+            LongtailError, match=r"of row 1 is \[novelist, writer\]: a list without quotes"
+        ):
             cell_values.gold_answers([*cells, *more], "", firsts=firsts)
 
 
@@ -132,14 +153,18 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
     answers, note = cell_values.gold_answers(cells, "")
     assert answers == [[cell] for cell in cells]
     assert note.startswith("1 of 12 cells of answers hold ','")
-    assert cell_values.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == ["a", "b"]  # no answer is spelled so
+    assert cell_values.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == [
+        "a",
+        "b",
+    ]  # no answer is spelled so
 
 
 @pytest.mark.parametrize(("mark", "typed"), [("|", "|"), (";", ";"), ("\n", r"\n"), (", ", ", ")])
 def test_texts_that_seem_to_be_several_answers_are_refused_until_a_separator_is_given(mark, typed):
     cells = [f"a{mark}b", f"c{mark}d", "e"]
     with pytest.raises(
-        LongtailError, match=r"2 of 3 cells of answers hold '.*'; if they hold several, say --answers-sep"
+        LongtailError,
+        match=r"2 of 3 cells of answers hold '.*'; if they hold several, say --answers-sep",
     ):
         cell_values.gold_answers(cells, "")
     assert cell_values.gold_answers(cells, "", typed)[0] == [["a", "b"], ["c", "d"], ["e"]]
@@ -160,13 +185,30 @@ def test_numbers_and_known_objects_are_answers():
         float("nan"),
         {"value": "v", "aliases": ["v", "w"]},
     ]
-    cells += ["{'text': ['a'], 'answer_start': [3]}", [{"answer": "x"}, {"provenance": 1}], ["A", 3, None]]
+    cells += [
+        "{'text': ['a'], 'answer_start': [3]}",
+        [{"answer": "x"}, {"provenance": 1}],
+        ["A", 3, None],
+    ]
     expected = [["1789"]] * 3 + [["7"], [], [], [], ["v", "w"], ["a"], ["x"], ["A", "3"]]
     assert cell_values.gold_answers(cells, "")[0] == expected
 
 
 def test_what_a_model_said_is_no_list_of_gold_answers():
-    for cells in (["Paris", "['a']"], [{"text": "x"}], [[{"type": "text", "text": "x"}]], ['{"answer": "x"}'], [""]):
+    for cells in (
+        ["Paris", "['a']"],
+        [{"text": "x"}],
+        [[{"type": "text", "text": "x"}]],
+        ['{"answer": "x"}'],
+        [""],
+    ):
         assert not cell_values.are_answer_lists(cells)
-    for cells in ([["a"]], ["['a' 'b']"], ["[a, b]"], ["{a,b}"], [{"aliases": ["a"]}], ['["a", "b']):
+    for cells in (
+        [["a"]],
+        ["['a' 'b']"],
+        ["[a, b]"],
+        ["{a,b}"],
+        [{"aliases": ["a"]}],
+        ['["a", "b'],
+    ):
         assert cell_values.are_answer_lists(cells)

@@ -27,7 +27,9 @@ def read(path: Path) -> tuple[list[tuple], Rejects]:
     rejects = Rejects(1.0)
     found = list(read_wikipedia("wikipedia", Part(path), rejects))
     own = ["" if raw.source_document == text_id(raw.text) else raw.source_document for raw in found]
-    return [(name, raw.title, raw.text, raw.whole) for name, raw in zip(own, found, strict=True)], rejects
+    return [
+        (name, raw.title, raw.text, raw.whole) for name, raw in zip(own, found, strict=True)
+    ], rejects
 
 
 def lines(*records: object) -> str:
@@ -51,7 +53,9 @@ ARTICLES = [("", "Velm", HARBOUR, False), ("", "Mira Olt", MILLER, False)]
 OWN = whole("d0", "7")
 WIKI = {"revid": "9", "url": "https://x.example/?curid=1"}
 DOC = '<doc id="{}" url="https://x.example/?curid={}" title="{}">\n{}\n\n{}\n</doc>\n'
-DOCS = DOC.format(12, 12, "Velm", "Velm", HARBOUR) + DOC.format(13, 13, "Mira Olt", "Mira Olt", MILLER)
+DOCS = DOC.format(12, 12, "Velm", "Velm", HARBOUR) + DOC.format(
+    13, 13, "Mira Olt", "Mira Olt", MILLER
+)
 LAYOUTS = {
     "flashrag": ("wiki18_100w.jsonl", lines(
         {"id": "d0", "contents": f'"Velm"\n{HARBOUR}'}, {"id": 7, "contents": f'"Mira Olt"\n{MILLER}'}), OWN),
@@ -93,7 +97,9 @@ def test_every_layout_gives_titles_texts_and_ids(tmp_path, name):
     path.write_bytes(pack(data.encode()))
     assert data_files.recognise(path) == ("wikipedia", "")
     found, rejects = read(path)
-    assert [(a, b, c.rstrip("\n"), d) for a, b, c, d in found] == [(a, b, c.rstrip("\n"), d) for a, b, c, d in expected]
+    assert [(a, b, c.rstrip("\n"), d) for a, b, c, d in found] == [
+        (a, b, c.rstrip("\n"), d) for a, b, c, d in expected
+    ]
     assert (rejects.read, rejects.reasons(), dict(rejects.skipped)) == (len(expected), {}, {})
 
 
@@ -123,7 +129,9 @@ def test_a_long_passage_is_cut_and_pages_without_text_are_skipped_not_bad(tmp_pa
     path = saved(tmp_path / "corpus.jsonl", lines({"_id": "a", "title": "", "text": long}))
     assert read(path)[0] == [("a", "", long, False)]
     empty = {"id": "1", **WIKI, "title": "Redirect", "text": ""}
-    found, rejects = read(saved(tmp_path / "wiki_00", lines(empty, empty, empty) + two("text", "title", "id", **WIKI)))
+    found, rejects = read(
+        saved(tmp_path / "wiki_00", lines(empty, empty, empty) + two("text", "title", "id", **WIKI))
+    )
     assert (found, rejects.reasons(), dict(rejects.skipped)) == (ARTICLES, {}, {"no_text": 3})
 
 
@@ -131,23 +139,33 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     rows = f"id\tcontents\n0\t{HARBOUR}\n1\ttoo\tmany\n2\t{MILLER}\n".encode() + b"3\tcaf\xe9\n"
     found, rejects = read(saved(tmp_path / "collection.tsv", rows))
     assert (len(found), reasons(rejects)) == (2, [(3, "unexpected_layout"), (5, "not_utf8")])
-    with pytest.raises(LongtailError, match=r"wiki_00: cut in the middle of b'Mira Olt', expected </doc>"):
+    with pytest.raises(
+        LongtailError, match=r"wiki_00: cut in the middle of b'Mira Olt', expected </doc>"
+    ):
         read(saved(tmp_path / "wiki_00", DOCS.removesuffix("</doc>\n")))
     monkeypatch.setattr("pipelines.params.bounds.RECORD", 200)
     long = DOC.format(1, 1, "Long", "Long", f"{HARBOUR}\n" * 9)
     found, rejects = read(saved(tmp_path / "wiki_00", long + DOCS))
-    assert ([title for _, title, *_ in found], reasons(rejects)) == (["Velm", "Mira Olt"], [(1, "too_long")])
+    assert ([title for _, title, *_ in found], reasons(rejects)) == (
+        ["Velm", "Mira Olt"],
+        [(1, "too_long")],
+    )
 
 
 @pytest.mark.parametrize(
     ("odd", "reason"),
     [(odd, "unexpected_layout") for odd in ("text", 7, None, [1])]
-    + [({"id": "2", "contents": HARBOUR, "title": value}, "bad_json") for value in (math.nan, -math.inf)],
+    + [
+        ({"id": "2", "contents": HARBOUR, "title": value}, "bad_json")
+        for value in (math.nan, -math.inf)
+    ],
 )
 @pytest.mark.parametrize("in_list", [True, False])
 def test_what_is_no_record_of_json_is_named_in_a_list_as_on_a_line(tmp_path, odd, reason, in_list):
     records = [{"id": "1", "contents": MILLER}, odd]
-    found, rejects = read(saved(tmp_path / "wiki.json", json.dumps(records) if in_list else lines(*records)))
+    found, rejects = read(
+        saved(tmp_path / "wiki.json", json.dumps(records) if in_list else lines(*records))
+    )
     assert ([text for *_, text, _ in found], reasons(rejects)) == ([MILLER], [(2, reason)])
 
 
@@ -160,10 +178,18 @@ def test_a_header_that_names_no_text_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("queries.jsonl", lines({"_id": "q0", "text": "where is velm", "metadata": {}}), "queries or judgements"),
+        (
+            "queries.jsonl",
+            lines({"_id": "q0", "text": "where is velm", "metadata": {}}),
+            "queries or judgements",
+        ),
         ("queries/test.jsonl", two("text", "title", "_id"), "queries or judgements"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "a table of query-id, corpus-id, score"),
+        (
+            "qrels/test.tsv",
+            "query-id\tcorpus-id\tscore\nq0\td0\t1\n",
+            "a table of query-id, corpus-id, score",
+        ),
         ("notes.tsv", f"id\ttext\n1\t{HARBOUR}\n", "a table of id, text; for passages"),
         ("docs.jsonl", lines({"id": 1, "body": HARBOUR}), "the layout of no data set"),
     ],
@@ -173,7 +199,8 @@ def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reaso
     assert reason in data_files.recognise(path).reason
     if "queries" not in name:
         with pytest.raises(
-            LongtailError, match=r"(begins with b'|columns ).*expected a MediaWiki dump, or fields such as `title`"
+            LongtailError,
+            match=r"(begins with b'|columns ).*expected a MediaWiki dump, or fields such as `title`",
         ):
             read(path)
 
@@ -186,16 +213,27 @@ def test_every_layout_of_the_table_is_reached():
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (f"id\tcontent\n0\t{HARBOUR}\n", "a table of id, content; for passages, name the columns id, title and text"),
-        (f"passage_id\tpassage_text\ttitle\n0\t{HARBOUR}\tVelm\n", "a table of passage_id, passage_text, title; "),
-        (f"0\t{HARBOUR}\n1\t{MILLER}\n0\t{MILLER}\n", "its beginning is in no layout"),  # labels and reviews
+        (
+            f"id\tcontent\n0\t{HARBOUR}\n",
+            "a table of id, content; for passages, name the columns id, title and text",
+        ),
+        (
+            f"passage_id\tpassage_text\ttitle\n0\t{HARBOUR}\tVelm\n",
+            "a table of passage_id, passage_text, title; ",
+        ),
+        (
+            f"0\t{HARBOUR}\n1\t{MILLER}\n0\t{MILLER}\n",
+            "its beginning is in no layout",
+        ),  # labels and reviews
     ],
 )
 def test_a_table_of_something_else_is_no_corpus_and_its_header_no_passage(tmp_path, table, reason):
     path = saved(tmp_path / "train.tsv", table)
     seen = data_files.recognise(path)
     assert (seen.data_set, seen.reason[: len(reason)]) == ("", reason)
-    with pytest.raises(LongtailError, match=r"columns (id, content|passage_id, passage_text, title),|begins with"):
+    with pytest.raises(
+        LongtailError, match=r"columns (id, content|passage_id, passage_text, title),|begins with"
+    ):
         read(path)
 
 

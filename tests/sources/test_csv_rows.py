@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from pipelines.sources.record_files import MOST_LINES, strict_rows, table_rows
 
-ROWS = [[f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"] for i in range(12)]
+ROWS = [
+    [f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"]
+    for i in range(12)
+]
 
 
 def write(path: Path, rows: list[list[str]], delimiter: str = ",") -> str:
@@ -25,17 +28,27 @@ def test_a_stray_quote_anywhere_costs_its_row_alone(tmp_path_factory, place):
     place %= len(text)
     path.write_text(f'{text[:place]}"{text[place:]}', encoding="utf-8")
     read = [cells for _, cells, _ in table_rows(path, ",", 6)]
-    assert sum(row in read for row in ROWS) >= len(ROWS) - 2, "a quote at a row's end may cost its neighbour too"
+    assert sum(row in read for row in ROWS) >= len(ROWS) - 2, (
+        "a quote at a row's end may cost its neighbour too"
+    )
 
 
 def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
     for text, columns, rows in [
-        ('1,"a\nb",2,3\n4,5\n', 2, [None, ['b"', "2", "3"], ["4", "5"]]),  # lines that would be a row of another width
+        (
+            '1,"a\nb",2,3\n4,5\n',
+            2,
+            [None, ['b"', "2", "3"], ["4", "5"]],
+        ),  # lines that would be a row of another width
         ('1,"a\nb",2,3\n4,5\n', 4, [["1", "a\nb", "2", "3"], ["4", "5"]]),
         (f"{'x' * 200_000},1\n2,3\n", 2, [None, ["2", "3"]]),  # a cell too long for Python's reader
         ("\ufeffa,b\nc,d\n", 2, [["a", "b"], ["c", "d"]]),  # a byte order mark
         ("\ufeffa,b\r\nc,d\r\n", 2, [["a", "b"], ["c", "d"]]),
-        (f'1,"{chr(10) * MOST_LINES}"\n2,3\n', 2, [None, *[[]] * (MOST_LINES - 1), None, ["2", "3"]]),
+        (
+            f'1,"{chr(10) * MOST_LINES}"\n2,3\n',
+            2,
+            [None, *[[]] * (MOST_LINES - 1), None, ["2", "3"]],
+        ),
     ]:
         (tmp_path / "a.csv").write_bytes(text.encode())
         assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", columns)] == rows

@@ -35,20 +35,31 @@ def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
         run(chosen, months=3)
     in_root("views/pageviews-202108-user.bz2")
     run(chosen, months=3)
-    assert names("pageviews") == {f"pageviews-{month}-user.bz2" for month in ("202108", "202109", "202110")}
+    assert names("pageviews") == {
+        f"pageviews-{month}-user.bz2" for month in ("202108", "202109", "202110")
+    }
     run(chosen)
     assert names("pageviews") == {"pageviews-202110-user.bz2"}
 
 
 def test_globs_are_copied_by_data_set_and_described() -> None:
-    for name, data in {"deep/somewhere/a.jsonl": b"1", "deep/b.jsonl": b"22", "deep/.DS_Store": b"2"}.items():
+    for name, data in {
+        "deep/somewhere/a.jsonl": b"1",
+        "deep/b.jsonl": b"22",
+        "deep/.DS_Store": b"2",
+    }.items():
         in_root(name, data)
     in_root("mmlu/dev/x_dev.csv", b"333")
-    assert run(settings({"nq": ["deep/**/*"], "mmlu/dev": ["mmlu/dev/*.csv"]}, **HERE)) == {"files": 3, "bytes": 6}
+    assert run(settings({"nq": ["deep/**/*"], "mmlu/dev": ["mmlu/dev/*.csv"]}, **HERE)) == {
+        "files": 3,
+        "bytes": 6,
+    }
     assert names("nq") == {"a.jsonl", "b.jsonl"}, "no hidden file, and no folder"
     assert (RAW / "nq/b.jsonl").read_bytes() == b"22"
     assert (RAW / "mmlu/dev/x_dev.csv").is_file()
-    assert all((RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS)  # or DVC's cache loses them
+    assert all(
+        (RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS
+    )  # or DVC's cache loses them
     described = {"path": "nq/b.jsonl", "dataset": "nq", "source": "deep/b.jsonl", "bytes": 2}
     described |= {"licence": DATASETS["nq"].licence, "sha256": hashlib.sha256(b"22").hexdigest()}
     assert manifest()["nq/b.jsonl"] == described
@@ -56,19 +67,31 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
 
 def test_files_of_one_name_in_several_folders_are_several_files() -> None:
     """As WikiExtractor writes them, and single subjects of MMLU on the Hub."""
-    for name in ("wiki/AA/wiki_00", "wiki/AA/wiki_01", "wiki/AB/wiki_00", "a/test.parquet", "b/c/test.parquet"):
+    for name in (
+        "wiki/AA/wiki_00",
+        "wiki/AA/wiki_01",
+        "wiki/AB/wiki_00",
+        "a/test.parquet",
+        "b/c/test.parquet",
+    ):
         in_root(name, name.encode())
     files = {"wikipedia": ["wiki/A?/wiki_*", "wiki/AA/*"], "mmlu/test": ["*/test.parquet", "b/c/*"]}
     run(settings(files, **HERE))
     for place in ("wikipedia/AA/wiki_00", "wikipedia/AA/wiki_01", "wikipedia/AB/wiki_00"):
-        assert (RAW / place).read_text() == place.replace("wikipedia", "wiki") == manifest()[place]["source"]
+        assert (
+            (RAW / place).read_text()
+            == place.replace("wikipedia", "wiki")
+            == manifest()[place]["source"]
+        )
     assert sorted(file.read_text() for file in (RAW / "mmlu/test").rglob("*.parquet")) == [
         "a/test.parquet",
         "b/c/test.parquet",
     ]
     for month in ("a", "b"):  # of which each month has one
         in_root(f"{month}/pageviews-202110-user.bz2", month.encode())
-    with pytest.raises(LongtailError, match=r"b/pageviews-202110-user\.bz2: would be data/raw/pageviews/pageviews"):
+    with pytest.raises(
+        LongtailError, match=r"b/pageviews-202110-user\.bz2: would be data/raw/pageviews/pageviews"
+    ):
         run(settings({"pageviews": ["*/pageviews-202110-user.bz2"]}, **HERE))
 
 
@@ -79,7 +102,10 @@ TEMPLATES = "entityquestions/relation_query_templates.json"
 def queried(wikimedia: Wikimedia, monkeypatch) -> params.Wikidata:
     """A played Wikidata: 40 people with an article and one without, jobs (PopQA's) and schools (EntityQuestions')."""
     people = [f"Q{100 + n}" for n in range(41)]
-    statements = {"P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)], "P69": [("Q100", "Q50")]}
+    statements = {
+        "P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)],
+        "P69": [("Q100", "Q50")],
+    }
     world = Wikidata(statements, {one: f"Person {one}" for one in people[:-1]})
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
@@ -87,14 +113,23 @@ def queried(wikimedia: Wikimedia, monkeypatch) -> params.Wikidata:
     return DUMPS.model_copy(update={"source": "query_service", **at})
 
 
-def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
+def test_statements_come_from_the_query_service(
+    wikimedia: Wikimedia, queried: params.Wikidata
+) -> None:
     in_root(TEMPLATES, b'{"P69": "Where was [X] educated?", "P69_similar": "?"}')
     before = snapshots.today().isoformat()
     counts = run(settings({"entityquestions": [TEMPLATES]}), queried)
     assert names("wikidata") == {"query-service.json.gz"}
-    assert (counts["statements"], counts["statements_not_of_items"], counts["items_missing"]) == (41, 0, 0)
+    assert (counts["statements"], counts["statements_not_of_items"], counts["items_missing"]) == (
+        41,
+        0,
+        0,
+    )
     entry = manifest()["wikidata/query-service.json.gz"]
-    assert (entry["source"], entry["licence"]) == (f"{queried.query_service} and {queried.api}", "CC0-1.0")
+    assert (entry["source"], entry["licence"]) == (
+        f"{queried.query_service} and {queried.api}",
+        "CC0-1.0",
+    )
     assert before <= entry["date"] <= snapshots.today().isoformat()
     assert len([asked for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]) == 6
     count = len(wikimedia.requests)
@@ -106,7 +141,9 @@ def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: p
     assert Path(RAW, "wikidata/query-service.json.gz").read_bytes() == fetched
 
 
-def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, queried, monkeypatch) -> None:
+def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(
+    wikimedia, queried, monkeypatch
+) -> None:
     """tests/sources/test_wikimedia.py kills one that asks."""
     monkeypatch.setattr(wikimedia_apis, "STATEMENTS", 1)
     wikimedia.faults = [None] * 34 + [Fault(400, b"enough")]
@@ -115,7 +152,10 @@ def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, q
     assert not RAW.exists()
     assert len(wikimedia.requests) >= 35
     run(settings({}), queried)
-    broken_off, asked = manifest(), [(path, tuple(sorted(given.items()))) for path, given in wikimedia.requests]
+    broken_off, asked = (
+        manifest(),
+        [(path, tuple(sorted(given.items()))) for path, given in wikimedia.requests],
+    )
     assert len(asked) <= len(set(asked)) + 3, "but for those under way when it broke off"
     run(settings({}), queried)
     assert manifest() == broken_off
@@ -127,7 +167,12 @@ POPQA = {"popqa": ["popQA.tsv"]}
 
 
 def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
-    for name, data in {"good.jsonl": b"1", "other/good.jsonl": b"1", "empty.jsonl": b"", "popQA.tsv": b"1"}.items():
+    for name, data in {
+        "good.jsonl": b"1",
+        "other/good.jsonl": b"1",
+        "empty.jsonl": b"",
+        "popQA.tsv": b"1",
+    }.items():
         in_root(name, data)
     Path("outside.jsonl").write_text("secret")
     os.symlink("../outside.jsonl", "root/link.jsonl")
@@ -135,11 +180,21 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
     os.mkfifo("root/pipe")
     for files, change, wikidata, message in [
         ({"nq": ["good.jsonl", "none/*.jsonl"]}, HERE, {}, r"root/none/\*\.jsonl: no such file"),
-        ({"nq": ["good.jsonl"], "films": ["good.jsonl"]}, HERE, {}, "fetch.files has films, expected some of wikidata"),
+        (
+            {"nq": ["good.jsonl"], "films": ["good.jsonl"]},
+            HERE,
+            {},
+            "fetch.files has films, expected some of wikidata",
+        ),
         ({"nq": ["../outside.jsonl"]}, HERE, {}, "expected a glob below fetch.root"),
         ({"nq": ["/etc/hosts"]}, HERE, {}, "expected a glob below fetch.root"),
         ({"nq": ["link.jsonl"]}, HERE, {}, "link to outside"),
-        ({"nq": ["d*"]}, HERE, {}, "root/dangling.jsonl: a folder, or a link to nothing, expected a file"),
+        (
+            {"nq": ["d*"]},
+            HERE,
+            {},
+            "root/dangling.jsonl: a folder, or a link to nothing, expected a file",
+        ),
         ({"nq": ["o*"]}, HERE, {}, "root/other: a folder, or"),
         ({"nq": ["pi*"]}, HERE, {}, "root/pipe: .*expected a file"),
         ({"nq": ["good.jsonl", "empty.jsonl"]}, HERE, {}, "empty.jsonl: empty"),
@@ -147,7 +202,12 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
         ({}, HERE, {}, "fetch.files is empty"),
         ({"nq": ["*.jsonl"]}, HERE | {"root": "nowhere"}, {}, "nowhere: no such folder"),
         ({"nq": ["*.jsonl"]}, HERE | {"root": None}, {}, "fetch.root is null"),
-        ({}, HERE, QUERIED, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
+        (
+            {},
+            HERE,
+            QUERIED,
+            "wikidata.source is query_service and fetch.source files, expected wikimedia",
+        ),
         ({"wikidata": ["x.json"]}, {}, QUERIED, "fetch.files names a dump under wikidata"),
         (POPQA, PAGES | HERE, {}, "fetch.pages asks for .*expected fetch.source: wikimedia"),
         ({"nq": ["good.jsonl"]}, PAGES, {}, "popQA.tsv under fetch.files.popqa"),
@@ -181,8 +241,14 @@ def one_file(server: Wikimedia) -> params.Fetch:
 
 def cut(server: Wikimedia) -> None:
     """A fetch whose download is cut for good."""
-    server.faults = [None, Fault(sent=KEPT), *[Fault(sent=0)] * 5]  # the first request asks for the size
-    with pytest.raises(LongtailError, match=rf"{NAME}: cut at {KEPT} of {len(DATA)} bytes.*run again to go on"):
+    server.faults = [
+        None,
+        Fault(sent=KEPT),
+        *[Fault(sent=0)] * 5,
+    ]  # the first request asks for the size
+    with pytest.raises(
+        LongtailError, match=rf"{NAME}: cut at {KEPT} of {len(DATA)} bytes.*run again to go on"
+    ):
         run(one_file(server))
     assert not RAW.exists()
 
@@ -192,9 +258,13 @@ def ranges(server: Wikimedia) -> list[str | None]:
     return [begin for (path, _), (method, begin) in asked if (method, path) == ("GET", f"/{NAME}")]
 
 
-def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(server: Wikimedia) -> None:
+def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(
+    server: Wikimedia,
+) -> None:
     first, then = 20 * http.BLOCK + 5, 23 * http.BLOCK + 5
-    page = Fault(206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"})
+    page = Fault(
+        206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"}
+    )
     server.faults = [None, Fault(sent=first), page, Fault(sent=3 * http.BLOCK)]
     run(one_file(server))
     assert (RAW / "wikipedia" / NAME).read_bytes() == DATA
@@ -204,7 +274,9 @@ def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_after_a_download_cut_for_good_the_next_run_goes_on_unless_the_file_changed(server, changed) -> None:
+def test_after_a_download_cut_for_good_the_next_run_goes_on_unless_the_file_changed(
+    server, changed
+) -> None:
     cut(server)
     if changed:
         server.version, server.pages[f"/{NAME}"] = '"two"', DATA[::-1]
@@ -216,11 +288,16 @@ def test_after_a_download_cut_for_good_the_next_run_goes_on_unless_the_file_chan
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({SUMS: f"{'0' * 40}  {NAME}\n".encode()}, f"sha1 is {hashlib.sha1(DATA).hexdigest()}, .* list says 0000"),
+        (
+            {SUMS: f"{'0' * 40}  {NAME}\n".encode()},
+            f"sha1 is {hashlib.sha1(DATA).hexdigest()}, .* list says 0000",
+        ),
         ({f"/{NAME}.sha1": b"1" * 40}, f"its sha1 is {hashlib.sha1(DATA).hexdigest()}"),
     ],
 )
-def test_a_download_of_another_checksum_is_an_error(server: Wikimedia, files: dict, message: str) -> None:
+def test_a_download_of_another_checksum_is_an_error(
+    server: Wikimedia, files: dict, message: str
+) -> None:
     server.pages |= files
     with pytest.raises(LongtailError, match=message):
         run(one_file(server))

@@ -12,11 +12,27 @@ from pipelines.sources import mentions
 
 def test_names_count_as_whole_words_exactly_as_written():
     for names, texts, counts in [
-        (["New York", "York", "york"], ["New York, York; new york. NewYork Yorkshire", "York's New York"], [2, 4, 1]),
-        (["'71", "C++", "Motör", "C"], ["'71, not a71 or '712; C++ and AC++ and C++s, Motör Motörs"], [1, 2, 1, 2]),
-        (["李白", "白", "ドイツ", "ドイ"], ["李白 李白詩 白李, 東ドイツとドイツ語 ドイツェ"], [2, 3, 2, 0]),
+        (
+            ["New York", "York", "york"],
+            ["New York, York; new york. NewYork Yorkshire", "York's New York"],
+            [2, 4, 1],
+        ),
+        (
+            ["'71", "C++", "Motör", "C"],
+            ["'71, not a71 or '712; C++ and AC++ and C++s, Motör Motörs"],
+            [1, 2, 1, 2],
+        ),
+        (
+            ["李白", "白", "ドイツ", "ドイ"],
+            ["李白 李白詩 白李, 東ドイツとドイツ語 ドイツェ"],
+            [2, 3, 2, 0],
+        ),
         (["Ada", "Ada Ada"], ["Ada", "Ada", "is Ada"], [3, 0]),  # none spans two texts
-        (["Ada", "a da"], ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"], [4, 2]),  # control characters end a word
+        (
+            ["Ada", "a da"],
+            ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"],
+            [4, 2],
+        ),  # control characters end a word
         ([], ["Ada"], []),
         (["Ada"], [], [0]),
     ]:
@@ -35,7 +51,10 @@ def by_hand(names: list[str], text: str) -> list[tuple[int, int, int]]:
 
 
 def test_obama_inside_barack_obama_counts():
-    names, texts = ["Obama", "Barack Obama", "Barack", "Obama Day"], ["Barack Obama, Obama", "on Barack Obama Day"]
+    names, texts = (
+        ["Obama", "Barack Obama", "Barack", "Obama Day"],
+        ["Barack Obama, Obama", "on Barack Obama Day"],
+    )
     assert mentions.frequencies(names, texts).tolist() == [3, 2, 2, 1]
 
 
@@ -54,4 +73,10 @@ def test_every_occurrence_says_its_text(monkeypatch):
     texts = ["Ada", "", "no one", "Bob, Ada and Bob", "Ada"]
     found = [np.stack(pair, axis=1).tolist() for pair in mentions.Names(["Ada", "Bob"]).find(texts)]
     assert len(found) > 1
-    assert sorted(tuple(pair) for pairs in found for pair in pairs) == [(0, 0), (3, 0), (3, 1), (3, 1), (4, 0)]
+    assert sorted(tuple(pair) for pairs in found for pair in pairs) == [
+        (0, 0),
+        (3, 0),
+        (3, 1),
+        (3, 1),
+        (4, 0),
+    ]

@@ -38,7 +38,10 @@ def test_a_mark_is_read_as_the_column_shows_it(cells, numbers):
             "is 12,345, which is 12345 in one language and 12.345 in another, and no row says which; write",
         ),
         (["917", "-12.345"], "write -12345 or -12.3450"),
-        (["917", "12 34"], "'12 34', expected a number, or nothing where it is not known; name another"),
+        (
+            ["917", "12 34"],
+            "'12 34', expected a number, or nothing where it is not known; name another",
+        ),
         (["917", "1.23.456"], "'1.23.456', expected a number"),
         (["917", "1,234,5"], "'1,234,5', expected a number"),
         (["917", "1.234,567.8"], "'1.234,567.8', expected a number"),
@@ -54,7 +57,8 @@ def test_a_number_that_could_be_two_or_is_none_is_refused_by_its_row(cells, said
 
 def test_two_ways_to_write_numbers_in_one_column_are_refused():
     with pytest.raises(
-        LongtailError, match=r"v is 12\.5 in row 1 and 12,5 in row 3, expected one way to write numbers"
+        LongtailError,
+        match=r"v is 12\.5 in row 1 and 12,5 in row 3, expected one way to write numbers",
     ):
         read_numbers(["12.5", "1", "12,5"], "v")
 

@@ -15,7 +15,9 @@ from pipelines.sources.streams import open_blocks, open_lines, open_text, parse_
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
 
 
-def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, password: bool = False) -> bytes:
+def zipped(
+    files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, password: bool = False
+) -> bytes:
     with zipfile.ZipFile(out := io.BytesIO(), "w", method) as file:
         for name, data in files.items():
             file.writestr(name, data)
@@ -42,7 +44,9 @@ READ = {
     "lzma alone": lzma.compress(LINES, lzma.FORMAT_ALONE),
     "a frame to be skipped": b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + PACK[".zst"](LINES),
     "a zip": zipped({"b.csv": LINES}),
-    "a zip of macOS": zipped({"__MACOSX/._a": b"x", "a/": b"", "a/.DS_Store": b"x", "a/b.csv": LINES}),
+    "a zip of macOS": zipped(
+        {"__MACOSX/._a": b"x", "a/": b"", "a/.DS_Store": b"x", "a/b.csv": LINES}
+    ),
     "a zip that packs nothing": zipped({"b.csv": LINES}, zipfile.ZIP_STORED),
     "UTF-8 with a mark": b"\xef\xbb\xbf" + LINES,
     "UTF-16, little": utf16(LINES, "le"),
@@ -51,7 +55,9 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", ["data.jsonl", "data", "data.gz", "data.csv.zip", "data.xz", "data.txt"])
+@pytest.mark.parametrize(
+    "name", ["data.jsonl", "data", "data.gz", "data.csv.zip", "data.xz", "data.txt"]
+)
 def test_a_files_content_says_how_it_is_packed_whatever_its_name(tmp_path: Path, name: str) -> None:
     for what, data in READ.items():
         assert list(open_lines(written(tmp_path, data, name))) == LINES.split(b"\n"), what
@@ -61,23 +67,37 @@ def test_a_files_content_says_how_it_is_packed_whatever_its_name(tmp_path: Path,
     ("data", "said"),
     [
         (zipped({"a.csv": LINES})[:-30], "cut in the middle or corrupt, expected a complete .zip"),
-        (zipped({"a.csv": LINES}, zipfile.ZIP_STORED).replace(b"third", b"Third", 1), "corrupt, .*Bad CRC"),
-        (zipped({"a.csv": LINES, "b/c.csv": LINES}), r"a zip with 2 files \(a.csv, b/c.csv\), expected one; unpack it"),
+        (
+            zipped({"a.csv": LINES}, zipfile.ZIP_STORED).replace(b"third", b"Third", 1),
+            "corrupt, .*Bad CRC",
+        ),
+        (
+            zipped({"a.csv": LINES, "b/c.csv": LINES}),
+            r"a zip with 2 files \(a.csv, b/c.csv\), expected one; unpack it",
+        ),
         (zipped({"a/": b"", ".a": b"x"}), "a zip with no file"),
         (zipped({"a.csv": LINES}, password=True), "a complete .zip file without a password"),
-        (zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "an Excel workbook, .*save it as CSV"),
+        (
+            zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}),
+            "an Excel workbook, .*save it as CSV",
+        ),
         (zipped({"archive/data.pkl": b"", "archive/version": b""}), "a PyTorch file"),
         (PACK[".gz"](PACK[".gz"](LINES)), r"\.gz data inside \.gz, .*unpack it first"),
         (zipped({"a.gz": PACK[".gz"](LINES)}), r"\.gz data inside \.zip, .*unpack it first"),
         (PACK[".xz"](b"PAR1" + LINES), r"Parquet data inside \.xz, .*unpack it first"),
         (b"PAR1" + LINES, "Parquet data, expected text"),
         (PACK[".gz"](b"x" * 257 + b"ustar" + LINES), "an archive, .*unpack it"),
-        (PACK[".gz"](b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n"), "a Git LFS pointer"),
+        (
+            PACK[".gz"](b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n"),
+            "a Git LFS pointer",
+        ),
         (utf16(LINES, "le")[:-1], "damaged or cut, expected UTF-16"),
         (b"\xff\xfe\x00\xd8a\0", "damaged or cut, expected UTF-16"),
     ],
 )
-def test_what_cannot_be_unpacked_is_refused_in_a_line(tmp_path: Path, data: bytes, said: str) -> None:
+def test_what_cannot_be_unpacked_is_refused_in_a_line(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
     with pytest.raises(LongtailError, match=rf"data\.jsonl: .*{said}") as error:
         list(open_lines(written(tmp_path, data)))
     assert "\n" not in str(error.value)

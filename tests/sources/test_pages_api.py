@@ -26,7 +26,10 @@ def titles_asked_about() -> list[str]:
 
 
 def rejected() -> list[tuple[int, str, str]]:
-    return [(row["row"], row["reason"], row["detail"]) for row in pq.read_table(RAW / "rejects.parquet").to_pylist()]
+    return [
+        (row["row"], row["reason"], row["detail"])
+        for row in pq.read_table(RAW / "rejects.parquet").to_pylist()
+    ]
 
 
 def played(server: Wikimedia, texts: dict[str, str], **more) -> Wikipedia:
@@ -36,9 +39,24 @@ def played(server: Wikimedia, texts: dict[str, str], **more) -> Wikipedia:
 
 
 def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
-    titles = ["DC vs. Marvel", "'71 (film)", 'AT&T & "Me" + 100% 3', "Naughty @ 40", "Who Am I? / Was I?", "Kurt Gödel"]
-    titles += ["日本語 ・ ę", "Film_with_underscores", "iPod", "Cafe\u0301"]  # the last one not in Unicode's form C
-    texts = {title: f"'''{title}''' is &lt;odd&gt; <ref>a & b</ref> </page> [[x]]" for title in titles[:7]}
+    titles = [
+        "DC vs. Marvel",
+        "'71 (film)",
+        'AT&T & "Me" + 100% 3',
+        "Naughty @ 40",
+        "Who Am I? / Was I?",
+        "Kurt Gödel",
+    ]
+    titles += [
+        "日本語 ・ ę",
+        "Film_with_underscores",
+        "iPod",
+        "Cafe\u0301",
+    ]  # the last one not in Unicode's form C
+    texts = {
+        title: f"'''{title}''' is &lt;odd&gt; <ref>a & b</ref> </page> [[x]]"
+        for title in titles[:7]
+    }
     texts |= {"Film with underscores": "a", "IPod": "b", "Café": "c"}
     played(wikimedia, texts)
     ask_about(titles)
@@ -48,14 +66,24 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
     assert metrics | {"pages": 10, "subjects": 10, "questions": 10, "rejected": 0} == metrics
     entries = manifest()
     assert entries["wikipedia/pages-articles.xml.bz2"]["source"] == f"{wikimedia.address}/api"
-    assert entries["popqa/popQA.tsv"]["source"] == "popQA.tsv: questions whose subject's page was fetched"
+    assert (
+        entries["popqa/popQA.tsv"]["source"]
+        == "popQA.tsv: questions whose subject's page was fetched"
+    )
     xml = bz2.decompress(PAGES.read_bytes()).decode()
-    assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml  # the revision
+    assert (
+        "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml
+    )  # the revision
 
 
 def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wikimedia) -> None:
     """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is the same subject."""
-    texts = {"New name": "moved", "List of dogs": "merged", "John (writer)": "written about later", "Plain": "no item"}
+    texts = {
+        "New name": "moved",
+        "List of dogs": "merged",
+        "John (writer)": "written about later",
+        "Plain": "no item",
+    }
     redirects = {"Old name": "Older name", "Older name": "New name", "Rex": "List of dogs"}
     items = {"New name": "Q1", "List of dogs": "Q50", "John (writer)": "Q3", "John": "Q77"}
     played(wikimedia, texts | {"John": "may refer to"}, redirects=redirects, items=items)
@@ -82,11 +110,15 @@ def test_what_has_no_page_is_named(wikimedia: Wikimedia) -> None:
     assert sorted(pages()) == sorted(titles_asked_about()) == sorted(here)
     assert metrics | {"rejected.no_page": 6, "questions": 6, "subjects": 12} == metrics
     ask_about(["Here", "Gone", "Lost"])
-    with pytest.raises(LongtailError, match=r"/api: 2 of 3 questions of popQA\.tsv have no page .*'Gone'"):
+    with pytest.raises(
+        LongtailError, match=r"/api: 2 of 3 questions of popQA\.tsv have no page .*'Gone'"
+    ):
         run(asking(wikimedia))
 
 
-def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikimedia, root: Path) -> None:
+def test_the_laptop_profile_fetches_by_address_and_from_the_api(
+    wikimedia: Wikimedia, root: Path
+) -> None:
     profile = params_file.parse(yaml.safe_load(compose("laptop", root)))
     subjects = [f"Page {n} (film)" for n in range(5)]
     ask_about(subjects)
@@ -94,7 +126,9 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
     for address in addresses:
         wikimedia.pages[urlsplit(address).path] = b" = Title = \n text \n"
     wikimedia.pages[urlsplit(addresses[0]).path] = Path("root/popQA.tsv").read_bytes()
-    texts = {f"Page {n}": f"about {n}" for n in range(1000)} | {f"Page {n} (film)": "x" for n in range(9)}
+    texts = {f"Page {n}": f"about {n}" for n in range(1000)} | {
+        f"Page {n} (film)": "x" for n in range(9)
+    }
     wikimedia.pages["/w/api.php"] = Wikipedia(texts).api
     text = profile.fetch.model_dump_json()
     for host in ("https://raw.githubusercontent.com", "https://en.wikipedia.org"):
@@ -105,7 +139,9 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
     assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
 
 
-def test_fifty_titles_are_asked_for_at_once_and_long_ones_fit_into_an_address(wikimedia: Wikimedia) -> None:
+def test_fifty_titles_are_asked_for_at_once_and_long_ones_fit_into_an_address(
+    wikimedia: Wikimedia,
+) -> None:
     texts = {f"Page {n:03}": f"text {n}" for n in range(101)}
     played(wikimedia, texts, redirects={"Page 200": "Page 000"})
     wikimedia.hold = 0.01
@@ -125,19 +161,30 @@ def test_fifty_titles_are_asked_for_at_once_and_long_ones_fit_into_an_address(wi
 
 
 def test_namesakes_are_the_pages_that_differ_by_a_qualifier(wikimedia: Wikimedia) -> None:
-    texts = dict.fromkeys(["Mercury", "Mercury (god)", "Mercury (planet)", "Mercury Records", "Mercurys (x)"], "text")
+    texts = dict.fromkeys(
+        ["Mercury", "Mercury (god)", "Mercury (planet)", "Mercury Records", "Mercurys (x)"], "text"
+    )
     texts |= {f"Mercury (film {n})": "text" for n in range(7)} | {"Alone": "text"}
     played(wikimedia, texts, redirects={"Mercury (car)": "Mercury Records"}, listed=3)
     ask_about(["Mercury (planet)", "Alone"])
     run(asking(wikimedia, namesakes=True))
     assert {*texts} - {*pages()} == {"Mercury Records", "Mercurys (x)"}
-    listed = [params.get("apcontinue") for params in wikimedia.asked("/api") if params.get("apprefix") == "Mercury ("]
+    listed = [
+        params.get("apcontinue")
+        for params in wikimedia.asked("/api")
+        if params.get("apprefix") == "Mercury ("
+    ]
     assert listed == [None, "Mercury_(film_3)", "Mercury_(film_6)"]
 
 
 def test_other_pages_follow_subjects_drawn_by_hash(wikimedia: Wikimedia) -> None:
     texts = {f"Page {n:04}": f"text {n}" for n in range(300)}
-    played(wikimedia, texts, redirects={f"Page {n:04}a": "Page 0000" for n in range(0, 300, 7)}, listed=15)
+    played(
+        wikimedia,
+        texts,
+        redirects={f"Page {n:04}a": "Page 0000" for n in range(0, 300, 7)},
+        listed=15,
+    )
     subjects = [f"Page {n:04}" for n in range(0, 300, 50)]
     ask_about(subjects)
     metrics = run(asking(wikimedia, others=25))

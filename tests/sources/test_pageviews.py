@@ -33,12 +33,17 @@ de.wikipedia Ada_Lovelace 123 desktop 1000 A1
 """
 
 
-def views(paths, *titles: str, rejects: Rejects | None = None, redirects=(), pages=()) -> dict[str, int]:
+def views(
+    paths, *titles: str, rejects: Rejects | None = None, redirects=(), pages=()
+) -> dict[str, int]:
     db = duckdb.connect()
     db.register("titles", pa.table({"title": list(titles)}))
     for name, column, rows in (("redirects", "target", redirects), ("pages", "title", pages)):
         ids, texts = zip(*rows, strict=True) if rows else ((), ())
-        db.register(name, pa.table({"page_id": pa.array(ids, pa.int64()), column: pa.array(texts, pa.string())}))
+        db.register(
+            name,
+            pa.table({"page_id": pa.array(ids, pa.int64()), column: pa.array(texts, pa.string())}),
+        )
     rejects = rejects or Rejects(0.0)
     parts = [path.with_suffix(".parquet") for path in paths]
     for path, part in zip(paths, parts, strict=True):
@@ -52,12 +57,20 @@ def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
     more = "en.wikipedia Ada_Lovelace 123 desktop 100 A100\nen.wikipedia Unviewed 1 desktop 0 A0\n"
     paths = [saved(tmp_path / "user.bz2", LINES), saved(tmp_path / "spider.txt", more)]
     asked = ("Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed")
-    assert views(paths, *asked) == {"Ada Lovelace": 119, "AT&T": 7, "100% Wolf": 6, "C++": 5, "Café": 7}
+    assert views(paths, *asked) == {
+        "Ada Lovelace": 119,
+        "AT&T": 7,
+        "100% Wolf": 6,
+        "C++": 5,
+        "Café": 7,
+    }
     assert views([], "Ada Lovelace") == {}, "no file means no views"
 
 
 @pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
-def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference(tmp_path, monkeypatch, block):
+def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference(
+    tmp_path, monkeypatch, block
+):
     monkeypatch.setattr(pageviews, "BLOCK", block)
     lines = LINES.splitlines()
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
@@ -83,7 +96,9 @@ def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
 
 def test_a_number_cut_at_the_files_end_is_no_number_and_bad_lines_are_bounded(tmp_path):
     for cut in range(1, 5):
-        path = saved(tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut])
+        path = saved(
+            tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut]
+        )
         rejects = Rejects(1.0)
         assert views([path], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
         assert [row[2] for row in rejects.rows] == ["cut_line"]
@@ -111,7 +126,12 @@ en.wikipedia Babbage,_Charles 200 desktop 1 A1
 en.wikipedia Analytical_engine 124 desktop 4 A4
 en.wikipedia Nobody null desktop 9 A9
 """
-REDIRECTS = [(124, "Ada Lovelace"), (125, "Countess of Lovelace"), (126, "Not asked for"), (127, "Analytical engine")]
+REDIRECTS = [
+    (124, "Ada Lovelace"),
+    (125, "Countess of Lovelace"),
+    (126, "Not asked for"),
+    (127, "Analytical engine"),
+]
 
 
 def test_requests_of_redirects_count_for_their_target_once(tmp_path):
@@ -141,7 +161,10 @@ def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_tit
         ({"pages": PAGES, "redirects": MOVED}, 902),
         ({"pages": PAGES}, 807),  # by its page id
         ({"redirects": MOVED}, 5),  # nothing says which title has which id
-        ({"pages": PAGES[1:], "redirects": MOVED}, 895),  # by its old titles, which redirect to it now
+        (
+            {"pages": PAGES[1:], "redirects": MOVED},
+            895,
+        ),  # by its old titles, which redirect to it now
         ({}, None),
     ]:
         saved(tmp_path / "v.txt", OLD_TITLE)
@@ -149,35 +172,58 @@ def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_tit
         assert counts == {"X": 60} | ({X: expected} if expected else {})
 
 
-def test_views_of_a_title_that_became_another_articles_or_a_redirect_count_for_the_page_that_was_there(tmp_path):
-    path = saved(tmp_path / "v.txt", "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
-    counts = views([path], "Mercury", "Mercury (planet)", pages=[(5, "Mercury (planet)"), (6, "Mercury")])
+def test_views_of_a_title_that_became_another_articles_or_a_redirect_count_for_the_page_that_was_there(
+    tmp_path,
+):
+    path = saved(
+        tmp_path / "v.txt",
+        "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n",
+    )
+    counts = views(
+        [path], "Mercury", "Mercury (planet)", pages=[(5, "Mercury (planet)"), (6, "Mercury")]
+    )
     assert counts == {"Mercury": 1, "Mercury (planet)": 900}
     lines = "en.wikipedia Bonnie_Parker 1 desktop 3 A3\nen.wikipedia Bonnie_Parker 2 desktop 4 A4\n"
     saved(path, lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
     pages = [(1, "Bonnie and Clyde"), (2, "Bonnie Parker")]
     for target in ("Bonnie and Clyde", "Unasked"):
-        counts = views([path], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)])
+        counts = views(
+            [path], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)]
+        )
         assert sum(counts.values()) == 57
         assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
 
 
 def test_each_month_needs_files_that_are_named_after_it_and_after_who_viewed(tmp_path):
-    files = [tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")]
+    files = [
+        tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")
+    ]
     unnamed = tmp_path / "views.bz2"
     assert choose_files(files, ["2021-10"], "all-agents") == {"2021-10": files}
     assert choose_files(files, ["2021-10"], "user") == {"2021-10": files[2:]}
     assert choose_files([unnamed], ["2021-10"], "all-agents") == {"2021-10": [unnamed]}
     months = ["2020-12", "2021-01", "2021-02"]
-    of_month = {month: [tmp_path / f"pageviews-{month.replace('-', '')}-user.bz2"] for month in months}
+    of_month = {
+        month: [tmp_path / f"pageviews-{month.replace('-', '')}-user.bz2"] for month in months
+    }
     of_months = [file for of in of_month.values() for file in of]
     assert choose_files(of_months, months, "user") == of_month
     missing = r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)"
     for kept, of, agents, said in (
         ([*files, unnamed], ["2021-10"], "user", "views.bz2: its name doesn't tell"),
-        (files[2:], ["2021-11"], "user", "202110-user.bz2: named after another month, expected 2021-11"),
+        (
+            files[2:],
+            ["2021-11"],
+            "user",
+            "202110-user.bz2: named after another month, expected 2021-11",
+        ),
         (of_months[1:2], months, "all-agents", missing),
-        ([*of_months, files[2]], months, "all-agents", "202110-user.bz2: named after another month"),
+        (
+            [*of_months, files[2]],
+            months,
+            "all-agents",
+            "202110-user.bz2: named after another month",
+        ),
         ([*of_months, unnamed], months, "all-agents", "views.bz2: its name doesn't tell its month"),
     ):
         with pytest.raises(LongtailError, match=said) as raised:
@@ -202,22 +248,35 @@ ROWS = [
     r"(25,0,'Comma,_Texas','',''),(26,-1,'Search','',''),(27,0,'NULL','','')",
 ]
 SQL = f"{HEAD}{INTO_REDIRECT}{','.join(ROWS)};\n/*!40000 ALTER TABLE */;\n-- Dump completed\n"
-TITLES = ["Computer accessibility", "History of Afghanistan", "Ain't I a Woman?", '"Weird Al" Yankovic']
+TITLES = [
+    "Computer accessibility",
+    "History of Afghanistan",
+    "Ain't I a Woman?",
+    '"Weird Al" Yankovic',
+]
 TITLES += ["Sets ((a),(b))", "AC\\DC", "Comma, Texas", "NULL"]
 
 
 def table(path, text: str | bytes) -> dict[int, str]:
     """Page id -> the title of a page or of what it redirects to."""
     name = "page" if TABLE_OF_PAGES.search(path.name) else "redirect"
-    return dict(tuple(row.values()) for part in read_titles(saved(path, text), name) for row in part.to_pylist())
+    return dict(
+        tuple(row.values())
+        for part in read_titles(saved(path, text), name)
+        for row in part.to_pylist()
+    )
 
 
-def test_redirects_and_titles_of_articles_are_read_from_one_line_or_many_and_from_tables_of_any_year(tmp_path):
+def test_redirects_and_titles_of_articles_are_read_from_one_line_or_many_and_from_tables_of_any_year(
+    tmp_path,
+):
     expected = dict(zip((10, 13, 20, 21, 23, 24, 25, 27), TITLES, strict=True))
     assert table(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == expected
     lines = "".join(f"{INTO_REDIRECT}{row};\n" for row in ROWS)
     assert table(tmp_path / "redirect.sql.gz", HEAD + lines) == expected
-    cut_within_a_character = f"{INTO_REDIRECT}(1,0,'Caf\xe9','','cut_".encode() + b"\xc3'),(2,0,'B','','');\n"
+    cut_within_a_character = (
+        f"{INTO_REDIRECT}(1,0,'Caf\xe9','','cut_".encode() + b"\xc3'),(2,0,'B','','');\n"
+    )
     assert table(tmp_path / "redirect.sql.gz", cut_within_a_character) == {1: "Café", 2: "B"}
     of_2023 = [
         r"(10,0,'AccessibleComputing',1,0,0.33,'20231019064200','20231019064200',1002250816,111,'wikitext',NULL)",
@@ -226,7 +285,12 @@ def test_redirects_and_titles_of_articles_are_read_from_one_line_or_many_and_fro
         r"(14,0,'NULL',0,0,0.5,'20231019064200',NULL,7,9,'wikitext',NULL)",
     ]
     expected = {10: "AccessibleComputing", 12: "Ain't I (a),(b)", 14: "NULL"}
-    assert table(tmp_path / "enwiki-20231101-page.sql.gz", f"{HEAD}{INTO_PAGE}{','.join(of_2023)};\n--\n") == expected
+    assert (
+        table(
+            tmp_path / "enwiki-20231101-page.sql.gz", f"{HEAD}{INTO_PAGE}{','.join(of_2023)};\n--\n"
+        )
+        == expected
+    )
     of_2020 = r"(15,0,'X_(social_network)','edit=a:move=b',0,0,0.9,'20200101000000',NULL,7,9,'wikitext',NULL)"
     assert table(tmp_path / "page.sql.gz", f"{INTO_PAGE}{of_2020};\n") == {15: "X (social network)"}
 
@@ -235,7 +299,10 @@ def test_a_damaged_table_or_another_is_an_error_of_one_line(tmp_path):
     for name, text in [
         ("redirect", HEAD),
         ("redirect", f"{INTO_PAGE}(10,0,'AccessibleComputing','',1);\n"),
-        ("redirect", f"{INTO_REDIRECT}(10,0,'A','','');\n{INTO_REDIRECT}(11,0,'B','',''),(12,0,'C'\n"),
+        (
+            "redirect",
+            f"{INTO_REDIRECT}(10,0,'A','','');\n{INTO_REDIRECT}(11,0,'B','',''),(12,0,'C'\n",
+        ),
         ("redirect", f"{INTO_REDIRECT}(10,0,'A',''),(11,0,'B','');\n"),
         ("redirect", f"{INTO_REDIRECT}(10,0,'".encode() + b"\xff','','');\n"),
         ("redirect", f"{INTO_REDIRECT}({'9' * 20},0,'A','','');\n"),

@@ -22,9 +22,18 @@ PATH = f"{ROOT}/all-agents/AC%2FDC_%26_%C3%96laf%3F_100%25/monthly/2024020100/20
 Ask = Callable[..., list[tuple]]
 
 
-def answer(article: str, views: int, agents: str = "all-agents", month: str = "2024020100", **other: object) -> bytes:
-    item = {"project": "en.wikipedia", "article": article, "granularity": "monthly", "timestamp": month}
-    return json.dumps({"items": [item | {"access": "all-access", "agent": agents, "views": views} | other]}).encode()
+def answer(
+    article: str, views: int, agents: str = "all-agents", month: str = "2024020100", **other: object
+) -> bytes:
+    item = {
+        "project": "en.wikipedia",
+        "article": article,
+        "granularity": "monthly",
+        "timestamp": month,
+    }
+    return json.dumps(
+        {"items": [item | {"access": "all-access", "agent": agents, "views": views} | other]}
+    ).encode()
 
 
 GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
@@ -32,11 +41,28 @@ GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
 
 @pytest.fixture
 def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
-    def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents", months: int = 1, code: str = "en"):
-        chosen = {"source": "api", "api": wikimedia.address, "redirects_api": "", "month": month, "months": months}
-        asked, project = pa.chunked_array([list(titles)], pa.string()), language.read_language(code).project
+    def ask(
+        *titles: str,
+        month: str = "2024-02",
+        agents: str = "all-agents",
+        months: int = 1,
+        code: str = "en",
+    ):
+        chosen = {
+            "source": "api",
+            "api": wikimedia.address,
+            "redirects_api": "",
+            "month": month,
+            "months": months,
+        }
+        asked, project = (
+            pa.chunked_array([list(titles)], pa.string()),
+            language.read_language(code).project,
+        )
         with open_client("someone@example.org", tmp_path / "asked") as client:
-            batches = pageviews.ask_views(client, asked, Popularity(**chosen, agents=agents), project=project)
+            batches = pageviews.ask_views(
+                client, asked, Popularity(**chosen, agents=agents), project=project
+            )
             return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     return ask
@@ -44,13 +70,17 @@ def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
 
 def test_a_title_is_encoded_and_the_month_asked_for_to_its_last_day(wikimedia, ask, capsys):
     wikimedia.pages[PATH] = GOOD
-    assert ask("Nobody", TITLE) == [("Nobody", None, None), (TITLE, "2024-02", 42)], "not found is no views"
+    assert ask("Nobody", TITLE) == [("Nobody", None, None), (TITLE, "2024-02", 42)], (
+        "not found is no views"
+    )
     assert (PATH, {}) in wikimedia.requests
     assert "popularity: 2 articles to ask for" in capsys.readouterr().out
 
 
 def test_views_of_people_in_a_language_are_asked_for_as_such(wikimedia, ask):
-    wikimedia.pages[f"{ROOT}/user/Ada/monthly/2021100100/2021103100"] = answer("Ada", 7, "user", "2021100100")
+    wikimedia.pages[f"{ROOT}/user/Ada/monthly/2021100100/2021103100"] = answer(
+        "Ada", 7, "user", "2021100100"
+    )
     german = answer("Ada", 42, "user", "2021100100", project="de.wikipedia")
     wikimedia.pages[f"{ROOT}/user/Ada/monthly/2021100100/2021103100".replace("en.", "de.")] = german
     assert ask("Ada", month="2021-10", agents="user") == [("Ada", "2021-10", 7)]
@@ -66,12 +96,17 @@ def test_an_answer_to_another_question_is_an_error(wikimedia, ask):
         b'{"items": []}',
     ]:
         wikimedia.pages[PATH] = body
-        with pytest.raises(LongtailError, match=r"monthly/2024020100/2024022900: the answer is .*expected the views"):
+        with pytest.raises(
+            LongtailError,
+            match=r"monthly/2024020100/2024022900: the answer is .*expected the views",
+        ):
             ask(TITLE)
 
 
 def test_a_month_that_is_not_over_is_an_error_before_anything_is_asked(wikimedia, ask):
-    with pytest.raises(LongtailError, match=r"popularity\.month is .*, expected a month that is over"):
+    with pytest.raises(
+        LongtailError, match=r"popularity\.month is .*, expected a month that is over"
+    ):
         ask("Ada", month=f"{datetime.now(UTC):%Y-%m}")
     assert not wikimedia.requests
 
@@ -86,10 +121,16 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
     """An answer in pieces, as the API gives it, is put together."""
 
     def api(params: dict[str, str]) -> bytes:
-        assert (params["action"], params["prop"], params["rdnamespace"]) == ("query", "redirects", "0")
+        assert (params["action"], params["prop"], params["rdnamespace"]) == (
+            "query",
+            "redirects",
+            "0",
+        )
         page: dict = {"pageid": 1, "ns": 0, "title": params["titles"]}
         if params["titles"] == "Nobody":
-            return json.dumps({"batchcomplete": True, "query": {"pages": [page | {"missing": True}]}}).encode()
+            return json.dumps(
+                {"batchcomplete": True, "query": {"pages": [page | {"missing": True}]}}
+            ).encode()
         if params.get("rdcontinue") == "2":
             page["redirects"] = [{"ns": 0, "title": "Twttr"}]
             return json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
@@ -104,12 +145,17 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
 
 
 def test_several_months_are_one_request_and_another_month_in_the_answer_is_an_error(wikimedia, ask):
-    first, last = (json.loads(answer("Ada", n, "user", m))["items"] for n, m in ((5, "2023120100"), (7, "2024020100")))
+    first, last = (
+        json.loads(answer("Ada", n, "user", m))["items"]
+        for n, m in ((5, "2023120100"), (7, "2024020100"))
+    )
     path = f"{ROOT}/user/Ada/monthly/2023120100/2024022900"
     others = first + json.loads(answer("Ada", 1, "user", "2024030100"))["items"], last + last, []
     for items in others:
         wikimedia.pages[path] = json.dumps({"items": items}).encode()
-        with pytest.raises(LongtailError, match="expected the views of Ada in 2023-12 to 2024-02 alone"):
+        with pytest.raises(
+            LongtailError, match="expected the views of Ada in 2023-12 to 2024-02 alone"
+        ):
             ask("Ada", months=3, agents="user")
     wikimedia.pages[path] = json.dumps({"items": first + last}).encode()
     rows = [("Ada", "2023-12", 5), ("Ada", "2024-02", 7), ("Nobody", None, None)]

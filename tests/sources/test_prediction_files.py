@@ -29,9 +29,15 @@ GENERIC = {
     "packed.csv.gz": (as_quoted(","), "CSV"),
     "list.json": (RECORDS, "JSON list"),
     "columns.json": ({"id": IDS, "prediction": SAID}, "JSON object of columns"),
-    "pandas.json": (dict(zip(("id", "prediction"), BY_NUMBER, strict=True)), "JSON object of columns"),
+    "pandas.json": (
+        dict(zip(("id", "prediction"), BY_NUMBER, strict=True)),
+        "JSON object of columns",
+    ),
     "by_id.json": (dict(zip(IDS, SAID, strict=True)), "JSON object by id"),
-    "objects.json": ({id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS}, "JSON object by id"),
+    "objects.json": (
+        {id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS},
+        "JSON object by id",
+    ),
     "inside.json": ({"model": "a", "results": RECORDS}, "JSON object with a list"),
     "lines.jsonl": (lines(RECORDS), "JSON lines"),
 }
@@ -46,7 +52,9 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
 
 
 def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
-    pq.write_table(pa.table({"ID": list(map(int, IDS)), "Output": SAID, "golds": GOLD}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"ID": list(map(int, IDS)), "Output": SAID, "golds": GOLD}), tmp_path / "a.parquet"
+    )
     read = read_predictions(tmp_path / "a.parquet")
     assert (read.layout, read.ids, read.texts) == ("Parquet", {"id": IDS}, SAID)
     assert read.answers == [tuple(answers) for answers in GOLD]
@@ -63,7 +71,10 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         (["Rome", "Oslo", "", "Ho"], "\n\n"),
         (["Rome", "Oslo", "Ho", ""], ""),
         (["Rome", "Oslo", "Ho", ""], "\n"),
-        (["[No Retrieval]Rome[Utility:5]", "[Retrieval]<paragraph>Oslo</paragraph>", "x", "y"], "\n"),
+        (
+            ["[No Retrieval]Rome[Utility:5]", "[Retrieval]<paragraph>Oslo</paragraph>", "x", "y"],
+            "\n",
+        ),
         (["[1] Rome", "[2] Oslo", "[3, 4] Ho", "[a"], "\n"),
         (["[[citation]] Rome", "Oslo", "Ho", "x"], "\n"),
         (['"Rome', "Oslo", 'Ho "is"', "x"], "\n"),
@@ -81,10 +92,18 @@ def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, texts,
 
 def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
     for name, content, said in [
-        ("a", "7\tRome\n8\tOslo\n", "its columns are 7, Rome, expected .* rename one, or add a header"),
+        (
+            "a",
+            "7\tRome\n8\tOslo\n",
+            "its columns are 7, Rome, expected .* rename one, or add a header",
+        ),
         ("a.txt", "7\tRome\n8\tOslo\n", "its columns are 7, Rome"),
         ("a.csv", "nr,text\n7,Rome\n8,Oslo, or not\n", "its columns are nr, text"),
-        ("a.csv", "prediction\rRome\rOslo\r", r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv"),
+        (
+            "a.csv",
+            "prediction\rRome\rOslo\r",
+            r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv",
+        ),
         ("a", " \n\n", "nothing but blank lines"),
     ]:
         with pytest.raises(LongtailError, match=said):
@@ -97,17 +116,40 @@ def test_tables_and_records_may_be_utf16_as_excel_and_powershell_write_them(tmp_
         content, layout = GENERIC[name]
         text = content if isinstance(content, str) else json.dumps(content)
         for called in (name, "a.txt"):  # Excel's "Unicode text"
-            read = read_predictions(write(tmp_path, called, ("\ufeff" + text).encode(f"utf-16{order}")))
+            read = read_predictions(
+                write(tmp_path, called, ("\ufeff" + text).encode(f"utf-16{order}"))
+            )
             assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
 
 
 def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp_path):
-    for name in ("Prediction", "answer", "pred", "OUTPUT", "response", "generation", "Model Output"):
-        assert read_predictions(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
-    for right, wrong in (("True", "False"), ("1", "0"), ("1.0", "0.0"), ("true", "false"), ("TRUE", "FALSE")):
-        read = read_predictions(write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{right}\n2.0,{wrong}\n"))
+    for name in (
+        "Prediction",
+        "answer",
+        "pred",
+        "OUTPUT",
+        "response",
+        "generation",
+        "Model Output",
+    ):
+        assert (
+            read_predictions(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
+        )
+    for right, wrong in (
+        ("True", "False"),
+        ("1", "0"),
+        ("1.0", "0.0"),
+        ("true", "false"),
+        ("TRUE", "FALSE"),
+    ):
+        read = read_predictions(
+            write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{right}\n2.0,{wrong}\n")
+        )
         assert (read.ids, read.correct, read.texts) == ({"id": ["1", "2"]}, [True, False], None)
-    assert read_predictions(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct is None
+    assert (
+        read_predictions(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct
+        is None
+    )
     with pytest.raises(LongtailError, match="correct of 2 is 'perhaps', expected true or false"):
         read_predictions(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
     read = read_predictions(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
@@ -119,28 +161,57 @@ def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp
 
 def counted(read) -> dict[str, str]:
     """How many predictions each note is about, by its first words."""
-    return {" ".join(note.partition(" (")[0].split()[4:7]): note.split()[0] for note in read.described[1:]}
+    return {
+        " ".join(note.partition(" (")[0].split()[4:7]): note.split()[0]
+        for note in read.described[1:]
+    }
 
 
 def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     said = [["Paris"], ["Paris", "Rome"], "['Oslo', 'Bern']", None, "  "]
     said += ["Rome? <answer>Paris</answer>", "x" * 1001, "[sic] Bern", "[sic]"]
-    read = read_predictions(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
+    read = read_predictions(
+        write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)])
+    )
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
     assert counted(read) == {"are empty, and": "1", "have no answer": "1"} | dict.fromkeys(
         ("are lists; the", "are whole texts"), "2"
     )
-    read = read_predictions(write(tmp_path, "a.json", [{"id": 1, "output": "Rome or Bern", "parsed_answer": "Bern"}]))
-    assert (read.texts, read.described[1]) == (["Bern"], "`output` may be a prediction too, and is not judged")
-    said = ["<think>Rome?</think> Paris", "Rome?</think><answer>Oslo</answer>", "<think>Bern, or", "Oslo"]
+    read = read_predictions(
+        write(tmp_path, "a.json", [{"id": 1, "output": "Rome or Bern", "parsed_answer": "Bern"}])
+    )
+    assert (read.texts, read.described[1]) == (
+        ["Bern"],
+        "`output` may be a prediction too, and is not judged",
+    )
+    said = [
+        "<think>Rome?</think> Paris",
+        "Rome?</think><answer>Oslo</answer>",
+        "<think>Bern, or",
+        "Oslo",
+    ]
     read = read_predictions(write(tmp_path, "a.json", said))
-    assert (read.texts, counted(read)["begin with reasoning;"]) == (["Paris", "Oslo", "", "Oslo"], "3")
+    assert (read.texts, counted(read)["begin with reasoning;"]) == (
+        ["Paris", "Oslo", "", "Oslo"],
+        "3",
+    )
     for said in ('{"Bern","Rome"}', "[Bern, Rome]", "['Bern' ... 'Rome']", "{}"):
-        with pytest.raises(LongtailError, match=r"row 1: the prediction is .*write JSON|cut, damaged|shortened"):
-            read_predictions(write(tmp_path, "a.csv", f'id,prediction\n1,"{said.replace(chr(34), chr(34) * 2)}"\n'))
+        with pytest.raises(
+            LongtailError, match=r"row 1: the prediction is .*write JSON|cut, damaged|shortened"
+        ):
+            read_predictions(
+                write(
+                    tmp_path, "a.csv", f'id,prediction\n1,"{said.replace(chr(34), chr(34) * 2)}"\n'
+                )
+            )
     assert read_predictions(write(tmp_path, "a.json", ['"Bern \\u00e9"'])).texts == ["Bern é"]
     assert read_predictions(write(tmp_path, "a.json", ['"Heroes"'])).texts == ['"Heroes"']
-    said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
+    said = [
+        "He was born in Oslo, not in Bern. Answer: Oslo",
+        "so\nANSWER: Rome",
+        "Answer: Rome",
+        "Paris",
+    ]
     path = write(tmp_path, "a.json", said)
     assert counted(read_predictions(path)) == {"are whole texts": "2"}
     read = read_predictions(path, pattern="(?i)answer:(.*)")
@@ -158,7 +229,9 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     whole = read_predictions(path, pattern="(nowhere)")
     assert (whole.is_cut, whole.texts[1]) == (False, "no tag"), "a file without it stays whole"
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
-    assert read_predictions(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "blanks make no difference to $"
+    assert read_predictions(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], (
+        "blanks make no difference to $"
+    )
 
 
 def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
@@ -180,26 +253,47 @@ def test_a_pattern_that_cannot_cut_is_refused():
             cut_answers([], pattern)
         assert str(error.value).startswith(f"--answer-pattern {pattern}: ")
         assert fault in str(error.value)
-        assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
+        assert str(error.value).endswith(
+            "; expected a pattern with a group, as '<answer>(.*?)</answer>'"
+        )
 
 
 def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are_read(tmp_path):
     """Read as quoted, the first row's quote would end in the second, and swallow it."""
-    read = read_predictions(write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n'))
+    read = read_predictions(
+        write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n')
+    )
     assert (read.ids["id"], read.texts) == (["1", "2", "3"], ['"Heroes', 'by "Bowie"', 'c"'])
     long = "x" * 300_000  # more than Python's reader usually takes
-    assert read_predictions(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [long, "b"]
-    read = read_predictions(write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}]))
+    assert read_predictions(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [
+        long,
+        "b",
+    ]
+    read = read_predictions(
+        write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}])
+    )
     assert (read.questions, read.texts) == (["Beyonc\xe9?"], ["M\xe9xico"])
 
 
 def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
     for name, content, said in [
         ("a.csv", "id,pred\n", "nothing in it but a header"),
-        ("a.jsonl", lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
+        (
+            "a.jsonl",
+            lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]),
+            "row 2: other columns than the first",
+        ),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
-        ("a.csv", "id,text\n1,a\n", "its columns are id, text, expected one with what a model said"),
-        ("a.csv", "id,answer,em\n1,['a'],.5\n", "its columns are id, answer, em, expected .*; rename one"),
+        (
+            "a.csv",
+            "id,text\n1,a\n",
+            "its columns are id, text, expected one with what a model said",
+        ),
+        (
+            "a.csv",
+            "id,answer,em\n1,['a'],.5\n",
+            "its columns are id, answer, em, expected .*; rename one",
+        ),
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
         ("a.csv", 'id,pred\n1,"a\n', "line 2: .*expected a quoted table"),
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
@@ -220,5 +314,7 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
 
 def test_a_list_is_refused_beyond_what_is_read_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.params.bounds.WHOLE", 400)
-    with pytest.raises(LongtailError, match="in one piece, expected a short list; write a record a line"):
+    with pytest.raises(
+        LongtailError, match="in one piece, expected a short list; write a record a line"
+    ):
         read_predictions(write(tmp_path, "a.json", ["x" * 5000]))

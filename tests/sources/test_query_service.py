@@ -18,7 +18,13 @@ from pipelines.sources.wikimedia_apis import write_statements
 
 GENID = "http://www.wikidata.org/.well-known/genid/0123abc"
 JOBS = [(f"Q{100 + n}", f"Q{n % 3 + 1}") for n in range(23)]
-CITIES = [("Q100", "Q7"), ("Q101", GENID), ("Q102", "_:t1"), ("Q103", '"Rome"'), ("Q104", "http://www.wikidata.org/x")]
+CITIES = [
+    ("Q100", "Q7"),
+    ("Q101", GENID),
+    ("Q102", "_:t1"),
+    ("Q103", '"Rome"'),
+    ("Q104", "http://www.wikidata.org/x"),
+]
 ARTICLES = {f"Q{100 + n}": f"Title {n}" for n in range(0, 23, 1) if n != 5}
 RIGHT = {(100 + n, 106, n % 3 + 1) for n in range(23) if n != 5} | {(100, 19, 7)}
 NAMED = {int(qid[1:]) for qid in ARTICLES} | {1, 2, 3, 7}
@@ -32,7 +38,9 @@ def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
     return world
 
 
-def fetched(client: Client, wikimedia: Wikimedia, file: Path, page=8, pids=("P19", "P106"), code="en") -> dict:
+def fetched(
+    client: Client, wikimedia: Wikimedia, file: Path, page=8, pids=("P19", "P106"), code="en"
+) -> dict:
     """The counts."""
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
     with mock.patch.object(wikimedia_apis, "STATEMENTS", page):
@@ -43,10 +51,16 @@ def fetched(client: Client, wikimedia: Wikimedia, file: Path, page=8, pids=("P19
 def read(file: Path, code: str = "en") -> tuple[list[dict], set[tuple], dict]:
     """The items that the reader of dumps finds, their claims, and what it skips."""
     block, rejects = [gzip.decompress(file.read_bytes())], Rejects(0.0)
-    table, _, fault = wikidata.parse_block("q", block, ("P17", "P19", "P106"), rejects, language.read_language(code))
+    table, _, fault = wikidata.parse_block(
+        "q", block, ("P17", "P19", "P106"), rejects, language.read_language(code)
+    )
     wikidata.check_read("q", rejects, fault)
     rows = table.to_pylist()
-    claims = {(row["qid"], *claim) for row in rows for claim in zip(row["properties"], row["objects"], strict=True)}
+    claims = {
+        (row["qid"], *claim)
+        for row in rows
+        for claim in zip(row["properties"], row["objects"], strict=True)
+    }
     return rows, claims, dict(rejects.skipped)
 
 
@@ -56,7 +70,9 @@ def check(file: Path) -> None:
     assert [row["qid"] for row in rows] == sorted(NAMED)
 
 
-def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, world, tmp_path) -> None:
+def test_statements_of_items_with_an_article_and_their_names(
+    client, wikimedia, world, tmp_path
+) -> None:
     counts = fetched(client, wikimedia, tmp_path / "q.json.gz")
     check(tmp_path / "q.json.gz")
     assert counts == {"statements": 23, "statements_not_of_items": 4, "items_missing": 0}
@@ -67,7 +83,9 @@ def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, 
     assert (tmp_path / "q.json.gz").read_bytes()[4:8] == b"\0" * 4  # no time in it
 
 
-def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia, world, tmp_path, monkeypatch) -> None:
+def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
+    client, wikimedia, world, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr(wikimedia_apis, "OVERLAP", 0.25)
 
     def sparql(asking: dict[str, str]) -> bytes:
@@ -82,33 +100,52 @@ def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia
     check(tmp_path / "q.json.gz")
 
 
-def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(client, wikimedia, world, tmp_path) -> None:
+def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
+    client, wikimedia, world, tmp_path
+) -> None:
     world.in_time = 3
     counts = fetched(client, wikimedia, tmp_path / "q.json.gz", page=20)
     check(tmp_path / "q.json.gz")
-    queries = [asked["query"] for asked in wikimedia.asked("/sparql") if "wdt:P106" in asked["query"]]
-    starts = {int(query.split("slice.offset ")[1].split()[0]) for query in queries if "slice.offset" in query}
+    queries = [
+        asked["query"] for asked in wikimedia.asked("/sparql") if "wdt:P106" in asked["query"]
+    ]
+    starts = {
+        int(query.split("slice.offset ")[1].split()[0])
+        for query in queries
+        if "slice.offset" in query
+    }
     assert starts == {0, 3, 5, 8, 10, 13, 15, 18, 20}
     count = len(wikimedia.requests)
     assert fetched(client, wikimedia, tmp_path / "again.json.gz", page=20) == counts
     assert (tmp_path / "again.json.gz").read_bytes() == (tmp_path / "q.json.gz").read_bytes()
     assert len(wikimedia.requests) == count
     world.in_time = 1
-    with pytest.raises(LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try again"):
+    with pytest.raises(
+        LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try again"
+    ):
         fetched(client, wikimedia, tmp_path / "q.json.gz", page=2)
 
 
-@pytest.mark.parametrize("fault", [Fault(500, TRACE), Fault(504, b"upstream request timeout")], ids=str)
+@pytest.mark.parametrize(
+    "fault", [Fault(500, TRACE), Fault(504, b"upstream request timeout")], ids=str
+)
 def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, fault) -> None:
     wikimedia.faults = [None, None, fault]  # after the two counts: a page
     fetched(client, wikimedia, tmp_path / "q.json.gz")
-    assert len([asked for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]) == 4 + 2, "two halves"
+    assert (
+        len([asked for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]) == 4 + 2
+    ), "two halves"
     check(tmp_path / "q.json.gz")
 
 
-def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path, monkeypatch) -> None:
+def test_bytes_do_not_depend_on_the_order_of_arrival(
+    wikimedia, world, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setattr(wikimedia_apis, "AT_MOST", 5)
-    for name, faults in {"one": [], "two": [busy(), None, None, Fault(503), None, Fault(sent=1), busy()]}.items():
+    for name, faults in {
+        "one": [],
+        "two": [busy(), None, None, Fault(503), None, Fault(sent=1), busy()],
+    }.items():
         wikimedia.faults = faults
         with open_client("someone@example.org", tmp_path / f"kept-{name}") as client:
             fetched(client, wikimedia, tmp_path / name, page=2)
@@ -118,29 +155,44 @@ def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path,
 
 
 def test_what_is_no_query_service_is_named(client, wikimedia, tmp_path) -> None:
-    wikimedia.pages["/sparql"] = b'{"results": {"bindings": [{"n": {"type": "literal", "value": "0"}}]}}'
+    wikimedia.pages["/sparql"] = (
+        b'{"results": {"bindings": [{"n": {"type": "literal", "value": "0"}}]}}'
+    )
     with pytest.raises(LongtailError, match="sparql: no statement of P19, P106"):
         fetched(client, wikimedia, tmp_path / "q.json.gz")
 
 
 NAMED_IN = {
     "de": ("de|mul", {1: ("München", [], "München"), 2: ("Deutschland", [], None)}),
-    "zh": ("zh|zh-hans|zh-hant|zh-cn|zh-tw|zh-hk|zh-sg|zh-mo|zh-my|mul", {1: ("慕尼黑", ["慕尼黒"], None)}),
+    "zh": (
+        "zh|zh-hans|zh-hant|zh-cn|zh-tw|zh-hk|zh-sg|zh-mo|zh-my|mul",
+        {1: ("慕尼黑", ["慕尼黒"], None)},
+    ),
 }
 
 
 @pytest.mark.parametrize("code", NAMED_IN)
 def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_path, code) -> None:
     def named(**texts: str) -> dict:
-        return {"labels": {(c := code.replace("_", "-")): {"language": c, "value": t} for code, t in texts.items()}}
+        return {
+            "labels": {
+                (c := code.replace("_", "-")): {"language": c, "value": t}
+                for code, t in texts.items()
+            }
+        }
 
     codes, names = NAMED_IN[code]
     sitelinks = {"sitelinks": {"enwiki": {"title": "Munich"}, "dewiki": {"title": "München"}}}
-    labels = {"Q1": named(en="Munich", de="München", zh_hans="慕尼黑", zh_hant="慕尼黒") | sitelinks}
+    labels = {
+        "Q1": named(en="Munich", de="München", zh_hans="慕尼黑", zh_hant="慕尼黒") | sitelinks
+    }
     labels |= {"Q2": named(en="Germany", de="Deutschland"), "Q3": named(en="Bavaria")}
     statements = {"P17": [("Q1", "Q2"), ("Q1", "Q3")]}
     # The service itself knows which items have an article in the language
-    wikimedia.pages |= {"/sparql": Wikidata(statements, {"Q1": ""}).sparql, "/api": Wikidata({}, {}, labels).api}
+    wikimedia.pages |= {
+        "/sparql": Wikidata(statements, {"Q1": ""}).sparql,
+        "/api": Wikidata({}, {}, labels).api,
+    }
     fetched(client, wikimedia, tmp_path / "q.json.gz", pids=["P17"], code=code)
     (query,) = [asked["query"] for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]
     assert f"schema:isPartOf <https://{code}.wikipedia.org/>" in query
@@ -148,19 +200,29 @@ def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_p
     assert (asked["languages"], asked["sitefilter"]) == (codes, f"{code}wiki")
     rows, _, skipped = read(tmp_path / "q.json.gz", code)
     assert {row["qid"]: (row["label"], row["aliases"], row["wiki_title"]) for row in rows} == names
-    assert skipped[language.read_language(code).nameless] == 3 - len(names), "no English name stands in"
+    assert skipped[language.read_language(code).nameless] == 3 - len(names), (
+        "no English name stands in"
+    )
 
 
 def texts(*values: str) -> list[dict]:
     return [{"language": "en", "value": value} for value in values]
 
 
-def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(client, wikimedia, tmp_path) -> None:
+def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(
+    client, wikimedia, tmp_path
+) -> None:
     """Empty maps may be written as lists, and names for all languages fill in."""
-    world = Wikidata({"P19": [("Q1", "Q2"), ("Q1", "Q3"), ("Q1", "Q4"), ("Q1", "Q5")]}, {"Q1": "One", "Q9": "Nine"})
+    world = Wikidata(
+        {"P19": [("Q1", "Q2"), ("Q1", "Q3"), ("Q1", "Q4"), ("Q1", "Q5")]},
+        {"Q1": "One", "Q9": "Nine"},
+    )
     world.redirects, world.missing = {"Q2": "Q9"}, {"Q3"}
     world.labels = {
-        "Q4": {"labels": {"mul": {"language": "mul", "value": "K."}}, "aliases": {"en": texts("K", "K", "")}},
+        "Q4": {
+            "labels": {"mul": {"language": "mul", "value": "K."}},
+            "aliases": {"en": texts("K", "K", "")},
+        },
         "Q5": {"labels": [], "aliases": [], "sitelinks": []},
     }
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
@@ -168,17 +230,31 @@ def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(client, 
     assert counts["items_missing"] == 1
     rows, claims, skipped = read(tmp_path / "q.json.gz")
     named = [(row["qid"], row["label"], row["aliases"], row["wiki_title"]) for row in rows]
-    assert named == [(1, "Label of Q1", [], "One"), (2, "Label of Q9", [], "Nine"), (4, "K.", ["K"], None)]
+    assert named == [
+        (1, "Label of Q1", [], "One"),
+        (2, "Label of Q9", [], "Nine"),
+        (4, "K.", ["K"], None),
+    ]
     assert claims == {(1, 19, n) for n in (2, 3, 4, 5)}
     assert skipped == {"no_english": 1}
 
 
-def test_fifty_are_asked_for_at_once_and_only_what_is_needed(client: Client, wikimedia: Wikimedia, tmp_path) -> None:
-    world = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 121)]}, {f"Q{n}": f"T{n}" for n in range(1, 121)})
+def test_fifty_are_asked_for_at_once_and_only_what_is_needed(
+    client: Client, wikimedia: Wikimedia, tmp_path
+) -> None:
+    world = Wikidata(
+        {"P106": [(f"Q{n}", "Q1") for n in range(1, 121)]},
+        {f"Q{n}": f"T{n}" for n in range(1, 121)},
+    )
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     fetched(client, wikimedia, tmp_path / "q.json.gz", page=500, pids=["P106"])
     assert [row["qid"] for row in read(tmp_path / "q.json.gz")[0]] == list(range(1, 121))
     asked = wikimedia.asked("/api")
     assert sorted(len(params["ids"].split("|")) for params in asked) == [20, 50, 50]
-    rest = {"props": "labels|aliases|sitelinks", "languages": "en|mul", "sitefilter": "enwiki", "redirects": "yes"}
+    rest = {
+        "props": "labels|aliases|sitelinks",
+        "languages": "en|mul",
+        "sitefilter": "enwiki",
+        "redirects": "yes",
+    }
     assert all(params | rest == params for params in asked)

@@ -47,7 +47,9 @@ def latest(dumps: Dumps) -> list[str]:
     return [url for name in ("wikidata", "wikipedia") for url in dumps.addresses(MONTH)[name]]
 
 
-def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(dumps, resolve, wikimedia):
+def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(
+    dumps, resolve, wikimedia
+):
     first = resolve(latest(dumps))
     assert first == [
         "/wikidatawiki/entities/20260928/wikidata-20260928-all.json.gz",
@@ -62,17 +64,23 @@ def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(du
 
 def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken(dumps, resolve):
     dumps.entities("20260928", b"half", whole=False)
-    with pytest.raises(Late, match=r"entities/20260928/wikidata-20260928-all\.json\.gz: not whole yet"):
+    with pytest.raises(
+        Late, match=r"entities/20260928/wikidata-20260928-all\.json\.gz: not whole yet"
+    ):
         resolve(latest(dumps), now=date(2026, 10, 31))
     assert "20260907" in resolve(latest(dumps), now=date(2026, 11, 1))[0]
     shutil.rmtree("pins")
     for day in ("20260907", "20260928"):
         dumps.drop("/wikidatawiki/entities", day)
-    with pytest.raises(Late, match=r"entities/: no dump of 2026-09 yet, the last one is of 20260824"):
+    with pytest.raises(
+        Late, match=r"entities/: no dump of 2026-09 yet, the last one is of 20260824"
+    ):
         resolve(latest(dumps))
 
 
-def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_whole(dumps, resolve):
+def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_whole(
+    dumps, resolve
+):
     urls = [*latest(dumps)[1:], latest(dumps)[1].replace(PAGES, "redirect.sql.gz")]
     dumps.wiki("20260920", {PAGES: b"half"}, whole=False)
     with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
@@ -80,16 +88,23 @@ def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_
     dumps.wiki("20260920", {PAGES: b"the other table is missing yet"})
     with pytest.raises(Late, match=r"enwiki-20260920-redirect\.sql\.gz: not whole yet"):
         resolve(urls)
-    assert [url.split("/")[2] for url in resolve(urls, now=date(2026, 11, 8))] == ["20260901", "20260901"]
+    assert [url.split("/")[2] for url in resolve(urls, now=date(2026, 11, 8))] == [
+        "20260901",
+        "20260901",
+    ]
 
 
 def test_a_month_that_is_gone_or_not_over_has_no_dump_and_late_page_views_are_waited_for(
     dumps, resolve, wikimedia, client, monkeypatch
 ):
-    with pytest.raises(LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"):
+    with pytest.raises(
+        LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"
+    ):
         resolve(latest(dumps), "2026-10")
     assert not wikimedia.requests
-    with pytest.raises(Gone, match=r"no whole dump by the end of 2026-05, the server .* of 20260824 to 20261005"):
+    with pytest.raises(
+        Gone, match=r"no whole dump by the end of 2026-05, the server .* of 20260824 to 20261005"
+    ):
         resolve(latest(dumps), "2026-05")
 
     def check_there(urls: list[str], month: str, now: date) -> None:
@@ -99,7 +114,9 @@ def test_a_month_that_is_gone_or_not_over_has_no_dump_and_late_page_views_are_wa
     later = dumps.addresses("2026-10")["pageviews"]
     with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
         check_there(later, "2026-10", date(2026, 11, 8))
-    with pytest.raises(Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"):
+    with pytest.raises(
+        Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"
+    ):
         check_there(later, "2026-10", date(2026, 12, 8))
     check_there(dumps.addresses(MONTH)["pageviews"], MONTH, AFTER)
 
@@ -133,7 +150,9 @@ def gets(wikimedia: Wikimedia) -> list[str]:
     return sorted(fetched)
 
 
-def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia, fetched):
+def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(
+    dumps, wikimedia, fetched
+):
     assert run(dumps) == fetched
     Path("a.jsonl").write_text("1")
     run(dumps, files={"nq": ["a.jsonl"]}, source="files", root=".")
@@ -159,10 +178,16 @@ def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice
     ("views", "version", "again"),
     [
         (b"views of September, corrected", '"one"', ALL[1:2]),
-        (b"VIEWS OF SEPTEMBER", '"two"', ALL[1:2]),  # not the dumps, whose checksums the server still states
+        (
+            b"VIEWS OF SEPTEMBER",
+            '"two"',
+            ALL[1:2],
+        ),  # not the dumps, whose checksums the server still states
     ],
 )
-def test_a_file_that_the_server_has_changed_is_fetched_again(dumps, wikimedia, fetched, views, version, again):
+def test_a_file_that_the_server_has_changed_is_fetched_again(
+    dumps, wikimedia, fetched, views, version, again
+):
     wikimedia.version = version
     dumps.views(MONTH, views)
     run(dumps)
@@ -170,13 +195,17 @@ def test_a_file_that_the_server_has_changed_is_fetched_again(dumps, wikimedia, f
     assert (RAW / "pageviews" / ALL[1]).read_bytes() == views
 
 
-def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(dumps, fetched, capsys, monkeypatch):
+def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(
+    dumps, fetched, capsys, monkeypatch
+):
     dumps.drop("/wikidatawiki/entities", "20260928")
     assert run(dumps) == fetched
     assert "wikidata-20260928-all.json.gz: the server has it no longer" in capsys.readouterr().out
     monkeypatch.setattr(snapshots, "today", lambda: date(2026, 11, 8))
     dumps.entities("20261026", b"half", whole=False)
-    with pytest.raises(LongtailError, match=r"not whole yet; run again another day, or name a date in place of"):
+    with pytest.raises(
+        LongtailError, match=r"not whole yet; run again another day, or name a date in place of"
+    ):
         run(dumps, "2026-10")
     assert list(manifest().values()) == fetched
 
@@ -186,11 +215,17 @@ def file(dataset: str, day: str | None = None) -> dict:
 
 
 def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
-    of = snapshots.dates([file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH])
+    of = snapshots.dates(
+        [file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH]
+    )
     assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
     assert snapshots.warning(of, 58) == "", "from 1 August to 28 September"
-    assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(of, 57)
-    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, "a snapshot without a date says nothing"
+    assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(
+        of, 57
+    )
+    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, (
+        "a snapshot without a date says nothing"
+    )
     assert snapshots.warning({}, 0) == ""
     months = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
     assert months == {"page views": ["2021-10", MONTH]}
@@ -203,7 +238,10 @@ def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
     assert snapshots.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
     assert snapshots.day_of("generated: sample world, seed 20261301") is None
     assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
-    base, this = "https://dumps.wikimedia.org/other/pageview_complete/monthly", "2021/2021-01/pageviews-202101-user.bz2"
+    base, this = (
+        "https://dumps.wikimedia.org/other/pageview_complete/monthly",
+        "2021/2021-01/pageviews-202101-user.bz2",
+    )
     entries = [f"{base}/{this}", "views/*202101*.bz2", "other/*.bz2"]
     before = [entry.replace("2021/", "2020/").replace("2021-01", "2020-12") for entry in entries]
     before = [entry.replace("202101", "202012") for entry in before]

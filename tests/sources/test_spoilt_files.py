@@ -13,13 +13,25 @@ from fetching import PACK, saved
 from pipelines.errors import LongtailError
 from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
-from pipelines.sources import mentions, pageviews, prediction_files, question_files, source_documents, wikidata
+from pipelines.sources import (
+    mentions,
+    pageviews,
+    prediction_files,
+    question_files,
+    source_documents,
+    wikidata,
+)
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, parse_json
 from pipelines.sources.wikipedia import Part, read_articles
 
 Read = Callable[[Path, Rejects], list]
-ITEM = {"type": "item", "id": "Q2", "labels": {"en": {"value": "B"}}, "sitelinks": {"enwiki": {"title": "B"}}}
+ITEM = {
+    "type": "item",
+    "id": "Q2",
+    "labels": {"en": {"value": "B"}},
+    "sitelinks": {"enwiki": {"title": "B"}},
+}
 
 
 def wikidata_rows(path: Path, rejects: Rejects) -> list:
@@ -68,19 +80,35 @@ REDIRECT = "INSERT INTO `redirect` VALUES (10,0,'A','','');\n-- Dump completed\n
 PAGE = "INSERT INTO `page` VALUES (10,0,'A',1,0,0.3,'20231019064200',NULL,1,1,'wikitext',NULL);\n-- Dump completed\n"
 READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "wikidata": ("d.json.gz", f"[\n{json.dumps(ITEM)}\n]\n", wikidata_rows),
-    "wikipedia": ("pages-articles.xml.bz2", XML, lambda path, rejects: list(read_articles(Part(path), rejects))),
+    "wikipedia": (
+        "pages-articles.xml.bz2",
+        XML,
+        lambda path, rejects: list(read_articles(Part(path), rejects)),
+    ),
     "c4": ("c.json.gz", '{"text": "a"}\n', of_files(mentions.read_c4)),
     "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
     "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
-    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_wikipedia)),
+    "psgs": (
+        "psgs_w100.tsv.gz",
+        "id\ttext\ttitle\n1\ta\tA\n",
+        of_part(source_documents.read_wikipedia),
+    ),
     "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(source_documents.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
     "redirects": ("redirect.sql.gz", REDIRECT, table("redirect")),
     "page table": ("page.sql.gz", PAGE, table("page")),
     "questions": ("q.jsonl", QUESTION, of_folder(question_files.read_questions)),
     "question list": ("q.json", "[]", of_folder(question_files.read_questions)),
-    "question table": ("q.parquet", parquet(question=["a"], answer=["b"]), of_folder(question_files.read_questions)),
-    "questions with passages": ("q.jsonl", PASSAGES, of_folder(question_files.read_questions_with_passages)),
+    "question table": (
+        "q.parquet",
+        parquet(question=["a"], answer=["b"]),
+        of_folder(question_files.read_questions),
+    ),
+    "questions with passages": (
+        "q.jsonl",
+        PASSAGES,
+        of_folder(question_files.read_questions_with_passages),
+    ),
     "predictions": ("a.csv.gz", "id,pred\n1,a\n", predictions),
     "prediction list": ("a.json", '[{"id": 1, "pred": "a"}]', predictions),
     "prediction table": ("a.parquet", parquet(id=["1"], pred=["a"]), predictions),
@@ -93,8 +121,14 @@ SPOILS = {
     "empty once decompressed": (lambda whole, pack: pack(b""), "nothing in it once decompressed"),
     "an HTML page": (lambda whole, pack: HTML, "an HTML page, expected data"),
     "a compressed HTML page": (lambda whole, pack: pack(HTML), "an HTML page, expected data"),
-    "cut": (lambda whole, pack: whole[: len(whole) * 2 // 3], "cut in the middle|damaged .*, expected a Parquet"),
-    "rubbish in it": (lambda whole, pack: whole[:4] + b"\xff" * 40 + whole[44:], "corrupt|damaged|cut in the middle"),
+    "cut": (
+        lambda whole, pack: whole[: len(whole) * 2 // 3],
+        "cut in the middle|damaged .*, expected a Parquet",
+    ),
+    "rubbish in it": (
+        lambda whole, pack: whole[:4] + b"\xff" * 40 + whole[44:],
+        "corrupt|damaged|cut in the middle",
+    ),
 }
 
 
@@ -104,7 +138,9 @@ CELLS = [
     (reader, spoil)
     for reader, (name, *_) in READERS.items()
     for spoil in SPOILS
-    if Path(name).suffix in PACK or spoil not in (*PACKED, *BINARY) or (name.endswith("parquet") and spoil in BINARY)
+    if Path(name).suffix in PACK
+    or spoil not in (*PACKED, *BINARY)
+    or (name.endswith("parquet") and spoil in BINARY)
 ]
 
 
@@ -126,13 +162,21 @@ def test_a_file_that_is_spoilt_is_named(tmp_path: Path, reader: str, spoil: str)
 
 
 VALUES = {"deep": "[" * 200_000 + "]" * 200_000, "digits": "9" * 5000, "surrogate": '"\\ud800"'}
-LINES = {"cut": b'{"text": "a', "not UTF-8": b'{"question": "\xff"}', "a list": b"[1]", "another layout": b'{"x": "b"}'}
+LINES = {
+    "cut": b'{"text": "a',
+    "not UTF-8": b'{"question": "\xff"}',
+    "a list": b"[1]",
+    "another layout": b'{"x": "b"}',
+}
 RECORDS = {  # reader -> a good line, and one with a value that can be broken
     "wikidata": (json.dumps(ITEM), '{"type": "item", "id": "Q3", "labels": {"en": {"value": %s}}}'),
     "c4": ('{"text": "a"}', '{"text": %s}'),
     "pile": ('{"text": "a"}', '{"text": %s}'),
     "questions": (QUESTION, '{"question": %s, "answer": "b"}'),
-    "questions with passages": (PASSAGES, '{"question": %s, "answers": ["b"], "ctxs": [{"text": "c"}]}'),
+    "questions with passages": (
+        PASSAGES,
+        '{"question": %s, "answers": ["b"], "ctxs": [{"text": "c"}]}',
+    ),
 }
 
 
@@ -145,7 +189,15 @@ def test_a_record_that_cannot_be_read_is_rejected_and_the_others_count(tmp_path,
     (name, _, read), (good, record) = READERS[reader], RECORDS[reader]
     line = LINES.get(broken) or (record % VALUES[broken]).encode()
     rejects = Rejects(1.0)
-    assert len(read(saved(tmp_path / "here" / name, b"\n".join([good.encode(), line, good.encode()])), rejects)) == 2
+    assert (
+        len(
+            read(
+                saved(tmp_path / "here" / name, b"\n".join([good.encode(), line, good.encode()])),
+                rejects,
+            )
+        )
+        == 2
+    )
     assert [row[:2] for row in rejects.rows] == [(name, 2)]
     assert rejects.read == 3
 

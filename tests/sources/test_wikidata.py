@@ -15,7 +15,9 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs
 
 
-def statement(o: int | None, rank: str = "normal", snaktype: str = "value", old: bool = False) -> dict:
+def statement(
+    o: int | None, rank: str = "normal", snaktype: str = "value", old: bool = False
+) -> dict:
     snak = {"snaktype": snaktype, "property": "P50"}
     if snaktype == "value":
         value = {"entity-type": "item", "numeric-id": o} | ({} if old else {"id": f"Q{o}"})
@@ -23,8 +25,19 @@ def statement(o: int | None, rank: str = "normal", snaktype: str = "value", old:
     return {"mainsnak": snak, "type": "statement", "rank": rank}
 
 
-def item(qid: int, label: str | None = "Name", title: str | None = "Title", claims=None, aliases=(), **other) -> dict:
-    labels = {"en": {"language": "en", "value": label}} if label else {"fr": {"language": "fr", "value": "Nom"}}
+def item(
+    qid: int,
+    label: str | None = "Name",
+    title: str | None = "Title",
+    claims=None,
+    aliases=(),
+    **other,
+) -> dict:
+    labels = (
+        {"en": {"language": "en", "value": label}}
+        if label
+        else {"fr": {"language": "fr", "value": "Nom"}}
+    )
     sitelinks = {"enwiki": {"site": "enwiki", "title": title, "badges": []}} if title else {}
     return {
         "type": "item",
@@ -64,7 +77,10 @@ def read(path: Path, max_share: float = 1.0, code: str = "en") -> tuple[list[Ent
 OUTRANKED = {"outranked_statement": 1}
 UNKNOWN, NONE = (statement(None, snaktype=kind) for kind in ("somevalue", "novalue"))
 A_PROP, A_TEXT = statement(5), statement(5)
-A_PROP["mainsnak"]["datavalue"] = {"value": {"entity-type": "property", "numeric-id": 5}, "type": "wikibase-entityid"}
+A_PROP["mainsnak"]["datavalue"] = {
+    "value": {"entity-type": "property", "numeric-id": 5},
+    "type": "wikibase-entityid",
+}
 A_TEXT["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
 
 
@@ -74,7 +90,11 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path):
         ([statement(2, "deprecated"), statement(3)], [3], {"deprecated_statement": 1}),
         ([statement(2, "deprecated")], [], {"deprecated_statement": 1}),
         ([UNKNOWN, statement(3), NONE], [3], {"somevalue_statement": 1, "novalue_statement": 1}),
-        ([NONE | {"rank": "preferred"}, statement(3)], [], OUTRANKED | {"novalue_statement": 1}),  # it outranks
+        (
+            [NONE | {"rank": "preferred"}, statement(3)],
+            [],
+            OUTRANKED | {"novalue_statement": 1},
+        ),  # it outranks
         ([A_PROP, A_TEXT, statement(6)], [6], {"not_an_item_statement": 2}),
         ([statement(2, old=True)], [2], {}),  # the old layout
     ]:
@@ -88,7 +108,9 @@ def test_what_is_no_item_or_has_neither_name_nor_article_is_counted_by_reason(tm
         {"entity": "Q2", "redirect": "Q1"},
         item(3) | {"type": "property", "id": "P3"},
     ]
-    parsed, rejects = read(dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *other]))
+    parsed, rejects = read(
+        dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *other])
+    )
     assert [e.qid for e in parsed] == [2]
     assert rejects.skipped == {"no_english": 1, "redirect": 1, "not_an_item": 1}
     assert (rejects.rows, rejects.read) == ([], 4)
@@ -106,10 +128,14 @@ ORDERS = [
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
 @pytest.mark.parametrize("title", ["Title", None])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_the_order_of_keys_and_spaces_between_them_change_nothing(tmp_path, order, title, separators):
+def test_the_order_of_keys_and_spaces_between_them_change_nothing(
+    tmp_path, order, title, separators
+):
     """The claims of an item without an article are cut away unparsed where they stand behind its names, only there."""
     tricky = 'a "claims": {"enwiki" \\'
-    whole = item(7, tricky, title, {"P50": [statement(2)]}, [tricky + "2"], lastrevid=9, other={"claims": {}})
+    whole = item(
+        7, tricky, title, {"P50": [statement(2)]}, [tricky + "2"], lastrevid=9, other={"claims": {}}
+    )
     line = json.dumps({key: whole[key] for key in order}, separators=separators)
     [entity], rejects = read(dump(tmp_path / "d.json", [line, item(8, None, None)]))
     claims = ([50], [2], [""]) if title else ([], [], [])
@@ -117,39 +143,79 @@ def test_the_order_of_keys_and_spaces_between_them_change_nothing(tmp_path, orde
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 
 
-def test_an_item_of_another_language_or_without_names_is_left_out_unless_it_has_an_article(tmp_path):
+def test_an_item_of_another_language_or_without_names_is_left_out_unless_it_has_an_article(
+    tmp_path,
+):
     """Its statements and links may well speak of English; empty maps may be written as lists."""
-    motto = statement(2) | {"references": [{"value": {"text": "x", "language": "en"}, "key": "enwiki"}]}
+    motto = statement(2) | {
+        "references": [{"value": {"text": "x", "language": "en"}, "key": "enwiki"}]
+    }
     foreign = item(1, None, None, {"P50": [motto]}) | {"sitelinks": {"frwiki": {"title": "Nom"}}}
-    lists = [item(3) | {"aliases": [], "claims": []}, item(4) | {"labels": []}, item(5) | {"sitelinks": []}]
-    parsed, rejects = read(dump(tmp_path / "d.json", [foreign, item(2, None, "Title", {"P50": [motto]}), *lists]))
+    lists = [
+        item(3) | {"aliases": [], "claims": []},
+        item(4) | {"labels": []},
+        item(5) | {"sitelinks": []},
+    ]
+    parsed, rejects = read(
+        dump(tmp_path / "d.json", [foreign, item(2, None, "Title", {"P50": [motto]}), *lists])
+    )
     named = [(2, None, "Title"), (3, "Name", "Title"), (4, None, "Title"), (5, "Name", None)]
     assert [(e.qid, e.label, e.wiki_title) for e in parsed] == named
     assert parsed[0].answers == [(50, 2)]
     assert (rejects.skipped, rejects.rows) == ({"no_english": 1}, [])
 
 
-MUNICH = ({"en": "Munich", "de": "München", "mul": "M"}, {"en": ["Minga"], "de": ["Minga", "Isar-Athen"]})
+MUNICH = (
+    {"en": "Munich", "de": "München", "mul": "M"},
+    {"en": ["Minga"], "de": ["Minga", "Isar-Athen"]},
+)
 TAIWAN = {"zh": "台湾", "zh-hant": "臺灣", "zh-tw": "台灣"}
 
 
 def test_names_are_those_of_the_language_and_never_english(tmp_path):
     for code, labels, aliases, titles, expected in [
-        ("de", *MUNICH, {"en": "Munich", "de": "München"}, ("München", ["Minga", "Isar-Athen"], "München", [2])),
-        ("de", {"en": "Ada", "mul": "A. L."}, {"mul": ["L."], "en": ["A"]}, {"de": "A"}, ("A. L.", ["L."], "A", [2])),
+        (
+            "de",
+            *MUNICH,
+            {"en": "Munich", "de": "München"},
+            ("München", ["Minga", "Isar-Athen"], "München", [2]),
+        ),
+        (
+            "de",
+            {"en": "Ada", "mul": "A. L."},
+            {"mul": ["L."], "en": ["A"]},
+            {"de": "A"},
+            ("A. L.", ["L."], "A", [2]),
+        ),
         ("de", {"en": "Norland"}, {}, {"de": "Nordland"}, (None, [], "Nordland", [2])),
         ("de", {"en": "Velm", "fr": "Vide"}, {"en": ["Velm"]}, {"en": "Velm"}, None),
-        ("ja", {"ja": "東京"}, {}, {"en": "Tokyo"}, ("東京", [], None, [])),  # another language's article has no claims
+        (
+            "ja",
+            {"ja": "東京"},
+            {},
+            {"en": "Tokyo"},
+            ("東京", [], None, []),
+        ),  # another language's article has no claims
         ("zh", TAIWAN, {}, {"zh": "T"}, ("台湾", ["臺灣", "台灣"], "T", [2])),
-        ("zh", {"mul": "Taiwan", "en": "Taiwan (island)"}, {}, {"zh": "T"}, ("Taiwan", [], "T", [2])),
+        (
+            "zh",
+            {"mul": "Taiwan", "en": "Taiwan (island)"},
+            {},
+            {"zh": "T"},
+            ("Taiwan", [], "T", [2]),
+        ),
     ]:
         one = item(1, claims={"P50": [statement(2)]}) | {
             "labels": {code: {"language": code, "value": text} for code, text in labels.items()},
-            "aliases": {code: [{"value": text} for text in texts] for code, texts in aliases.items()},
+            "aliases": {
+                code: [{"value": text} for text in texts] for code, texts in aliases.items()
+            },
             "sitelinks": {f"{code}wiki": {"title": title} for code, title in titles.items()},
         }
         found, rejects = read(dump(tmp_path / "d.json", [one]), code=code)
-        assert [(e.label, e.aliases, e.wiki_title, e.objects) for e in found] == ([expected] if expected else [])
+        assert [(e.label, e.aliases, e.wiki_title, e.objects) for e in found] == (
+            [expected] if expected else []
+        )
         assert rejects.skipped == ({} if expected else {"no_german": 1})
 
 
@@ -172,13 +238,18 @@ def test_a_bad_line_is_named_by_line_and_reason(tmp_path):
         parsed, rejects = read(path)
         assert [e.qid for e in parsed] == [1, 5]
         assert reasons(rejects) == [(3, reason)]
-        with pytest.raises(LongtailError, match=rf"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, {reason}"):
+        with pytest.raises(
+            LongtailError,
+            match=rf"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, {reason}",
+        ):
             read(path, max_share=0.3)
 
 
 def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
     """Even within statements that aren't parsed otherwise."""
-    whole = dump(tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]).read_bytes()
+    whole = dump(
+        tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]
+    ).read_bytes()
     for end in range(len(whole.rstrip(b"\n]}")), len(whole) - 1):
         (tmp_path / "cut.json").write_bytes(whole[:end])
         if whole[:end].count(b"{") > whole[:end].count(b"}"):

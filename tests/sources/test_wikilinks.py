@@ -18,11 +18,21 @@ CASES = {
     "[[AT&amp;T]] [[Caf%C3%A9]] [[100% Wolf]]": ["AT&T", "Café", "100% Wolf"],
     "[[\u00e9tude]] [[iPod]]": ["\u00c9tude", "IPod"],
     "[[File:A.jpg|thumb|by [[Ada]] in [[Rome|it]]]]": ["File:A.jpg", "Ada", "Rome"],
-    "[[category:Cities]] [[de:Berlin]] [[Star Trek: Picard]]": ["Category:Cities", "De:Berlin", "Star Trek: Picard"],
+    "[[category:Cities]] [[de:Berlin]] [[Star Trek: Picard]]": [
+        "Category:Cities",
+        "De:Berlin",
+        "Star Trek: Picard",
+    ],
     "{{Infobox|born=[[Rome]]}} [[{{PAGENAME}}]] [[Rome|{{nowrap|x}}]]": ["Rome"],
     "<!-- [[Rome]] --> [[Pa<!-- x -->ris]] <!-- [[Oslo]]": ["Paris"],
-    "<nowiki>[[Rome]]</nowiki> <nowiki/>[[Oslo]] <pre class='x'>[[Bonn]]</PRE > [[B<nowiki>onn</nowiki>]]": ["Oslo"],
-    "<ref>[[Rome]]</ref> <gallery>A.jpg|[[Oslo]]</gallery> <preface>[[Bonn]]": ["Rome", "Oslo", "Bonn"],
+    "<nowiki>[[Rome]]</nowiki> <nowiki/>[[Oslo]] <pre class='x'>[[Bonn]]</PRE > [[B<nowiki>onn</nowiki>]]": [
+        "Oslo"
+    ],
+    "<ref>[[Rome]]</ref> <gallery>A.jpg|[[Oslo]]</gallery> <preface>[[Bonn]]": [
+        "Rome",
+        "Oslo",
+        "Bonn",
+    ],
     "[[Rome] [Rome]] [[Ro\nme]] [[]] [[|x]] [http://x.y [[Oslo]]": ["Oslo"],
     "[[[Rome]]] [[[[Oslo]]]]": ["Rome", "Oslo"],
     "no link": [],
@@ -34,7 +44,9 @@ def test_what_a_link_names_is_the_title_of_the_page(wikitext: str) -> None:
     assert titles(targets(wikitext)).to_pylist() == CASES[wikitext]
 
 
-def written(folder: Path, pages: dict[str, str], redirects: dict[str, str], name: str = "links.parquet") -> Path:
+def written(
+    folder: Path, pages: dict[str, str], redirects: dict[str, str], name: str = "links.parquet"
+) -> Path:
     links = Links(folder / name)
     links.redirects += [Page("1", title, text) for title, text in redirects.items()]
     for title, text in pages.items():
@@ -50,7 +62,9 @@ def incoming(files: list[Path], wanted: list[str]) -> dict[str, int | None]:
         return dict(db.sql("SELECT title, links FROM incoming ORDER BY title").fetchall())
 
 
-def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(tmp_path: Path, monkeypatch) -> None:
+def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(
+    tmp_path: Path, monkeypatch
+) -> None:
     redirects = {
         "Roma": "#REDIRECT [[rome#Name]] {{R from|[[Oslo]]}}",
         "Eternal City": "#redirect [[Roma]]",
@@ -63,11 +77,21 @@ def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(tmp_p
         "Bonn": "[[Eternal City]]",  # a redirect to a redirect is not followed further
         "Talk of Rome": "[[Talk:Rome]] [[File:Rome]]",
     }
-    expected = {"Rome": 2, "Roma": 2, "Italy": 1, "Bonn": 0, "Oslo": 0, "Eternal City": None, "Unknown": None}
+    expected = {
+        "Rome": 2,
+        "Roma": 2,
+        "Italy": 1,
+        "Bonn": 0,
+        "Oslo": 0,
+        "Eternal City": None,
+        "Unknown": None,
+    }
     assert incoming([written(tmp_path, pages, redirects)], [*expected]) == expected
     monkeypatch.setattr(wikipedia, "BATCH", 1)
     files = [
         written(tmp_path, dict([page]), redirects if i == 3 else {}, f"{i}.parquet")
         for i, page in enumerate(pages.items())
     ]
-    assert incoming([*files, files[1]], [*expected]) == expected, "parts, and a page that is in two of them"
+    assert incoming([*files, files[1]], [*expected]) == expected, (
+        "parts, and a page that is in two of them"
+    )

@@ -41,20 +41,30 @@ def whole(body: bytes) -> None:
         raise Again("cut JSON")
 
 
-def test_the_server_learns_who_asks(client: Client, wikimedia: Wikimedia, page: str, tmp_path: Path) -> None:
+def test_the_server_learns_who_asks(
+    client: Client, wikimedia: Wikimedia, page: str, tmp_path: Path
+) -> None:
     assert client.ask(page, {"q": "ä b"}) == PAGE
     assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
     assert wikimedia.requests == [("/page", {"q": "ä b"})]
-    with pytest.raises(LongtailError, match=r"contact is null"), open_client(None, tmp_path / "other"):
+    with (
+        pytest.raises(LongtailError, match=r"contact is null"),
+        open_client(None, tmp_path / "other"),
+    ):
         pass
     assert not (tmp_path / "other").exists()
 
 
-def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_named(client, wikimedia, page) -> None:
+def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_named(
+    client, wikimedia, page
+) -> None:
     elsewhere = moved(page.replace("127.0.0.1", "localhost"))
     wikimedia.faults = [moved(page), None, elsewhere]
     assert client.ask(page) == PAGE
-    with pytest.raises(LongtailError, match=r"/page: the server sends the request on to localhost, .*fetch.redirect"):
+    with pytest.raises(
+        LongtailError,
+        match=r"/page: the server sends the request on to localhost, .*fetch.redirect",
+    ):
         client.ask(f"{page}?token=1")
     assert len(wikimedia.requests) == 3
     wikimedia.faults = [elsewhere]
@@ -65,22 +75,37 @@ def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_nam
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (Fault(503, b"try \n later"), r"/page\?a=1: the server answers 503 Service Unavailable: try later; gave up"),
+        (
+            Fault(503, b"try \n later"),
+            r"/page\?a=1: the server answers 503 Service Unavailable: try later; gave up",
+        ),
         (Fault(body=b"{"), "cut JSON; gave up"),
         (busy("86400"), "429 .*asks to wait 86400 s; run again then"),
-        (Fault(403, b"no contact in your User-Agent"), r"answers 403 Forbidden: no contact in your User-Agent$"),
+        (
+            Fault(403, b"no contact in your User-Agent"),
+            r"answers 403 Forbidden: no contact in your User-Agent$",
+        ),
     ],
     ids=str,
 )
-def test_a_fault_that_stays_is_an_error(client, wikimedia, page, pauses, fault: Fault, message: str) -> None:
+def test_a_fault_that_stays_is_an_error(
+    client, wikimedia, page, pauses, fault: Fault, message: str
+) -> None:
     wikimedia.faults = [fault] * 50
     with pytest.raises(LongtailError, match=message):
         client.ask(page, {"a": "1"}, check=whole)
 
 
-def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(client, wikimedia, page, pauses, monkeypatch):
+def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(
+    client, wikimedia, page, pauses, monkeypatch
+):
     monkeypatch.setattr(http, "BACKOFF", 2.0)
-    wikimedia.faults = [Fault(429), Fault(503, headers={"Retry-After": "soon"}), busy("40"), busy("100")]
+    wikimedia.faults = [
+        Fault(429),
+        Fault(503, headers={"Retry-After": "soon"}),
+        busy("40"),
+        busy("100"),
+    ]
     client.ask(page, {"n": "1"})
     client.ask(page, {"n": "2"})
     drawn = [pytest.approx(1.5, abs=0.5), pytest.approx(3, abs=1)]  # half of a pause is drawn
@@ -97,14 +122,19 @@ def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client, wikime
     assert len(wikimedia.requests) == 3
 
 
-def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(tmp_path, wikimedia, page, monkeypatch) -> None:
+def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(
+    tmp_path, wikimedia, page, monkeypatch
+) -> None:
     for days in (7.0, math.inf, -1.0):
         monkeypatch.setattr("pipelines.sources.wikimedia.KEPT_DAYS", days)
         with open_client("someone@example.org", tmp_path / "kept") as client:
             client.ask(page)
     assert len(wikimedia.requests) == 2
     (tmp_path / "answers.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(LongtailError, match=r"answers\.sqlite: damaged"), open_client("someone", tmp_path):
+    with (
+        pytest.raises(LongtailError, match=r"answers\.sqlite: damaged"),
+        open_client("someone", tmp_path),
+    ):
         pass
 
 
@@ -117,7 +147,9 @@ with open_client("someone@example.org", Path(sys.argv[1])) as client:
 """
 
 
-def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimedia, page: str, root: Path) -> None:
+def test_a_killed_run_asks_for_nothing_it_has(
+    tmp_path: Path, wikimedia: Wikimedia, page: str, root: Path
+) -> None:
     wikimedia.stalls_after = 19
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), wikimedia.address]
     with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL) as process:
@@ -125,7 +157,9 @@ def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimed
         os.kill(process.pid, signal.SIGKILL)
     before, wikimedia.stalls_after = len(wikimedia.requests), None
     with open_client("someone@example.org", tmp_path) as client:
-        answers = client.map(lambda n: client.ask(f"{wikimedia.address}/n", {"n": str(n)}), range(60), "test")
+        answers = client.map(
+            lambda n: client.ask(f"{wikimedia.address}/n", {"n": str(n)}), range(60), "test"
+        )
         assert list(answers) == [str(n).encode() for n in range(60)]
     numbers = [params["n"] for _, params in wikimedia.requests]
     assert before < 60
@@ -136,5 +170,7 @@ def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimed
 def test_what_is_kept_outlives_a_power_cut(tmp_path):
     """benchmarks/power_loss.py cuts the power; here only the setting that it depends on."""
     kept = http.Kept(tmp_path, 7.0)
-    assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), "SQLite's FULL: a commit is on disk"
+    assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), (
+        "SQLite's FULL: a commit is on disk"
+    )
     kept.close()

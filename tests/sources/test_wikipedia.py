@@ -15,7 +15,9 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import Page, Part, read_articles, wikipedia_parts
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
-SITEINFO = "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
+SITEINFO = (
+    "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
+)
 END = "</mediawiki>"
 
 
@@ -79,8 +81,14 @@ def test_broken_or_other_xml_is_an_error_that_names_the_file(tmp_path: Path) -> 
         "<feed></feed>",
         HEAD.encode() + page(1, "A", "caf\xe9").encode("latin-1") + END.encode(),
     ]:
-        after = r"after the page 10 \(C:\\ drive\)" if BODY in str(xml) else "before its first page's end"
-        said = "begins with b'<feed>" if "<feed>" in str(xml) else f"corrupt {after}, expected the XML"
+        after = (
+            r"after the page 10 \(C:\\ drive\)"
+            if BODY in str(xml)
+            else "before its first page's end"
+        )
+        said = (
+            "begins with b'<feed>" if "<feed>" in str(xml) else f"corrupt {after}, expected the XML"
+        )
         with pytest.raises(LongtailError, match=rf"dump\.xml\.bz2: .*{said}"):
             read(saved(tmp_path / "dump.xml.bz2", xml))
 
@@ -88,17 +96,28 @@ def test_broken_or_other_xml_is_an_error_that_names_the_file(tmp_path: Path) -> 
 def test_an_endless_page_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.5 * 2**20))
     body = page(1, "Long as may be", "x" * 100_000) + page(2, "Long", "x" * 3_000_000)
-    with pytest.raises(LongtailError, match=r"after the page 1 .*an element longer than 0\.5 MB, expected a page"):
+    with pytest.raises(
+        LongtailError, match=r"after the page 1 .*an element longer than 0\.5 MB, expected a page"
+    ):
         read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END))
 
 
-def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_excerpts_as_a_whole_and_in_parts(
+    tmp_path: Path, real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long, tables = sorted((real / "wikipedia").glob("enwiki-*.bz2"))
     pages, rejects = read(long)
-    assert (len(pages), rejects.read, dict(rejects.skipped)) == (106, 206, {"redirect": 99, "other_namespace": 1})
+    assert (len(pages), rejects.read, dict(rejects.skipped)) == (
+        106,
+        206,
+        {"redirect": 99, "other_namespace": 1},
+    )
     assert pages[0][:2] == ("12", "Anarchism")
     of_tables, rejects = read(tables)
-    assert [p.title for p in of_tables][:2] == ["Constructive vote of no confidence", "List of Prison Break characters"]
+    assert [p.title for p in of_tables][:2] == [
+        "Constructive vote of no confidence",
+        "List of Prison Break characters",
+    ]
     assert (len(of_tables), rejects.read) == (5, 5)
     monkeypatch.setattr(bz2_blocks, "PART", 400_000)
     ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
@@ -135,10 +154,14 @@ def ordinary(folder: Path, *streams: bytes) -> Path:
 
 
 @pytest.mark.parametrize(("split", "streams"), [(5_000, 1), (61_111, 3), (200_000, 1)])
-def test_parts_by_bytes_give_what_the_whole_gives(tmp_path, monkeypatch, plain, split, streams) -> None:
+def test_parts_by_bytes_give_what_the_whole_gives(
+    tmp_path, monkeypatch, plain, split, streams
+) -> None:
     monkeypatch.setattr(bz2_blocks, "PART", split)
     third = -(-len(plain) // streams)
-    pieces = [piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")]
+    pieces = [
+        piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")
+    ]
     dump = ordinary(tmp_path, *pieces[:-1])
     assert len(wikipedia_parts(dump)) == -(-dump.stat().st_size // split)
     check_parts(dump, wikipedia_parts(dump))
@@ -150,16 +173,25 @@ def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newline_before_it(monkeypatch, size) -> None:
+def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newline_before_it(
+    monkeypatch, size
+) -> None:
     monkeypatch.setattr(bz2_blocks, "_blocks", lambda _, begin, end: blocks(text, size, begin, end))
     text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
     for cuts in product(range(1, len(text)), repeat=2):
         bounds = list(pairwise([0, *sorted({*cuts}), len(text)]))
         dumps = [b"".join(bz2_blocks.open_pages(Path(), *at)) for at in bounds]
-        assert all(xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps)
+        assert all(
+            xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps
+        )
         starts = [sum(begin <= at < end for at in (12, 26)) for begin, end in bounds]
         assert [xml.count(b"<page>") for xml in dumps] == starts
-        assert b"".join(xml.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for xml in dumps) == text[11:-12]
+        assert (
+            b"".join(
+                xml.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for xml in dumps
+            )
+            == text[11:-12]
+        )
     text = b"a\n\nlonger line\nb\nlast"
     newline_before = [0, *(at for at, byte in enumerate(text) if byte == ord("\n"))]
     lines = list(zip(text.splitlines(keepends=True), newline_before, strict=True))

@@ -12,11 +12,15 @@ ROWS = list(zip(range(3), IDS, ASKED, GOLD, SAID, strict=True))
 
 
 def write(tmp_path, name, content):
-    return saved(tmp_path / name, content if isinstance(content, str | bytes) else json.dumps(content))
+    return saved(
+        tmp_path / name, content if isinstance(content, str | bytes) else json.dumps(content)
+    )
 
 
 def quoted(rows, delimiter=","):
-    return "".join(delimiter.join('"' + c.replace('"', '""') + '"' for c in cells) + "\r\n" for cells in rows)
+    return "".join(
+        delimiter.join('"' + c.replace('"', '""') + '"' for c in cells) + "\r\n" for cells in rows
+    )
 
 
 def lines(records):

@@ -58,7 +58,9 @@ def kill_each() -> None:
         if child := os.fork():
             assert os.waitpid(child, 0)[1] == signal.SIGKILL
         else:
-            checkpoint.save_file = partial(save_or_die, checkpoint.save_file, count(), saves, written)
+            checkpoint.save_file = partial(
+                save_or_die, checkpoint.save_file, count(), saves, written
+            )
             train(stage)
             os._exit(1)
 
@@ -78,7 +80,9 @@ def inputs(workplace) -> None:
 
     Path("c4").mkdir()
     with gzip.open("c4/c4-train.00000-of-00001.json.gz", "wt") as out:
-        out.writelines(json.dumps({"text": text, "url": "https://a.example"}) + "\n" for text in TEXTS)
+        out.writelines(
+            json.dumps({"text": text, "url": "https://a.example"}) + "\n" for text in TEXTS
+        )
     for name in ("pile", "wikipedia"):
         Path("corpus", name).mkdir(parents=True)
         pq.write_table(pa.table({"text": TEXTS}), f"corpus/{name}/docs.parquet")
@@ -93,7 +97,9 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkey
     )
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, check=True)
     assert not Path("made").exists()
-    assert len(list(Path(".longtail/tmp").rglob("state.safetensors"))) == 4  # what the killed ones half wrote
+    assert (
+        len(list(Path(".longtail/tmp").rglob("state.safetensors"))) == 4
+    )  # what the killed ones half wrote
     capsys.readouterr()
     for stage in STAGES:
         (saved,) = checkpoint.folder(stage).glob("*/*")
@@ -128,5 +134,7 @@ def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
     (state,) = checkpoint.folder("training").glob("*/*/state.safetensors")
     state.write_bytes(state.read_bytes()[:-8])
     code.write_text("a = 1\n")
-    with pytest.raises(LongtailError, match=r"saved-00000000: damaged \([^\n]*\); remove it, to go on without it$"):
+    with pytest.raises(
+        LongtailError, match=r"saved-00000000: damaged \([^\n]*\); remove it, to go on without it$"
+    ):
         opened().load(WEIGHTS, ADAM)

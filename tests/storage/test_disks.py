@@ -19,9 +19,13 @@ def test_an_error_with_a_file_names_it_and_other_errors_have_no_such_line():
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(Path.cwd() / "data/x"))
     assert disks.meaning(error) == "data/x: read-only file system; make it writable, or use another"
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/elsewhere/y")
-    assert disks.meaning(error).startswith("/elsewhere/y: permission denied; give this user the right")
+    assert disks.meaning(error).startswith(
+        "/elsewhere/y: permission denied; give this user the right"
+    )
     said = f"failed to transfer 'ab' - [Errno 28] No space left on device: '{Path.cwd()}/data/a' -> '/cache/ab.tmp'"
-    assert disks.meaning_of(said).startswith("data/a, /cache/ab.tmp: no space left on device; free some")  # DVC's
+    assert disks.meaning_of(said).startswith(
+        "data/a, /cache/ab.tmp: no space left on device; free some"
+    )  # DVC's
     assert disks.meaning(ValueError("no space in the name")) is None
     assert disks.meaning(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")) is None
     assert disks.meaning(LongtailError("x: Permission denied by the server")) is None
@@ -37,7 +41,9 @@ def test_an_error_with_a_file_names_it_and_other_errors_have_no_such_line():
     ],
 )
 def test_an_error_without_a_file_names_the_places_that_may_be_meant(said, monkeypatch):
-    assert disks.meaning(RuntimeError(said)).partition(";")[0].partition(": ")[0].startswith("data, ")
+    assert (
+        disks.meaning(RuntimeError(said)).partition(";")[0].partition(": ")[0].startswith("data, ")
+    )
     monkeypatch.setattr(disks, "LEAST", 1 << 60)  # as if all were full
     assert "free some, then run again, which goes on" in disks.meaning(RuntimeError(said))
 

@@ -88,7 +88,9 @@ def test_files_without_checksums_are_read_as_they_are_wherever_they_lie(here):
     assert through_duckdb(folder / "rows.parquet").equals(TABLE)
     with database.connect(1.0, 1) as db:
         database.view(db, "rows", folder / "rows.parquet", named=True, numbered=True)
-        database.write_query(db, "SELECT n FROM rows WHERE n < ? ORDER BY n", folder / "written.parquet", [3])
+        database.write_query(
+            db, "SELECT n FROM rows WHERE n < ? ORDER BY n", folder / "written.parquet", [3]
+        )
         last = database.row(db, "SELECT min(filename), max(file_row_number) FROM rows")
     assert last == (str(folder / "rows.parquet"), ROWS - 1)
     assert parquet.read_parquet(folder / "written.parquet")["n"].to_pylist() == [0, 1, 2]
@@ -99,12 +101,16 @@ def test_missing_and_cut_files_are_one_line(file, reader):
     file.write_bytes(file.read_bytes()[:-30])
     with pytest.raises(LongtailError, match=DAMAGED):
         reader(file)
-    with pytest.raises(LongtailError, match=r"^none\.parquet: no such file; `longtail run` makes it$"):
+    with pytest.raises(
+        LongtailError, match=r"^none\.parquet: no such file; `longtail run` makes it$"
+    ):
         reader(Path("none.parquet"))
 
 
 def test_a_schema_orders_and_types_the_columns_and_fills_those_that_are_not_there(file):
-    schema = pa.schema([("kind", pa.large_string()), ("n", pa.int32()), ("more", pa.list_(pa.string()))])
+    schema = pa.schema(
+        [("kind", pa.large_string()), ("n", pa.int32()), ("more", pa.list_(pa.string()))]
+    )
     table = parquet.read_parquet(file, schema=schema)
     assert table.schema == schema
     assert table["n"].to_pylist() == TABLE["n"].to_pylist()
@@ -120,29 +126,47 @@ def groups(file: str) -> tuple[list[int], list[int]]:
     return sizes, written.read()[0].to_pylist()
 
 
-def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_threads_change_no_byte(monkeypatch):
+def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_threads_change_no_byte(
+    monkeypatch,
+):
     monkeypatch.setattr(database, "ROW_GROUP", 1000)
     for rows, full in ((0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])):
         with database.connect(1.0, 2) as db:
-            database.write_query(db, f"SELECT range AS n FROM range({rows}) ORDER BY n", "t.parquet")
+            database.write_query(
+                db, f"SELECT range AS n FROM range({rows}) ORDER BY n", "t.parquet"
+            )
         assert groups("t.parquet") == (full, list(range(rows)))
-    query = "SELECT range AS n, repeat('x', range % 50) AS text FROM range(200_000) ORDER BY hash(n), n"
+    query = (
+        "SELECT range AS n, repeat('x', range % 50) AS text FROM range(200_000) ORDER BY hash(n), n"
+    )
     for threads in (1, 4):
         with database.connect(1.0, threads) as db:
             database.write_query(db, query, f"{threads}.parquet")
     assert Path("1.parquet").read_bytes() == Path("4.parquet").read_bytes()
     monkeypatch.setattr(database, "ROW_GROUP", 5)
-    for rows, full in (([], [0]), ([3], [3]), ([3, 3, 3, 3, 1], [5, 5, 3]), ([12, 5], [5, 5, 5, 2])):
+    for rows, full in (
+        ([], [0]),
+        ([3], [3]),
+        ([3, 3, 3, 3, 1], [5, 5, 3]),
+        ([12, 5], [5, 5, 5, 2]),
+    ):
         parts = [pa.table({"row": np.arange(n)}) for n in rows]
-        with database.row_group_writer(Path("table.parquet"), pa.schema([("row", pa.int64())])) as add:
+        with database.row_group_writer(
+            Path("table.parquet"), pa.schema([("row", pa.int64())])
+        ) as add:
             for part in parts:
                 add(part)
-        assert groups("table.parquet") == (full, [row for part in parts for row in part["row"].to_pylist()])
+        assert groups("table.parquet") == (
+            full,
+            [row for part in parts for row in part["row"].to_pylist()],
+        )
 
 
 def test_what_spills_leaves_nothing_behind_and_too_little_memory_is_one_line_that_names_the_param():
     with database.connect(0.05, 1) as db:
-        database.write_query(db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", "t.parquet")
+        database.write_query(
+            db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", "t.parquet"
+        )
     assert pq.read_metadata("t.parquet").num_rows == 500_000
     query = "SELECT list(repeat('x', 100) || range) AS one FROM range(1_000_000)"
     named = r"^ingest\.memory_gb: 0\.05 is not enough \(.*\); raise it, lower compute\.threads, or free "
@@ -152,7 +176,10 @@ def test_what_spills_leaves_nothing_behind_and_too_little_memory_is_one_line_tha
 
 
 def test_the_error_of_a_stream_that_is_read_stays_one_line():
-    schema, said = pa.schema([("n", pa.int64())]), "data/raw/c4/a.json: empty, expected data; fetch it again"
+    schema, said = (
+        pa.schema([("n", pa.int64())]),
+        "data/raw/c4/a.json: empty, expected data; fetch it again",
+    )
 
     def batches():
         yield pa.record_batch([[1]], schema=schema)
@@ -199,25 +226,38 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak of a process is read from Linux's /proc",
+)
 def test_files_from_elsewhere_that_are_large_in_memory_are_refused_or_read_in_parts(here, root):
     zstd = {"compression": "zstd"}
     pq.write_table(pa.table({"text": ["x" * (5 * RECORD << 20)]}), "bomb.parquet", **zstd)
     assert Path("bomb.parquet").stat().st_size < 200_000
     for dictionary in (True, False):
         options = zstd | {"use_dictionary": dictionary, "dictionary_pagesize_limit": 1 << 30}
-        with pq.ParquetWriter(f"many {dictionary}.parquet", pa.schema([("text", pa.string())]), **options) as writer:
+        with pq.ParquetWriter(
+            f"many {dictionary}.parquet", pa.schema([("text", pa.string())]), **options
+        ) as writer:
             for _ in range(10):
                 writer.write_table(pa.table({"text": ["x" * (RECORD << 18)] * 10}))
-    pq.write_table(pa.table({"text": ["one", "x" * ((RECORD << 20) + 1), "two"]}), "long.parquet", **zstd)
+    pq.write_table(
+        pa.table({"text": ["one", "x" * ((RECORD << 20) + 1), "two"]}), "long.parquet", **zstd
+    )
     bombs = [(reader, "bomb.parquet") for reader in ("documents", "records", "wikitext")]
-    many = [(reader, f"many {kind}.parquet") for reader in ("documents", "records") for kind in (True, False)]
+    many = [
+        (reader, f"many {kind}.parquet")
+        for reader in ("documents", "records")
+        for kind in (True, False)
+    ]
     read = [*bombs, *many, ("documents", "long.parquet")]
     words = [sys.executable, "-c", READ, str(RECORD), *(word for pair in read for word in pair)]
     environment = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
     *said, megabytes = done.stdout.splitlines()
     for line in said[:3]:
-        assert re.match(r"error: bomb\.parquet: text in row group 0: more than 32 MB in one piece", line)
+        assert re.match(
+            r"error: bomb\.parquet: text in row group 0: more than 32 MB in one piece", line
+        )
     assert said[3:] == ["100 100"] * 4 + ["2 3 ('too_long', 1)"]
     assert int(megabytes) < MOST

@@ -27,7 +27,9 @@ def accuracies(pairs, cuts):
     for i, train in enumerate(splits(pairs)):
         cut = cuts[pairs.relations[i]][~train]
         right.append(
-            np.where(pairs.signal[i] < cut, pairs.right_below[i], pairs.right_above[i]).mean() if len(cut) else np.nan
+            np.where(pairs.signal[i] < cut, pairs.right_below[i], pairs.right_above[i]).mean()
+            if len(cut)
+            else np.nan
         )
     return np.array(right)
 
@@ -36,7 +38,9 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small
     pairs = made_pairs(300, crossing=100.0)
     large = pairs.take(pairs.relations != "P3"), fitted(pairs)
     named = {("small", "dense"): small, ("large", "dense"): large, ("large", "bm25"): large}
-    tables = {("popqa", *name): (of, SimpleNamespace(fitted=cuts)) for name, (of, cuts) in named.items()}
+    tables = {
+        ("popqa", *name): (of, SimpleNamespace(fitted=cuts)) for name, (of, cuts) in named.items()
+    }
     chosen = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=50))
     rows = carried.of_rules(tables, chosen)["carried"]
     judged = [(row["fitted"], row["lm"], row["method"]) for row in rows]
@@ -56,5 +60,7 @@ def test_a_relation_that_the_other_model_has_no_threshold_for_retrieves(small):
         return {relation: np.zeros_like(cut) for relation, cut in cuts.items()}
 
     never = held_out.Fitted(zeros(known.splits), zeros(known.whole), tuple(map(zeros, known.parts)))
-    row = carried.compare_carried(pairs, never, held_out.Fitted({}, {}, ({},) * len(known.parts)), CHOSEN, 0, 50)
+    row = carried.compare_carried(
+        pairs, never, held_out.Fitted({}, {}, ({},) * len(known.parts)), CHOSEN, 0, 50
+    )
     assert (row["retrieved_own"], row["retrieved_carried"]) == (0, 1)

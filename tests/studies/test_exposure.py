@@ -26,7 +26,11 @@ POPQA = [  # id, subject, its aliases, answers
     ("6", "poet", [""], ["poet"]),  # about itself
 ]
 ENTITYQUESTIONS = [("P19-1", "Ada L.", ["York"])]
-TEXTS = ["Ada is a poet. Ada is a poet and a writer.", "Ada L. met Bob in New York.", "Bobby is a poet"]
+TEXTS = [
+    "Ada is a poet. Ada is a poet and a writer.",
+    "Ada L. met Bob in New York.",
+    "Bobby is a poet",
+]
 TEXTS += ["Bob: writer", "none"]
 
 
@@ -53,7 +57,9 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1):
         language="en",
         c4=params.C4(sample_mb=1),
         ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0),
-        compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
+        compute=params.Compute(
+            threads=1, workers=workers, executor="local", dask=None, device="cpu"
+        ),
         parts=SimpleNamespace(answered=list(answered)),
     )
     counts = exposure.count_exposure(settings, name, folder)
@@ -64,13 +70,17 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1):
     return found, counts
 
 
-def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_whatever_the_parts(tmp_path, monkeypatch):
+def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_whatever_the_parts(
+    tmp_path, monkeypatch
+):
     question_sets(tmp_path)
     texts_of_c4(tmp_path)
     found, counts = count(tmp_path)
     assert [*found] == ["1", "2", "3", "4", "5", "6", "P19-1"]
     of_popqa = [(2, 3, 1), (2, 2, 1), (2, 3, 1), (0, 2, 0), (0, 0, 0), (2, 2, 2)]
-    assert [*found.values()] == [*of_popqa, (1, 1, 1)], "York is in New York too: no name of ours is longer"
+    assert [*found.values()] == [*of_popqa, (1, 1, 1)], (
+        "York is in New York too: no name of ours is longer"
+    )
     assert counts == {"questions": 7, "together": 5, "rejected": 0}
     before = (tmp_path / "exposure/c4/popqa.parquet").read_bytes()
     monkeypatch.setattr(mentions, "BATCH", 1)
@@ -95,9 +105,14 @@ def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> 
     (folder / f"pages-articles{number}.xml").write_text(f"<mediawiki>{''.join(texts)}</mediawiki>")
 
 
-def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_passages_have_no_links(tmp_path):
+def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_passages_have_no_links(
+    tmp_path,
+):
     question_sets(tmp_path, [("1", "Ada", [], ["Rome"]), ("2", "Ada", [], ["Paris"])], [])
-    write_pages(tmp_path / "raw/wikipedia", [("Ada", "She went to [[Rome|the city]]\n and to ''[[Paris]]''.")])
+    write_pages(
+        tmp_path / "raw/wikipedia",
+        [("Ada", "She went to [[Rome|the city]]\n and to ''[[Paris]]''.")],
+    )
     assert count(tmp_path, "wikipedia", ["popqa"])[0] == {"1": (1, 0, 0), "2": (1, 1, 1)}
     (tmp_path / "raw/wikipedia/pages-articles0.xml").unlink()
     (tmp_path / "raw/wikipedia/psgs_w100.tsv").write_text('id\ttext\ttitle\n1\t"a [[poet]]"\tAda\n')
@@ -108,11 +123,17 @@ def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_pass
 
 def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_pass(tmp_path):
     """Also where parts are counted by two processes."""
-    question_sets(tmp_path, [("1", "Ada", [], []), ("2", "Bo", [], []), ("3", "Cy", [], [])], [("4", "Ada", [])])
+    question_sets(
+        tmp_path,
+        [("1", "Ada", [], []), ("2", "Bo", [], []), ("3", "Cy", [], [])],
+        [("4", "Ada", [])],
+    )
     popqa, others = (tmp_path / f"questions/{name}/{name}.parquet" for name in ANSWERED)
     titles = ["Ada (poet)", "Bo", None]  # the third is the item's
     uris = [f"http://www.wikidata.org/entity/Q{n}" for n in (1, 2, 3)]
-    table = pq.read_table(popqa).append_column("s_wiki_title", [titles]).append_column("s_uri", [uris])
+    table = (
+        pq.read_table(popqa).append_column("s_wiki_title", [titles]).append_column("s_uri", [uris])
+    )
     pq.write_table(table, popqa)
     pq.write_table(pq.read_table(others).append_column("s_uri", [uris[:1]]), others)
     items = pa.table({"qid": [1, 2, 3], "wiki_title": ["Poet Ada", "other", "Cy"]})

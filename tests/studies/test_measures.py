@@ -32,7 +32,10 @@ def correlation(scores: np.ndarray, right: np.ndarray) -> float:
 
 
 def compare(answers, given, resamples=50) -> dict:
-    return {(row["measure"], row["text"]): row for row in measures.compare_measures(answers, given, 0, resamples)}
+    return {
+        (row["measure"], row["text"]): row
+        for row in measures.compare_measures(answers, given, 0, resamples)
+    }
 
 
 def test_a_correlation_is_as_scipy_has_it_and_compared_on_the_same_resamples(answers):
@@ -53,13 +56,19 @@ def test_all_are_judged_on_the_questions_of_which_all_are_known(answers):
     number = np.arange(N)
     answers = replace(answers, popularity=np.where(number < 20, np.nan, answers.popularity))
     rare = np.where(number < 120, np.nan, COUNT)
-    given = {(VIEWS, ""): answers.popularity, ("links", "wikipedia"): rare, ("subject", "c4"): COUNT}
+    given = {
+        (VIEWS, ""): answers.popularity,
+        ("links", "wikipedia"): rare,
+        ("subject", "c4"): COUNT,
+    }
     rows = compare(answers, given)
     assert [*rows] == [*given]
     assert {row["questions"] for row in rows.values()} == {180}
     assert [row["known"] for row in rows.values()] == [180, 80, 200]
     assert math.isnan(rows["links", "wikipedia"]["correlation"].value), "known of fewer than half"
-    assert rows["subject", "c4"]["correlation"].value == pytest.approx(correlation(COUNT[20:], RIGHT[20:]))
+    assert rows["subject", "c4"]["correlation"].value == pytest.approx(
+        correlation(COUNT[20:], RIGHT[20:])
+    )
 
 
 def test_nothing_to_measure_gives_no_figure(answers):
@@ -81,9 +90,19 @@ def test_measures_are_joined_by_article_item_and_question(answers, tmp_path):
     knowledge = tmp_path / "knowledge"
     tables = {
         knowledge / "wikidata/entities.parquet": {"qid": [0, 1, 2], "wiki_title": ["A", "B", None]},
-        knowledge / "popularity/views.parquet": {"title": ["A", "C"], "views": [5, 6], "mean": [2.5, 9.0]},
-        knowledge / "term_frequency/term_frequency.parquet": {"qid": [1, 5], "term_frequency": [7, 8]},
-        tmp_path / "exposure/wikipedia/popqa.parquet": {"question_id": ["q002", "q003"], "links": [4, None]},
+        knowledge / "popularity/views.parquet": {
+            "title": ["A", "C"],
+            "views": [5, 6],
+            "mean": [2.5, 9.0],
+        },
+        knowledge / "term_frequency/term_frequency.parquet": {
+            "qid": [1, 5],
+            "term_frequency": [7, 8],
+        },
+        tmp_path / "exposure/wikipedia/popqa.parquet": {
+            "question_id": ["q002", "q003"],
+            "links": [4, None],
+        },
         tmp_path / "exposure/c4/popqa.parquet": {"question_id": ["q000"], "together": [3]},
     }
     for file, columns in tables.items():
@@ -92,7 +111,10 @@ def test_measures_are_joined_by_article_item_and_question(answers, tmp_path):
     exposure = {text: tmp_path / f"exposure/{text}/popqa.parquet" for text in ("c4", "wikipedia")}
     of = AnswersOf(answers, "tiny", questions, exposure, tmp_path, None, (0, 1))
     found = measures.read_measures(of)
-    known = {m: {i: v for i, v in enumerate(values.tolist()) if not math.isnan(v)} for m, values in found.items()}
+    known = {
+        m: {i: v for i, v in enumerate(values.tolist()) if not math.isnan(v)}
+        for m, values in found.items()
+    }
     assert known["mean_views", ""] == {0: 2.5}
     assert known["term_frequency", ""] == {1: 7.0, 5: 8.0}
     assert known["links", "wikipedia"] == {2: 4.0}

@@ -34,7 +34,9 @@ def inputs(project, corpora, data=None) -> SimpleNamespace:
 
 
 def tables_of(entry, of) -> dict[str, page.Table]:
-    return {block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)}
+    return {
+        block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)
+    }
 
 
 def rows_of(table) -> list[dict]:
@@ -48,8 +50,14 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
             ("none", "gain", "memory", "share_of_gain"), figure
         )
 
-    rows = {"by_frequency": [row(1, 9, 5, 2.0)], "by_shared": [row(0, 2, 4, 0.5), row(9, None, 1, 0.3)]}
-    corpora = {"pile": {"dense": rows | {"counted_in": "c4"}}, "wikitext": {"lsr": rows | {"counted_in": "wikitext"}}}
+    rows = {
+        "by_frequency": [row(1, 9, 5, 2.0)],
+        "by_shared": [row(0, 2, 4, 0.5), row(9, None, 1, 0.3)],
+    }
+    corpora = {
+        "pile": {"dense": rows | {"counted_in": "c4"}},
+        "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
+    }
     of = inputs(project, corpora)
     (copied,) = tables_of(*copying.report_entries(), of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]

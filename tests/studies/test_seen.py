@@ -19,12 +19,16 @@ DOCUMENTS = np.where(NUMBER < 20, 0, np.where(NUMBER < 40, 3, 4))
 def answers(tmp_path):
     """60 questions in three bins; closed-book is right in the last, dense in the first and half of the second."""
     popularity = (NUMBER % 7 + 1).tolist()
-    return answer_tables.read(tmp_path, popularity, ["P36"] * N, closed_book=NUMBER >= 40, dense=NUMBER < 30)
+    return answer_tables.read(
+        tmp_path, popularity, ["P36"] * N, closed_book=NUMBER >= 40, dense=NUMBER < 30
+    )
 
 
 def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
     rows = seen.by_documents(answers, {"c4": DOCUMENTS.astype(float)}, 0, 50)
-    bins = [(r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"]
+    bins = [
+        (r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"
+    ]
     assert bins == [("c4", documents, documents, 20) for documents in (0, 3, 4)]
     found = {(r["method"], r["least"]): (r["substring"].value, r["gain"].value) for r in rows}
     assert [found["dense", least] for least in (0, 3, 4)] == [(1, 1), (0.5, 0.5), (0, -1)]
@@ -39,7 +43,10 @@ def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
 
 
 def test_counts_are_joined_by_the_questions_id(tmp_path):
-    pq.write_table(pa.table({"question_id": ["b", "a", "c"], "together": [20, 10, 30]}), tmp_path / "popqa.parquet")
+    pq.write_table(
+        pa.table({"question_id": ["b", "a", "c"], "together": [20, 10, 30]}),
+        tmp_path / "popqa.parquet",
+    )
     found = seen.read_counts(tmp_path / "popqa.parquet", np.array(["a", "c", "d"], object))
     np.testing.assert_array_equal(found, [10, 30, np.nan])
 
@@ -55,13 +62,30 @@ def test_a_fact_changed_since_where_one_of_its_dates_is_surely_after_the_month(a
         (5, 36, None, None, "2023-01-01"),  # another object
         (6, 17, "2023", None, None),  # another relation
     ]
-    schema = pa.schema([(n, pa.int64()) for n in ("s", "p")] + [(n, pa.string()) for n in ("start", "end", "point")])
-    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    schema = pa.schema(
+        [(n, pa.int64()) for n in ("s", "p")]
+        + [(n, pa.string()) for n in ("start", "end", "point")]
+    )
+    table = pa.Table.from_pylist(
+        [dict(zip(schema.names, row, strict=True)) for row in rows], schema
+    )
     pq.write_table(table, tmp_path / "dates.parquet")
-    latest = seen.latest_dates(tmp_path / "questions.parquet", tmp_path / "dates.parquet", answers.ids)
-    assert latest[:7].tolist() == ["2021-11", "2021-10-31", "2021", "2022", "-0044-03-15", "2023-01-01", ""]
+    latest = seen.latest_dates(
+        tmp_path / "questions.parquet", tmp_path / "dates.parquet", answers.ids
+    )
+    assert latest[:7].tolist() == [
+        "2021-11",
+        "2021-10-31",
+        "2021",
+        "2022",
+        "-0044-03-15",
+        "2023-01-01",
+        "",
+    ]
     found = seen.by_date(answers, latest, "2021-10", 0, 50)
-    groups = {r["group"]: (r["questions"], r["gain"].value) for r in found if r["method"] == "dense"}
+    groups = {
+        r["group"]: (r["questions"], r["gain"].value) for r in found if r["method"] == "dense"
+    }
     undated = (54, pytest.approx((24 - 20) / 54))
     assert groups == {seen.CHANGED: (3, 1.0), seen.BEFORE: (3, 1.0), seen.UNDATED: undated}
     later = {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01", 0, 50)}

@@ -19,7 +19,12 @@ def main():
     return double(2), "table.yaml"
 '''
 FORMULA = "from pipelines.work import http\n\n\ndef double(x):\n    return 2 * x, 'a # b'\n"
-FILES = {"room/stage.py": STAGE, "room/formula.py": FORMULA, "room/types.py": "A = 1\n", "work/http.py": "B = 1\n"}
+FILES = {
+    "room/stage.py": STAGE,
+    "room/formula.py": FORMULA,
+    "room/types.py": "A = 1\n",
+    "work/http.py": "B = 1\n",
+}
 FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
 
 
@@ -36,7 +41,9 @@ FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
         ("work/http.py", "1", "2", False),
     ],
 )
-def test_formulas_and_data_count_and_words_types_and_transport_do_not(tmp_path, name, before, after, counts):
+def test_formulas_and_data_count_and_words_types_and_transport_do_not(
+    tmp_path, name, before, after, counts
+):
     def fingerprint() -> str:
         code._substance.cache_clear()
         code._reached_directly.cache_clear()
@@ -52,10 +59,20 @@ def test_formulas_and_data_count_and_words_types_and_transport_do_not(tmp_path, 
 
 
 def test_training_the_retriever_follows_its_objective_but_no_report_and_no_http_client():
-    reached = {file.relative_to(code.ROOT).as_posix() for file in code.files("pipelines.lsr.train_lsr")}
-    assert {"pipelines/lsr/objective.py", "pipelines/lm/local.py", "pipelines/retrieval/encoder.py"} <= reached
+    reached = {
+        file.relative_to(code.ROOT).as_posix() for file in code.files("pipelines.lsr.train_lsr")
+    }
+    assert {
+        "pipelines/lsr/objective.py",
+        "pipelines/lm/local.py",
+        "pipelines/retrieval/encoder.py",
+    } <= reached
     assert not {file for file in reached if "report/" in file or "http_client" in file}
-    assert [name for name in code.TRANSPORT if not (code.ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
+    assert [
+        name
+        for name in code.TRANSPORT
+        if not (code.ROOT / f"{name.replace('.', '/')}.py").is_file()
+    ] == []
 
 
 def test_popqa_follows_the_ids_of_its_named_samples():
@@ -64,15 +81,21 @@ def test_popqa_follows_the_ids_of_its_named_samples():
 
 def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     before = catalogue.facts("pile")
-    monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], label="The Pile", title="Texts"))
+    monkeypatch.setitem(
+        DATASETS, "pile", catalogue.replace(DATASETS["pile"], label="The Pile", title="Texts")
+    )
     assert catalogue.facts("pile") == before
     monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], learn=False))
     assert catalogue.facts("pile") != before
 
 
 def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
-    rooms = {"room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'}
-    rooms |= {"report/page.py": 'def main():\n    return all_studies.studies_offering("report_entries")\n'}
+    rooms = {
+        "room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'
+    }
+    rooms |= {
+        "report/page.py": 'def main():\n    return all_studies.studies_offering("report_entries")\n'
+    }
     rooms |= {
         "studies/one.py": "def of_answers(of):\n    return 1\n\n\ndef report_entries():\n    return 'a caption'\n",
         "studies/two.py": "def of_bits(of):\n    return 1\n",
@@ -80,10 +103,15 @@ def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
     for file, content in rooms.items():
         (tmp_path / "pipelines" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pipelines" / file).write_text(content)
-    assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == ["stage.py", "one.py"]
+    assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == [
+        "stage.py",
+        "one.py",
+    ]
     stages = ("pipelines.room.stage", "pipelines.report.page")
     before = [code.fingerprint(stage, tmp_path) for stage in stages]
     code._substance.cache_clear()
-    (tmp_path / "pipelines/studies/one.py").write_text(rooms["studies/one.py"].replace("a caption", "another"))
+    (tmp_path / "pipelines/studies/one.py").write_text(
+        rooms["studies/one.py"].replace("a caption", "another")
+    )
     after = [code.fingerprint(stage, tmp_path) for stage in stages]
     assert [one == other for one, other in zip(before, after, strict=True)] == [True, False]

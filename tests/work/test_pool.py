@@ -16,7 +16,8 @@ from waiting import until
 
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
-from pipelines.storage import shards
+from pipelines.storage.atomic import lives
+from pipelines.storage.work_store import map_shards
 from pipelines.work import executors
 from pipelines.work.executors import processes
 
@@ -24,7 +25,10 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def local(workers: int, **changed) -> Compute:
-    return Compute(**{"threads": 1, "workers": workers, "executor": "local", "dask": None, "device": "cpu"} | changed)
+    return Compute(
+        **{"threads": 1, "workers": workers, "executor": "local", "dask": None, "device": "cpu"}
+        | changed
+    )
 
 
 def dask(address: str) -> Compute:
@@ -53,7 +57,9 @@ def write_square(n: int, path: Path):
         note.write("x")
     if n == 0:
         raise LongtailError("0: no")
-    assert n < 200 or until(Path("stopped").resolve().exists)  # a worker may be a thread, and the test's folder changes
+    assert n < 200 or until(
+        Path("stopped").resolve().exists
+    )  # a worker may be a thread, and the test's folder changes
     if n == 7 or (n == 9 and runs(n) == 1):
         os.kill(os.getpid(), signal.SIGKILL)
     path.write_text(str(n * n))
@@ -71,12 +77,16 @@ def meet(number: int) -> tuple[str, str, str]:
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]
 
 
-def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(monkeypatch):
+def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(
+    monkeypatch,
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with processes(local(3, device="cuda")) as executor:
         assert executor.workers == 3
-        assert sorted(executor.map(meet, range(3))) == [(gpu, os.getcwd(), "7") for gpu in ("4", "4", "7")]
+        assert sorted(executor.map(meet, range(3))) == [
+            (gpu, os.getcwd(), "7") for gpu in ("4", "4", "7")
+        ]
         with pytest.raises(LongtailError, match=r"^-1: no$"):
             executor.submit(square, -1).result()
 
@@ -98,22 +108,24 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
 def test_a_process_that_dies_ends_the_work_with_one_line_and_a_second_run_goes_on():
     said = r"^a worker process died \(out of memory\?\)[^\n]*$"
     with pytest.raises(LongtailError, match=said), processes(local(2)) as executor:
-        shards.map_shards("stage", "key", write_square, [3, 4, 9], executor)
+        map_shards("stage", "key", write_square, [3, 4, 9], executor)
     with processes(local(2)) as executor:
-        paths = shards.map_shards("stage", "key", write_square, [3, 4, 9], executor)
+        paths = map_shards("stage", "key", write_square, [3, 4, 9], executor)
     assert [int(path.read_text()) for path in paths] == [9, 16, 81]
     assert runs(9) == 2
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_all_is_named(machines, monkeypatch):
+def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_all_is_named(
+    machines, monkeypatch
+):
     compute = dask(machines.scheduler_address)
     with processes(compute) as executor:
-        paths = shards.map_shards("stage", "key", write_square, [3, 9, *range(101, 111)], executor)
+        paths = map_shards("stage", "key", write_square, [3, 9, *range(101, 111)], executor)
     assert [int(path.read_text()) for path in paths] == [n * n for n in (3, 9, *range(101, 111))]
     assert runs(9) == 2
     with pytest.raises(LongtailError) as error, processes(compute) as executor:
-        shards.map_shards("other", "key", write_square, [1, 2, 7], executor)
+        map_shards("other", "key", write_square, [1, 2, 7], executor)
     # Dask may have given a lost worker several shards, and then gives up all of them
     said = r"the Dask workers that had a shard died, 2 times[^\n]*out of memory[^\n]*$"
     assert re.match(said, str(error.value))
@@ -140,14 +152,16 @@ def test_an_error_stops_what_has_not_begun(where, request, monkeypatch):
     monkeypatch.setattr(pool_of, "shutdown", shutdown)
     compute = dask(cluster.scheduler_address) if cluster else local(2)
     with pytest.raises(LongtailError, match=r"^0: no$"), processes(compute) as executor:
-        shards.map_shards("stage", "key", write_square, [1, 0, *range(200, 250)], executor)
+        map_shards("stage", "key", write_square, [1, 0, *range(200, 250)], executor)
     assert len(list(Path().glob("begun-*"))) < 40
 
 
 def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch):
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec(__name__, None)
-    main.square = type(square)((lambda n: n**3).__code__, {}, "square")  # not what the module itself has
+    main.square = type(square)(
+        (lambda n: n**3).__code__, {}, "square"
+    )  # not what the module itself has
     main.square.__module__, main.square.__qualname__ = "__main__", "square"
     monkeypatch.setitem(sys.modules, "__main__", main)
     with processes(dask(cluster.scheduler_address)) as executor:
@@ -167,7 +181,9 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         return str(error.value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", lambda path: None)  # a folder of the same path, on another disk
+        patch.setattr(
+            Path, "touch", lambda path: None
+        )  # a folder of the same path, on another disk
         assert "expected a file system that all machines share" in refused(good)
         patch.setattr(os, "getcwd", lambda: "/no/such/folder")
         assert "/no/such/folder: not the same folder on" in refused(good)
@@ -179,9 +195,15 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         patch.setitem(sys.modules, "distributed", None)
         assert "pip install 'longtail[dask]'" in refused(good)
     wait = distributed.Client.wait_for_workers
-    monkeypatch.setattr(distributed.Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5))
-    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as empty:
-        assert f"scheduler at {empty.scheduler_address} has no workers" in refused(dask(empty.scheduler_address))
+    monkeypatch.setattr(
+        distributed.Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5)
+    )
+    with distributed.LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", dashboard_address=":0"
+    ) as empty:
+        assert f"scheduler at {empty.scheduler_address} has no workers" in refused(
+            dask(empty.scheduler_address)
+        )
     monkeypatch.setattr(executors, "PATIENCE", 0.5)
     assert "no scheduler answers at tcp://127.0.0.1:9 (" in refused(dask("tcp://127.0.0.1:9"))
     assert "no scheduler answers at films://127.0.0.1:9 (" in refused(dask("films://127.0.0.1:9"))
@@ -204,4 +226,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     until(lambda: note.exists() and note.read_text())
     parent.kill()
     parent.join()
-    until(lambda: not shards.lives(int(note.read_text())))
+    until(lambda: not lives(int(note.read_text())))

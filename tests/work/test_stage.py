@@ -22,9 +22,17 @@ def here(root, tmp_path, monkeypatch):
     monkeypatch.delenv("DVC_STAGE", raising=False)
 
 
-def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_and_by_hand_nothing_is_recorded(capsys):
+def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_and_by_hand_nothing_is_recorded(
+    capsys,
+):
     file = Path("metrics/x.json")
-    stage.run("chunk", ("seed",), lambda params: {"rows": 2, "loss": [3.0, 1.0]}, out="data/corpus", metrics=file)
+    stage.run(
+        "chunk",
+        ("seed",),
+        lambda params: {"rows": 2, "loss": [3.0, 1.0]},
+        out="data/corpus",
+        metrics=file,
+    )
     assert capsys.readouterr().out.splitlines()[-1] == "chunk: done, see data/corpus"
     assert json.loads(file.read_text(encoding="utf-8")) == {"rows": 2}
     assert not Path(".longtail/tracking").exists()
@@ -38,7 +46,9 @@ def test_a_users_error_is_one_line_and_exit_code_1_and_params_are_checked_before
         ("0", "error: chunk: data/raw/x.bz2: cut in the middle; fetch it again\n"),
         ("x", "error: chunk: params.yaml: seed is 'x'"),
     ):
-        Path("params.yaml").write_text(Path("params.yaml").read_text().replace("seed: 0", f"seed: {seed}"))
+        Path("params.yaml").write_text(
+            Path("params.yaml").read_text().replace("seed: 0", f"seed: {seed}")
+        )
         with pytest.raises(SystemExit) as end:
             stage.run("chunk", ("seed",), work, out="data/corpus")
         assert end.value.code == 1
@@ -60,7 +70,9 @@ stage.run("x", tuple(sys.argv[1:]), work, out="x")
 
 def test_the_number_of_threads_is_the_params_one_or_one(root):
     """NumPy's too, where a stage's module has imported it before."""
-    Path("params.yaml").write_text(Path("params.yaml").read_text().replace("threads: 1", "threads: 3"))
+    Path("params.yaml").write_text(
+        Path("params.yaml").read_text().replace("threads: 1", "threads: 3")
+    )
     environment = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)}
     for sections, threads in ((["seed", "compute"], "3 3"), (["seed"], "1 1")):
         command = [sys.executable, "-c", THREADS, *sections]
@@ -74,7 +86,12 @@ def test_a_stage_has_its_own_workers_where_params_say_so():
     Path("params.yaml").write_text(yaml.safe_dump(values))
     seen = {}
     for name in ("chunk@pile", "index@pile-dense"):
-        stage.run(name, ("compute",), lambda params, name=name: seen.update({name: params.compute}) or {}, out="x")
+        stage.run(
+            name,
+            ("compute",),
+            lambda params, name=name: seen.update({name: params.compute}) or {},
+            out="x",
+        )
     assert [compute.workers for compute in seen.values()] == [16, values["compute"]["workers"]]
 
 
@@ -97,13 +114,19 @@ print(torch.get_num_threads(), min(after - before for before, after in zip(fault
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
+)
 def test_a_forward_pass_does_not_ask_the_system_again_for_memory_of_the_last():
     """In the best of three processes: on a busy machine the C library may take memory from elsewhere."""
     found = []
     while len(found) < 3 and not any(used < 100 for used, _ in found):
-        done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+        )
         (threads, used), (_, plain) = (map(int, line.split()) for line in done.stdout.splitlines())
         found.append((used, plain))
         assert threads == 1
-    assert found[-1][0] < 100 < found[-1][1], "a page is 4 kB, or 2 MB where the system gives huge ones"
+    assert found[-1][0] < 100 < found[-1][1], (
+        "a page is 4 kB, or 2 MB where the system gives huge ones"
+    )

@@ -20,16 +20,19 @@ from flows import earlier
 from pipelines import QUIET
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
-from pipelines.work import stage, tracking
+from pipelines.work import stage
+from pipelines.work.run_log import FLOW, RECORDS, Run, flat, name_run, trouble
 
 UNREACHABLE = "http://127.0.0.1:9"
-FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
+FIGURES = landed_runs.figures() | {
+    f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)
+}
 STAGE = """
 import sys
-from pipelines.storage import shards
-from pipelines.work import stage
+
+from pipelines.work import (stage)
 def work(params):
-    with shards.atomic(sys.argv[1]) as temporary:
+    with atomic(sys.argv[1]) as temporary:
         temporary.write_text(sys.argv[1])
     return {"recall@10": 0.5, "loss": [2.0, 1.0], "nothing": None}
 stage.run("x", ("seed", "index"), work, out=sys.argv[1])
@@ -48,7 +51,9 @@ def finished(root, databases, tmp_path_factory) -> Path:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
     environment |= QUIET | {"PYTHONPATH": str(root)}
     dvc_init(folder, scm=False)
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, env=environment, check=True
+    )
     return folder
 
 
@@ -58,7 +63,7 @@ def project(finished, tmp_path, monkeypatch) -> Path:
     folder = shutil.copytree(finished, tmp_path / "project")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv(tracking.FLOW, raising=False)
+    monkeypatch.delenv(FLOW, raising=False)
     monkeypatch.setenv("DVC_STAGE", "one")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return folder
@@ -84,39 +89,43 @@ def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_and_cu
     assert sorted(logged) == ["one", "sample 2021-10", "two"], "no commit outside a repository"
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
     one, two = logged["one"], logged["two"]
-    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged["sample 2021-10"].info.run_id}
+    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {
+        logged["sample 2021-10"].info.run_id
+    }
     assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
     assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
-    assert not (finished / tracking.RECORDS).exists()
+    assert not (finished / RECORDS).exists()
 
 
 def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
     locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]
-    run = tracking.Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail)
+    run = Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail)
     run.log("two", record(), locked)
     run.end("FINISHED")
     (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
     assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
     assert len(two.data.tags["dvc.inputs.md5"]) == 32
     inputs = {each.dataset.name: each.dataset for each in two.inputs.dataset_inputs}
-    assert {name: each.digest for name, each in inputs.items()} == {dep["path"]: dep["md5"] for dep in locked["deps"]}
+    assert {name: each.digest for name, each in inputs.items()} == {
+        dep["path"]: dep["md5"] for dep in locked["deps"]
+    }
     assert inputs["one"].source == '{"uri": "one"}'
     assert len(runs(project, f"dataset.digest = '{inputs['one'].digest}'")) == 1
 
 
 def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_part(project):
-    assert tracking.name_run("popqa", "2026-02") == "sample 2026-02 popqa"
+    assert name_run("popqa", "2026-02") == "sample 2026-02 popqa"
     git(project, "init", "-q")
     git(project, "commit", "-qm", "empty", "--allow-empty")
     commit = git(project, "rev-parse", "HEAD")
-    assert tracking.name_run() == f"sample 2021-10 {commit[:7]}"
+    assert name_run() == f"sample 2021-10 {commit[:7]}"
     Path("params.yaml").write_text("profile: mine\n")
-    assert tracking.name_run() == f"mine {commit[:7]}"
+    assert name_run() == f"mine {commit[:7]}"
     Path("params.yaml").unlink()
     shutil.rmtree(".git")
-    assert tracking.name_run() == "run"
+    assert name_run() == "run"
 
 
 def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
@@ -128,7 +137,7 @@ def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monke
     assert err.endswith("; the run goes on, and this is not logged\n")
     assert err.count("\n") == 1
     said: list[str] = []
-    run = tracking.Run("a flow", {}, said.append)
+    run = Run("a flow", {}, said.append)
     run.log("one", record(), {})
     run.land({}, {"accuracy": 0.5})
     assert run.end("FINISHED", {"one": {}}) == []
@@ -137,7 +146,7 @@ def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monke
 
 def test_what_mlflow_refuses_is_said_and_the_next_stage_is_logged(project):
     said: list[str] = []
-    run = tracking.Run("a flow", {}, said.append)
+    run = Run("a flow", {}, said.append)
     run.log("one", record(params={"a!": 1, "a?": 2}, error="refused"), {})
     run.log("two", record(error="logged"), {})
     run.end("FAILED")
@@ -151,7 +160,9 @@ def test_a_stage_that_fails_on_its_params_is_logged(project):
     Path("params.yaml").write_text("seed: x\n")
     with pytest.raises(SystemExit):
         stage.run("x", ("seed",), lambda params: {}, out="x")
-    assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
+    assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == [
+        "FAILED"
+    ]
 
 
 def changed(*statements: str) -> None:
@@ -165,10 +176,12 @@ OLDER = "UPDATE alembic_version SET version_num = 'bda7b8c39065'"
 
 
 @pytest.mark.parametrize("statements", [[NEWER], [NEWER, "DROP TABLE input_tags"], [OLDER]])
-def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_hand_goes_on(project, capsys, statements):
+def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_hand_goes_on(
+    project, capsys, statements
+):
     changed(*statements)
     message = "written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
-    assert message in tracking.trouble()
+    assert message in trouble()
     with pytest.raises(LongtailError, match=message):
         earlier.landed_runs()
     stage.run("x", ("seed",), lambda params: {}, out="x")
@@ -187,15 +200,20 @@ def in_place_of_the_database(content: bytes | None) -> None:
     ("content", "message"),
     [
         (b"no database" * 1000, "move that file away"),
-        (b"SQLite format 3\0" + bytes(8000), "move that file away, and the next run begins another"),
+        (
+            b"SQLite format 3\0" + bytes(8000),
+            "move that file away, and the next run begins another",
+        ),
         (None, "move that file away"),
     ],
 )
-def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_do(project, content, message):
+def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_do(
+    project, content, message
+):
     in_place_of_the_database(content)
-    assert message in tracking.trouble()
-    assert "\n" not in tracking.trouble()
-    tracking.Run("a flow", {}, (said := []).append)
+    assert message in trouble()
+    assert "\n" not in trouble()
+    Run("a flow", {}, (said := []).append)
     assert [message in line for line in said] == [True]
     if content:
         with pytest.raises(LongtailError, match=message):
@@ -203,20 +221,22 @@ def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_
 
 
 def test_a_server_that_takes_a_request_and_never_answers_is_said_soon(project, monkeypatch):
-    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
+    monkeypatch.setattr("pipelines.work.run_log.PATIENCE", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert "timed out. (read timeout=0.2); move that file away" in tracking.trouble()
+        assert "timed out. (read timeout=0.2); move that file away" in trouble()
 
 
 @pytest.mark.parametrize("name", ["a%41b", "100% #1", "it's ü & [x]"])
-def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(databases, tmp_path, monkeypatch, name):
+def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(
+    databases, tmp_path, monkeypatch, name
+):
     (folder := tmp_path / name).mkdir()
     shutil.copy(databases / "mlflow.db", folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(folder)
-    assert tracking.trouble() is None
-    run = tracking.Run("a flow", {}, pytest.fail)
+    assert trouble() is None
+    run = Run("a flow", {}, pytest.fail)
     run.end("FINISHED")
     (parent,) = runs(folder)
     Path("made").touch()
@@ -224,16 +244,20 @@ def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(data
     assert list(Path("mlruns").rglob("made")), "MLflow reads %41 in an address as A"
 
 
-def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, monkeypatch):
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(
+    project, monkeypatch
+):
     """Two runs that landed, the later one first; the project's own did not. What sums up a run is no figure."""
     for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-        metrics = {"3 accuracy adaptive": 0.5} | tracking.flat(figures)
-        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, metrics)
+        metrics = {"3 accuracy adaptive": 0.5} | flat(figures)
+        Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, metrics)
     first, second = earlier.landed_runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
     assert first.landed <= second.landed
     assert second.figures == {}
-    found, expected = ({name: vars(one) for name, one in of.items()} for of in (first.figures, FIGURES))
+    found, expected = (
+        {name: vars(one) for name, one in of.items()} for of in (first.figures, FIGURES)
+    )
     np.testing.assert_equal(found, expected)  # some are infinite, or have no interval
 
 
@@ -242,7 +266,11 @@ def test_without_landed_runs_one_line_says_what_to_do(databases, tmp_path, monke
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     nothing = "no run that landed; `longtail run` records the next one"
-    for address, said in ((None, nothing), (f"sqlite:///{databases}/mlflow.db", nothing), (UNREACHABLE, UNREACHABLE)):
+    for address, said in (
+        (None, nothing),
+        (f"sqlite:///{databases}/mlflow.db", nothing),
+        (UNREACHABLE, UNREACHABLE),
+    ):
         if address:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         with pytest.raises(LongtailError, match=said) as error:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage import shards
+from pipelines.storage.work_store import _begun, forget_shards
 from pipelines.work import workers
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -43,7 +43,9 @@ class Brackets:
         opened.append(folder)
         self.folder = folder
         self.usage = {"texts": 0.0}
-        self.prefix, self.suffix = ((folder / name).read_text() * times for name in ("prefix", "inner/suffix"))
+        self.prefix, self.suffix = (
+            (folder / name).read_text() * times for name in ("prefix", "inner/suffix")
+        )
         assert (folder / "inner/empty").read_bytes() == b""
 
 
@@ -56,7 +58,12 @@ def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]
         Path(note).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     brackets.usage["texts"] += len(texts)
-    return [brackets.prefix + text + brackets.suffix for text in texts], str(brackets.folder), os.getpid(), len(opened)
+    return (
+        [brackets.prefix + text + brackets.suffix for text in texts],
+        str(brackets.folder),
+        os.getpid(),
+        len(opened),
+    )
 
 
 def read(task: list[str]) -> list[str]:
@@ -78,30 +85,40 @@ def on(compute, times: int = 2) -> list[str]:
     for noted in (opened, begun, seen, written):
         noted.clear()
     with Workers(model(times=times), compute) as many:
-        texts = [path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS, sizes=SIZES)]
+        texts = [
+            path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS, sizes=SIZES)
+        ]
         assert many.usage.get("texts", 0) == sum(written), "what the models count in all processes"
-    shards.forget_shards("stage", "key")
+    forget_shards("stage", "key")
     return texts
 
 
 def compute_on(**changes):  # not tiny_models': workers import this module, and would import torch
-    return params.Compute(**{"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"} | changes)
+    return params.Compute(
+        **{"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"} | changes
+    )
 
 
 def dask(cluster, **changes):
     return compute_on(executor="dask", dask=cluster.scheduler_address, **changes)
 
 
-def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the_inputs_alone(monkeypatch):
+def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the_inputs_alone(
+    monkeypatch,
+):
     for worth, count in ((1.0, 1), (1e12, 2)):
         monkeypatch.setattr(workers, "WORTH", {"cpu": worth})
         assert on(compute_on(workers=count)) == EXPECTED
         assert seen == [("model", os.getpid(), 1)] * len(TASKS)
 
 
-def test_a_process_opens_the_model_once_and_a_killed_one_ends_the_run_which_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_process_opens_the_model_once_and_a_killed_one_ends_the_run_which_goes_on(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
-    with pytest.raises(LongtailError, match=r"^a worker process died \(out of memory\?\); run again to go on"):
+    with pytest.raises(
+        LongtailError, match=r"^a worker process died \(out of memory\?\); run again to go on"
+    ):
         on(compute_on(workers=2))
     assert (tmp_path / "killed").exists()
     capsys.readouterr()
@@ -121,7 +138,9 @@ def test_the_tasks_with_most_begin_first_and_the_bar_counts_what_tasks_have(clus
         pool = many.start("stage", tasks[0], STEPS, len(tasks))
         submit = pool.submit
         pool.submit = lambda *call: submitted.append(tasks.index(call[-1])) or submit(*call)
-        paths = map_texts(many, "stage", "key", tasks, STEPS, sizes=[len(task) for task in tasks], unit="text")
+        paths = map_texts(
+            many, "stage", "key", tasks, STEPS, sizes=[len(task) for task in tasks], unit="text"
+        )
         assert paths[1].read_text() == "<<the longest of all>>"
     assert submitted == [2, 0, 1, 3]
     assert (bars[-1]["total"], bars[-1]["unit"]) == (6, "text")
@@ -134,7 +153,9 @@ def test_no_more_processes_than_models_fit_into_memory(capsys):
     assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
 
 
-def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes_or_settings(cluster):
+def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes_or_settings(
+    cluster,
+):
     def interrupted(task, result, path):
         if task == TASKS[1]:
             raise KeyboardInterrupt
@@ -142,11 +163,15 @@ def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes
 
     with pytest.raises(KeyboardInterrupt), Workers(model(), dask(cluster)) as many:
         map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=SIZES)
-    done = shards._begun("stage", "key")[1]
+    done = _begun("stage", "key")[1]
     assert 0 < len(done) < len(TASKS)
     assert on(dask(cluster)) == EXPECTED
     assert len(seen) == len(TASKS) - len(done)
     assert not opened, "the workers had it open"
-    assert on(dask(cluster), times=1) == [text.replace("<<", "<").replace(">>", ">") for text in EXPECTED]
+    assert on(dask(cluster), times=1) == [
+        text.replace("<<", "<").replace(">>", ">") for text in EXPECTED
+    ]
     Path("model/prefix").write_text("[")
-    assert on(dask(cluster)) == [text.replace("<", "[") for text in EXPECTED], "another model, under the same name"
+    assert on(dask(cluster)) == [text.replace("<", "[") for text in EXPECTED], (
+        "another model, under the same name"
+    )

@@ -23,7 +23,13 @@ from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
 from pipelines.world.text_corpora import MENTION_EXPONENT, question
 
-COUNTS = {"entities": 150, "lm_documents": 1200, "lm_shards": 2, "pile_documents": 3, "questions": 80}
+COUNTS = {
+    "entities": 150,
+    "lm_documents": 1200,
+    "lm_shards": 2,
+    "pile_documents": 3,
+    "questions": 80,
+}
 SIZES = params.World(**COUNTS)
 
 
@@ -40,7 +46,11 @@ def world() -> World:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +60,16 @@ def c4(raw) -> list[str]:
 
 
 def sentences(text: str) -> set[str]:
-    return {sentence.strip() for sentence in text.replace("\n", ". ").split(". ") if len(sentence.split()) > 2}
+    return {
+        sentence.strip()
+        for sentence in text.replace("\n", ". ").split(". ")
+        if len(sentence.split()) > 2
+    }
 
 
-def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_change_no_other_file(raw, world, tmp_path):
+def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_change_no_other_file(
+    raw, world, tmp_path
+):
     write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
     name = "pageviews/pageviews-2021{}-user.bz2"
     before, now = files(raw), files(tmp_path)
@@ -65,16 +81,22 @@ def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_cha
 
 def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
     lines = gzip.decompress((raw / "wikidata/world.json.gz").read_bytes()).decode().splitlines()
-    entities = {entity["id"]: entity for entity in (json.loads(line.rstrip(",")) for line in lines[1:-1])}
+    entities = {
+        entity["id"]: entity for entity in (json.loads(line.rstrip(",")) for line in lines[1:-1])
+    }
     assert (lines[0], lines[-1], lines[-2][-1], len(entities)) == ("[", "]", "}", len(lines) - 2)
-    statements = [s for e in entities.values() for group in e.get("claims", {}).values() for s in group]
+    statements = [
+        s for e in entities.values() for group in e.get("claims", {}).values() for s in group
+    ]
     assert {s["rank"] for s in statements} == {"normal", "preferred", "deprecated"}
     assert {s["mainsnak"]["snaktype"] for s in statements} == {"value", "somevalue"}
     assert any("en" not in entity["labels"] for entity in entities.values())
     snaks = [s["mainsnak"] for s in statements if s["mainsnak"]["datatype"] == "wikibase-item"]
     values = [snak["datavalue"]["value"] for snak in snaks if snak["snaktype"] == "value"]
     assert values
-    assert all(value["id"] in entities and value["id"] == f"Q{value['numeric-id']}" for value in values)
+    assert all(
+        value["id"] in entities and value["id"] == f"Q{value['numeric-id']}" for value in values
+    )
 
 
 def test_every_relation_has_facts_every_type_entities_and_capitals_agree_in_both_directions(world):
@@ -82,12 +104,18 @@ def test_every_relation_has_facts_every_type_entities_and_capitals_agree_in_both
     counts = np.bincount(world.types, minlength=len(TYPE_NAMES))
     assert (counts.sum(), (counts >= 2).all()) == (len(world.labels), True)
     values = len(world.value_labels)
-    facts = {(pid, values + e): item for e in range(len(world.labels)) for pid, item in world.facts(e)}
+    facts = {
+        (pid, values + e): item for e in range(len(world.labels)) for pid, item in world.facts(e)
+    }
     capitals = [(country, city) for (pid, country), city in facts.items() if pid == "P36"]
-    assert {facts["P1376", city] == facts["P17", city] == country for country, city in capitals} == {True}
+    assert {
+        facts["P1376", city] == facts["P17", city] == country for country, city in capitals
+    } == {True}
 
 
-def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_pages(raw, world, tmp_path):
+def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_pages(
+    raw, world, tmp_path
+):
     dump, parts = raw / "pageviews/pageviews-202110-user.bz2", [tmp_path / "views.parquet"]
     for line in bz2.decompress(dump.read_bytes()).decode().splitlines():
         _, _, _, access, count, hours = line.split(" ")
@@ -114,26 +142,36 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
 
 
 def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw, world):
-    root = ElementTree.fromstring(bz2.decompress((raw / "wikipedia/world-pages-articles.xml.bz2").read_bytes()))
+    root = ElementTree.fromstring(
+        bz2.decompress((raw / "wikipedia/world-pages-articles.xml.bz2").read_bytes())
+    )
     space = root.tag.removesuffix("mediawiki")
     pages = {page.findtext(f"{space}title"): page for page in root.findall(f"{space}page")}
     assert len(pages) == len(root.findall(f"{space}page"))
     assert {page.findtext(f"{space}ns") for page in pages.values()} == {"0", "1"}
     assert any(page.find(f"{space}redirect") is not None for page in pages.values())
     for entity in range(len(world.labels)):
-        article = pages[world.title(len(world.value_labels) + entity)].findtext(f"{space}revision/{space}text")
+        article = pages[world.title(len(world.value_labels) + entity)].findtext(
+            f"{space}revision/{space}text"
+        )
         assert "{{Infobox" in article
         assert "[[Category:" in article
         assert all(world.item_label(item) in article for _, item in world.facts(entity))
 
 
 def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_splits_entities(raw):
-    train, test = ((raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test"))
-    titles, tested = (re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE) for text in (train, test))
+    train, test = (
+        (raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test")
+    )
+    titles, tested = (
+        re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE) for text in (train, test)
+    )
     assert len(titles) > 3 * len(tested) > 30
     assert not set(titles) & set(tested)
     trained_on = {title.removeprefix("Legacy of ") for title in titles}
-    assert sum(title.removeprefix("Legacy of ") in trained_on for title in tested) > 0.7 * len(tested)
+    assert sum(title.removeprefix("Legacy of ") in trained_on for title in tested) > 0.7 * len(
+        tested
+    )
     for text in (train, test):
         assert min(text.count(" @-@ "), text.count(" @,@ ")) > 0
         assert not re.search(r"[^ @.][.,()]|[.,()][^ @\n]", text)
@@ -142,14 +180,21 @@ def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_split
     assert set(test.split()) <= {"<unk>", *train.split()}
 
 
-def test_c4_has_no_sentence_of_a_page_about_the_world_and_the_pile_tells_it_in_several_ways(raw, c4, world):
+def test_c4_has_no_sentence_of_a_page_about_the_world_and_the_pile_tells_it_in_several_ways(
+    raw, c4, world
+):
     stream = zstandard.ZstdDecompressor().stream_reader((raw / "pile/00.jsonl.zst").open("rb"))
     documents = [json.loads(line) for line in stream.read().decode().splitlines()]
     assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
     pile = {document["text"] for document in documents}
     assert len(pile) > 0.9 * len(documents)
-    in_c4, full = set().union(*map(sentences, c4)), [label for label in set(world.labels) if " " in label]
-    with_full_name = {s for text in pile for s in sentences(text) if any(label in s for label in full)}
+    in_c4, full = (
+        set().union(*map(sentences, c4)),
+        [label for label in set(world.labels) if " " in label],
+    )
+    with_full_name = {
+        s for text in pile for s in sentences(text) if any(label in s for label in full)
+    }
     assert with_full_name
     assert not in_c4 & with_full_name
 
@@ -158,7 +203,11 @@ def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(c4, wor
     text_of_c4, counts, namesakes = " ".join(c4), Counter(), Counter(world.labels)
     for entity, label in enumerate(world.labels):
         if " " in label and namesakes[label] == 1:
-            asked = [question(pid, wording, label) for pid, _ in world.facts(entity) for wording in (2, 3)]
+            asked = [
+                question(pid, wording, label)
+                for pid, _ in world.facts(entity)
+                for wording in (2, 3)
+            ]
             counts[world.asked_as_evaluated(entity), any(one in text_of_c4 for one in asked)] += 1
     assert counts[False, True] == 0
     assert counts[True, True] > 0
@@ -180,7 +229,11 @@ def test_namesakes_are_less_popular_and_have_titles_of_their_own(world):
     values = len(world.value_labels)
     assert len({world.title(values + e) for e in range(len(world.labels))}) == len(world.labels)
     for entity in np.flatnonzero(world.same_name):
-        namesakes = [e for e, label in enumerate(world.labels) if label == world.labels[entity] and e != entity]
+        namesakes = [
+            e
+            for e, label in enumerate(world.labels)
+            if label == world.labels[entity] and e != entity
+        ]
         assert max(world.popularity[namesakes]) >= world.popularity[entity]
 
 
@@ -190,11 +243,18 @@ def test_question_sets_are_in_their_layouts(raw):
         template = re.escape(templates[path.name.split(".")[0]]).replace(r"\[X\]", ".+")
         rows = json.loads(path.read_text())
         assert all(re.fullmatch(template, row["question"]) and row["answers"] for row in rows)
-    tables = {path: list(csv.reader(path.open(newline=""))) for path in (raw / "mmlu/test").glob("*_test.csv")}
+    tables = {
+        path: list(csv.reader(path.open(newline="")))
+        for path in (raw / "mmlu/test").glob("*_test.csv")
+    }
     assert tables
     for path, rows in tables.items():
-        assert {len(row) == 6 and len(set(row[1:5])) == 4 and row[5] in "ABCD" for row in rows} == {True}
+        assert {len(row) == 6 and len(set(row[1:5])) == 4 and row[5] in "ABCD" for row in rows} == {
+            True
+        }
         assert (raw / "mmlu/dev" / path.name.replace("_test", "_dev")).is_file()
     for name in ("nq", "triviaqa"):
         lines = (raw / name / "test.jsonl").read_text().splitlines()
-        assert {tuple(sorted(json.loads(line))) for line in lines} == {("golden_answers", "id", "question")}
+        assert {tuple(sorted(json.loads(line))) for line in lines} == {
+            ("golden_answers", "id", "question")
+        }

@@ -4,12 +4,6 @@ A stage under plain `dvc repro` logs itself. Loading MLflow takes seconds, so a 
 RECORDS, which the flow logs. Of a run that lands, the parent run has the figures of all stages as well: a metric each,
 and two more, which end in LOW and HIGH, for an interval. A number in front of a metric's name (HEADLINE) puts it first
 in MLflow's tables.
-
-The tuned retrievers (REPLUG LSR) go into MLflow's model registry, where the best version so far is the `champion`:
-`mlflow.pyfunc.load_model("models:/longtail-retriever@champion")` opens it, and `mlflow.artifacts.download_artifacts`
-fetches its folder, which sentence-transformers and transformers open as well. Versions are compared by bits per byte on
-the validation queries: choosing a model by the test queries would flatter it in the report. Where other language
-models, documents or queries gave the figures, the champion stays, and the new version says so.
 """
 
 from __future__ import annotations
@@ -36,16 +30,19 @@ import psutil
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage import shards
+from pipelines.storage.atomic import SCRATCH, write_json
 
 if TYPE_CHECKING:
     from pipelines.intervals import Interval
+from pipelines.work.registry import STAGE, register
 
-FLOW = "LONGTAIL_FLOW_RUN"  # a variable of a flow's stages: the flow logs what they leave in RECORDS
+FLOW = (
+    "LONGTAIL_FLOW_RUN"  # a variable of a flow's stages: the flow logs what they leave in RECORDS
+)
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
 ARTIFACTS = Path("mlruns/longtail")
 EXPERIMENT = "longtail"
-RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
+RECORDS = SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
 ANOTHER_VERSION = re.compile("out-of-date database schema|locate revision identified by")
@@ -62,13 +59,6 @@ PART = "part"
 WHOLE = "refresh"  # the part that is everything
 MOST = 1e308  # databases store infinity as the largest number that they have
 RUNS = 50_000  # the most runs that MLflow gives at a time
-STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
-REGISTERED = "longtail-retriever"
-ALIAS = "champion"
-FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
-TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
-LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
-JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
 @dataclass(frozen=True)
@@ -90,22 +80,33 @@ class Landing:
 
 
 def log_stage(
-    sections: Mapping[str, Any], metrics: Mapping[str, float | list[float]], started: float, error: str | None = None
+    sections: Mapping[str, Any],
+    metrics: Mapping[str, float | list[float]],
+    started: float,
+    error: str | None = None,
 ) -> None:
     """Log that a stage did its work under DVC, or failed with `error`; not one run by hand. `started`: unix seconds."""
     if (stage := os.environ.get("DVC_STAGE")) is None:
         return
-    record = {"params": dict(_flat(sections)), "metrics": metrics, "started": started, "ended": time.time()}
+    record = {
+        "params": dict(_flat(sections)),
+        "metrics": metrics,
+        "started": started,
+        "ended": time.time(),
+    }
     record["error"] = error
     if os.environ.get(FLOW):
-        shards.write_json(RECORDS / f"{stage}.json", record)
+        write_json(RECORDS / f"{stage}.json", record)
         return
 
     def warn(said: object) -> None:
         print(f"warning: {said}", file=sys.stderr)
 
     above = psutil.Process().parents()  # all stages of one `dvc repro` have its process there
-    dvc = next((one for one in above if any(Path(part).name == "dvc" for part in one.cmdline()[:3])), above[0])
+    dvc = next(
+        (one for one in above if any(Path(part).name == "dvc" for part in one.cmdline()[:3])),
+        above[0],
+    )
     run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn)
     run.log(stage, record, {})
     run.end("FAILED" if error else "FINISHED")
@@ -121,23 +122,39 @@ def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
 class Run:
     """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
 
-    def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE) -> None:
+    def __init__(
+        self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE
+    ) -> None:
         self._say, self._tags, self._client = say, tags | _git_tags(), None
         with self._never_an_error():
             client = open_client()
             known = client.get_experiment_by_name(EXPERIMENT)
-            place = None if "MLFLOW_TRACKING_URI" in os.environ else ARTIFACTS.resolve().as_uri()  # MLflow unquotes it
-            self._experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT, place)
-            found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
+            place = (
+                None if "MLFLOW_TRACKING_URI" in os.environ else ARTIFACTS.resolve().as_uri()
+            )  # MLflow unquotes it
+            self._experiment = (
+                known.experiment_id if known else client.create_experiment(EXPERIMENT, place)
+            )
+            found = client.search_runs(
+                [self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1
+            )
             tags = {"longtail.run": run, **self._tags}
-            parent = found[0] if found else client.create_run(self._experiment, tags=tags, run_name=name_run(part))
+            parent = (
+                found[0]
+                if found
+                else client.create_run(self._experiment, tags=tags, run_name=name_run(part))
+            )
             self._parent, self._client = parent.info.run_id, client
 
     def log(self, stage: str, record: Mapping[str, Any], locked: Mapping[str, Any]) -> None:
         """Log what a stage did as a child run; `locked` is the stage's entry in dvc.lock, if it has one."""
         if (client := self._client) is None:
             return
-        tags = {"mlflow.parentRunId": self._parent, "dvc.stage": stage} | _hash_tags(locked) | self._tags
+        tags = (
+            {"mlflow.parentRunId": self._parent, "dvc.stage": stage}
+            | _hash_tags(locked)
+            | self._tags
+        )
         tags |= {"error": record["error"]} if record["error"] else {}
         started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
         with self._never_an_error():
@@ -164,7 +181,9 @@ class Run:
             if client := self._client:
                 client.set_terminated(self._parent, state)
                 for stage, entry in tuned.items():
-                    lines.append(register(client, self._experiment, stage.removeprefix(STAGE), entry))
+                    lines.append(
+                        register(client, self._experiment, stage.removeprefix(STAGE), entry)
+                    )
         return list(filter(None, lines))
 
     @contextmanager
@@ -184,14 +203,22 @@ def name_run(part: str = WHOLE, month: str | None = None) -> str:
         values = params_file.read_values()
     except LongtailError:
         values = {}
-    known = [values.get("profile"), month or params_file.value_at(values, MONTH), _git_tags().get(COMMIT, "")[:7]]
+    known = [
+        values.get("profile"),
+        month or params_file.value_at(values, MONTH),
+        _git_tags().get(COMMIT, "")[:7],
+    ]
     return " ".join(str(word) for word in (*known, part if part != WHOLE else "") if word) or "run"
 
 
 def flat(figures: Mapping[str, Interval]) -> dict[str, float]:
     """The figures as metrics; what is not known is left out."""
     ends = {"": "value", LOW: "low", HIGH: "high"}
-    metrics = {f"{name}{end}": getattr(f, part) for name, f in figures.items() for end, part in ends.items()}
+    metrics = {
+        f"{name}{end}": getattr(f, part)
+        for name, f in figures.items()
+        for end, part in ends.items()
+    }
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
@@ -210,8 +237,12 @@ def _landing(data) -> Landing:
         return math.copysign(math.inf, value) if abs(value) >= MOST else value
 
     commit = data.tags.get(COMMIT, "")[:10] + " with changes" * (data.tags.get(DIRTY) == "true")
-    names = sorted(name for name in data.metrics if not (name.endswith((LOW, HIGH)) or HEADLINE.match(name)))
-    figures = {name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names}
+    names = sorted(
+        name for name in data.metrics if not (name.endswith((LOW, HIGH)) or HEADLINE.match(name))
+    )
+    figures = {
+        name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names
+    }
     return Landing(data.tags[LANDED], commit, data.params, figures)
 
 
@@ -239,7 +270,11 @@ def open_client():
             database.execute("BEGIN IMMEDIATE")
     import mlflow
 
-    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
+    for name in (
+        "mlflow",
+        "mlflow.store.db.utils",
+        "alembic",
+    ):  # say on standard error what they do with a database
         logging.getLogger(name).setLevel(logging.WARNING)
     return mlflow.MlflowClient(tracking_uri=address)
 
@@ -248,17 +283,27 @@ def explained(error: Exception) -> str:
     """An error of MLflow in one line, with what to do."""
     if ANOTHER_VERSION.search(str(error)):
         return f"MLflow ({store()}): written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return f"MLflow ({store()}): {lines[0]}" + f"; {MENDED}" * (getattr(error, "error_code", None) not in REFUSED)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
+    return f"MLflow ({store()}): {lines[0]}" + f"; {MENDED}" * (
+        getattr(error, "error_code", None) not in REFUSED
+    )
 
 
-def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:
+def _log_values(
+    client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int
+) -> None:
     from mlflow.entities import Metric, Param
 
     points = []
     for key, value in metrics.items():
         curve = value if isinstance(value, list) else [value]
-        points += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
+        points += [
+            Metric(_name(key), float(v), ended, step)
+            for step, v in enumerate(curve)
+            if v is not None
+        ]
     named = [Param(_name(key), str(value)) for key, value in params.items()]
     for first in range(0, len(named), 100):
         client.log_batch(run, params=named[first : first + 100])
@@ -271,14 +316,21 @@ def _log_inputs(client, run: str, locked: Mapping[str, Any]) -> None:
     from mlflow.entities import Dataset, DatasetInput
 
     read = [entry for entry in locked.get("deps", []) if "md5" in entry]
-    named = [(_name(entry["path"]), entry["md5"], json.dumps({"uri": entry["path"]})) for entry in read]
+    named = [
+        (_name(entry["path"]), entry["md5"], json.dumps({"uri": entry["path"]})) for entry in read
+    ]
     if named:
-        client.log_inputs(run, [DatasetInput(Dataset(name, md5, "local", source)) for name, md5, source in named])
+        client.log_inputs(
+            run, [DatasetInput(Dataset(name, md5, "local", source)) for name, md5, source in named]
+        )
 
 
 def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:
     """Tags from a stage's entry in dvc.lock: one MD5 over the paths and MD5s of all inputs, and each output's MD5."""
-    inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
+    inputs, outputs = (
+        {e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e}
+        for part in ("deps", "outs")
+    )
     of_inputs = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
     return tags | ({"dvc.inputs.md5": of_inputs} if inputs else {})
@@ -302,79 +354,7 @@ def _git_tags() -> dict[str, str]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return {}
-    dirty = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"], capture_output=True).returncode
+    dirty = subprocess.run(
+        ["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"], capture_output=True
+    ).returncode
     return {COMMIT: commit.stdout.strip(), DIRTY: str(bool(dirty)).lower()}
-
-
-def register(client, experiment: str, name: str, locked: dict) -> str | None:
-    """Make a tuned retriever a version, and the champion if it is better; returns a line on that, or None.
-
-    Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
-    the stage's entry in dvc.lock.
-    """
-    folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
-    outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if any(not path.exists() or shards.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
-        return None
-    md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
-    runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
-    if not runs or TUNED not in figures:  # without language-modelling queries there is no such figure
-        return None
-    if not client.search_registered_models(f"name = '{REGISTERED}'"):
-        client.create_registered_model(REGISTERED, description="Tuned to a frozen language model by REPLUG LSR")
-    versions = client.search_model_versions(f"name = '{REGISTERED}'")
-    if any(version.tags.get("md5") == md5 for version in versions):
-        return None
-    tags = {"md5": md5, "judged_on": _judged_on(locked)}
-    tags |= {"validation_bpb": repr(figures[TUNED]), "untuned_bpb": repr(figures[UNTUNED])}
-    number = client.get_registered_model(REGISTERED).aliases.get(ALIAS)  # an int from a database, a str from a server
-    leads, tags["verdict"] = _verdict(tags, next((one for one in versions if str(one.version) == str(number)), None))
-    run = runs[0].info
-    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
-    described = _describe(locked["params"]["params.yaml"][f"retriever.{name}"])
-    client.log_text(run.run_id, described, f"{FOLDER.name}/MLmodel")
-    source = f"{run.artifact_uri}/{FOLDER.name}"
-    version = client.create_model_version(REGISTERED, source, run.run_id, tags=tags).version
-    if leads:
-        client.set_registered_model_alias(REGISTERED, ALIAS, version)
-    return f"{REGISTERED} version {version}: {tags['verdict']}"
-
-
-def _describe(settings: dict) -> str:
-    """MLflow's file MLmodel for an encoder with these `settings` of the section retriever: texts in, vectors out."""
-    import numpy as np
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
-
-    signature = ModelSignature(
-        Schema([ColSpec("string")]),
-        Schema([TensorSpec(np.dtype(np.float32), (-1, -1))]),
-        ParamSchema([ParamSpec("queries", "boolean", False)]),
-    )
-    flavor = {"loader_module": LOADER, "config": settings}
-    return Model(FOLDER.name, flavors={"python_function": flavor}, signature=signature).to_yaml()
-
-
-def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
-    """(whether a version with these tags becomes champion, why); `champion` is the present one or None."""
-    tuned, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
-    comparable, best = True, untuned
-    said = f"{tuned:.4f} bits per byte on validation queries, {untuned:.4f} before it was tuned"
-    if champion:
-        comparable, best = champion.tags["judged_on"] == tags["judged_on"], float(champion.tags["validation_bpb"])
-        said += f", {best:.4f} those of version {champion.version}, the champion until now"
-        said += "; that was judged on other data or by another language model" * (not comparable)
-    leads = comparable and tuned < min(untuned, best)
-    return leads, f"{'champion' if leads else 'not champion'}: {said}"
-
-
-def _judged_on(locked: dict) -> str:
-    """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
-    deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
-    params = locked["params"]["params.yaml"]
-    lsr = params["lsr"]
-    lm = params[f"lm.{lsr['lm']}"]  # the model's folder among `deps` tells its weights
-    http = lm["http"]
-    server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
-    parts = [deps, params["seed"], lsr["validation_queries"], lm["dtype"], server]
-    return hashlib.md5(json.dumps(parts).encode()).hexdigest()
