@@ -47,7 +47,8 @@ WORK = """
 import os, signal, sys, time
 from pathlib import Path
 
-from pipelines.work import (stage)
+from pipelines.storage.atomic import atomic, write_json
+from pipelines.work import stage
 from pipelines.errors import LongtailError, Unreachable
 name = sys.argv[1]
 def work(params):

@@ -111,7 +111,8 @@ import sys
 from pathlib import Path
 import faiss, numpy as np, pyarrow as pa, torch
 from safetensors.torch import save_file
-from pipelines.storage import (database, disks, parquet)
+from pipelines.storage import database, disks, parquet
+from pipelines.storage.atomic import write_json
 from pipelines.work import stage
 big = np.random.default_rng(0).random((1000, 1000))
 def spill():

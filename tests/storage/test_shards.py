@@ -99,14 +99,14 @@ def kill(code: str) -> None:
 
 def kill_while_writing(path: str | Path) -> None:
     begun = f"with atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
-    kill(f"from pipelines.storage import (shards\n{begun}")
+    kill(f"from pipelines.storage.atomic import atomic\n{begun}")
 
 
 def test_what_killed_processes_and_zombies_left_is_swept_away_but_not_a_living_ones():
     """A zombie stays in a container whose first process takes no note of the ends of others."""
     kill_while_writing("data/x")
     kill(
-        "from pipelines.storage import (database\nwith database.connect(1.0, 1): os.kill(os.getpid(), 9)"
+        "from pipelines.storage import database\nwith database.connect(1.0, 1): os.kill(os.getpid(), 9)"
     )
     child = subprocess.Popen([sys.executable, "-Sc", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

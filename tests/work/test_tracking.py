@@ -30,7 +30,8 @@ FIGURES = landed_runs.figures() | {
 STAGE = """
 import sys
 
-from pipelines.work import (stage)
+from pipelines.storage.atomic import atomic
+from pipelines.work import stage
 def work(params):
     with atomic(sys.argv[1]) as temporary:
         temporary.write_text(sys.argv[1])
