@@ -17,7 +17,7 @@ from pipelines import methods
 from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files, imported_passages, passages, prompts
+from pipelines.answering import answer_files, given_passages, passages, prompts
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -288,7 +288,7 @@ def _place(
 ) -> tuple[str, prompts.Questions, int]:
     """A question set, and the place of `asked` in it: its subject's question's, or after all others."""
     dataset = reading.template.dataset if reading else PLAIN
-    table = imported_passages.read_asked(dataset, chosen, data)[0].sort_by("question_id")
+    table = given_passages.read_asked(dataset, chosen, data)[0].sort_by("question_id")
     pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()
     qid = reading.subject.qid if reading and reading.subject else None
     for place, text in enumerate(pool.texts):

@@ -261,6 +261,9 @@ class Parts(Section):
     scored: list[str]  # of corpora: language models are scored on their test queries
     benchmarks: list[str]  # tasks that the language models are tested on
     passages: list[str]  # sets of questions with passages that retrievers are compared on
+    given_passages: list[Literal["retrieval"]] = Field(
+        default_factory=list
+    )  # sets of questions with passages that the ways given and replug_given answer from
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
     rerankers: list[Literal["cross-encoder"]] = Field(

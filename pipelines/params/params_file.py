@@ -314,6 +314,8 @@ def _ways(params: Params) -> Iterator[Rule]:
             kind not in methods.GIVEN or params.fetch.source == "world" or key in params.fetch.files
         )
         yield f"fetch.files.{key}", brought, f"should name the file that has the passages of {way}"
+        joined = kind not in methods.GIVEN or "retrieval" in parts.given_passages
+        yield "parts.given_passages", joined, f"should be [retrieval], as {way} answers from it"
         reranked = kind != "reranked" or (bool(parts.rerankers) and called == kind)
         yield (
             "ways",

@@ -28,7 +28,7 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
-from pipelines.sources.record_files import strict_rows
+from pipelines.sources.delimited import strict_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import in_batches
 from pipelines.sources.wikimedia import AT_MOST, Client, Query, ask_query
