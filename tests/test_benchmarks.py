@@ -168,8 +168,8 @@ def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_
     examples = [
         faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
     ]
-    has = [prediction_layouts.layout_of(rows[:1]) for rows in examples]
-    assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []
+    has = [layouts.layout_of(rows[:1]) for rows in examples]
+    assert [layout for layout in layouts.LAYOUTS if layout not in has] == []
     lines = row_files.FORMATS["JSON lines"][1]
     (tmp_path / "closed.jsonl").write_bytes(lines(examples[0]))
     (tmp_path / "questions.jsonl").write_bytes(lines(faults_brought.questions()))
