@@ -28,6 +28,7 @@ from pipelines.replug import ensemble
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.storage.work_store import forget_shards, key_of
@@ -67,7 +68,7 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
     for temperature in TEMPERATURES:
         weights = ensemble.log_weights(similarities, temperature)
         nats = -ensemble.MIXTURES[chosen.replug.mixture](log_probs, weights).sum()
-        bits = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+        bits = float(bits_per_byte(nats, n_bytes.sum()))
         rows.append({"temperature": temperature, "bits_per_byte": bits})
     best = min(rows, key=lambda row: row["bits_per_byte"])["temperature"]
     set_params(Path(), replug={"temperature": best})

@@ -35,6 +35,7 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.scoring import logprobs
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.checkpoint import Checkpoints
@@ -130,7 +131,7 @@ class Refresher(ExitStack):
                 nats = -ensemble.token_mixture(
                     log_probs, ensemble.log_weights(similarities, 1.0)
                 ).sum()
-                figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+                figures[f"bpb_k{SHOWN}"] = float(bits_per_byte(nats, n_bytes.sum()))
             else:
                 holds = self.hold_answers(i, rows, positions)
                 figures["recall_at_1"] = float(holds[:, 0].mean())
