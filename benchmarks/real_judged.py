@@ -22,6 +22,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import training_queries
+from pipelines.methods import Method
 from pipelines.params import params_file
 from pipelines.questions import matching
 from pipelines.replug import ensemble
@@ -136,9 +137,9 @@ def search(
     chosen: SimpleNamespace, retriever: str, table: pa.Table, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions and similarities (questions, k) of the documents that a retriever finds."""
-    return open_index(retriever, chosen.parts.datastore, chosen, DATA).search(
-        table["question"].to_pylist(), k
-    )
+    index = Method.parse(retriever, chosen.retrievers)
+    opened = open_index(index, chosen.parts.datastore, chosen, data=DATA)
+    return opened.search(table["question"].to_pylist(), k)
 
 
 def score_answers(

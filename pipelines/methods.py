@@ -183,13 +183,6 @@ def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
     return ordered(way for way in ways if split(way)[0] in kinds)
 
 
-def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
-    """(kind, retriever's name) of each index that is searched for a kind of INDEXES' values: two for a hybrid."""
-    return {"hybrid": [("bm25", ""), ("dense", name)], "reranked": [("dense", name)]}.get(
-        kind, [(kind, name)]
-    )
-
-
 def ordered(methods: Iterable[str]) -> list[str]:
     """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep their order."""
     kinds = ("none", "random", *METHODS)
@@ -199,11 +192,6 @@ def ordered(methods: Iterable[str]) -> list[str]:
         return kinds.index(kind) if kind in kinds else len(kinds), bool(name)
 
     return sorted(methods, key=place)
-
-
-def encoder(kind: str, name: str, data: Path = Path("data")) -> Path:
-    """The folder of a retriever's encoder, by the kind of its index: dense or lsr."""
-    return data / MODELS[kind] / name
 
 
 def run_indexes(retrievers: Sequence[str], tuned: Sequence[str]) -> list[Method]:
@@ -224,11 +212,6 @@ def encoder_folder(index: Method, data: Path = Path("data")) -> Path:
 def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
     """The folder of a corpus's index: bm25, dense or lsr."""
     return data / "index" / index.kind / index.retriever / corpus
-
-
-def index(kind: str, name: str, corpus: str, data: Path = Path("data")) -> Path:
-    """The folder of a corpus's index; `name` is "" for BM25."""
-    return data / "index" / kind / name / corpus
 
 
 def measure(method: str, params: SimpleNamespace) -> str:

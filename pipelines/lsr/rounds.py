@@ -76,12 +76,15 @@ class Refresher(ExitStack):
         lsr, (folder, lm) = params.lsr, supervising_lm(params)
         answers = lsr.likelihood == "answer_right"
         self.lm = self.enter_context(lm_at_work(folder, lm, params.compute, scoring=not answers))
-        untuned = methods.encoder("dense", params.retrieves)
+        untuned = methods.encoder_folder(methods.Method("dense", params.retrieves))
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         ask = partial(RightAnswers, params) if answers else Scores
         self.scores = [ask(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
-        folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
+        folders = {
+            name: methods.index_folder(methods.Method("dense", params.retrieves), name)
+            for name in self._by_corpus
+        }
         self.indexes = {
             name: dense.Dense(
                 folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True
@@ -191,8 +194,9 @@ class Refresher(ExitStack):
                         corpus.docs,
                         model,
                         whole / name / "embeddings",
-                        params,
-                        f"{corpus.stage}-embeddings",
+                        retriever=params.retriever,
+                        compute=params.compute,
+                        name=f"{corpus.stage}-embeddings",
                     )
             for corpus in self.corpora:
                 forget_embeddings(f"{corpus.stage}-embeddings")

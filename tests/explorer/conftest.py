@@ -21,7 +21,7 @@ from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -91,7 +91,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
         "text": [*DOCUMENTS.values()],
     }
     pq.write_table(pa.table(columns), docs)
-    bm25.build(
+    bm25_build.build(
         docs,
         data / "index/bm25/wikipedia",
         params_file.parse(values).index,
