@@ -21,7 +21,7 @@ def languages(
     ),
 ) -> None:
     """Compare runs in several languages on the same facts. Writes a page and tables."""
-    from pipelines.report import rendering
+    from pipelines.pages import rendering
     from pipelines.studies import across_languages
 
     out = terminal.CALLED_FROM / out

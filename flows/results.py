@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -182,19 +181,20 @@ def report(
 
 def _compared(earlier_run: str) -> Iterator[str]:
     from flows import earlier
+    from pipelines.pages import table_texts
     from pipelines.params.params import Params
-    from pipelines.report import compare_runs, page
+    from pipelines.report import compare_runs
 
     chosen = params_file.load_params(*Params.model_fields)
     with tempfile.TemporaryDirectory() as folder:
         name = earlier.restore(earlier_run, chosen.profile, Path(folder))
         lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
     with atomic(MOVED) as file:
-        file.write_text(page.to_csv(compare_runs.as_table(changes)), encoding="utf-8")
+        file.write_text(table_texts.to_csv(compare_runs.as_table(changes)), encoding="utf-8")
     yield from lines
     if moved := [change for change in changes if change.moved]:
         yield f"before is {name}; {compare_runs.ORDER}"
-        yield from page.to_lines(compare_runs.as_table(moved[:SHOWN]))
+        yield from table_texts.to_lines(compare_runs.as_table(moved[:SHOWN]))
     if moved[SHOWN:]:
         yield f"and {len(moved) - SHOWN:,} more"
 
@@ -204,12 +204,12 @@ def reproduce(
         bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
     ] = False,
 ) -> None:
-    """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
+    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
     import yaml
 
     from flows import graph, profiles
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, rendering
+    from pipelines.report import comparison, comparison_page
 
     chosen = params_file.load_params(*Params.model_fields)
     behind = (
@@ -228,15 +228,12 @@ def reproduce(
     groups = [
         (group, [held.compare(number) for number in group.numbers]) for group in published.groups
     ]
-    real, found = rendering.read_real(chosen.profile), []
-    if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
-        found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with atomic(path) as file:
         file.write_text(
-            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found),
+            comparison_page.page(groups, published, chosen.profile, reach, prefix),
             encoding="utf-8",
         )
     print()

@@ -18,7 +18,8 @@ import numpy as np
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, tables
 from pipelines.intervals import Interval, difference, interval
-from pipelines.report.page import RULES, Percent, Table, label, named
+from pipelines.pages.section import RULES, Table
+from pipelines.pages.values import Percent, label, named
 from pipelines.storage import parquet
 
 COSTS = ("costs", "savings")  # tables that come last

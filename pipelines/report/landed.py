@@ -23,10 +23,11 @@ from pipelines.adaptive.pairs import BELOW
 from pipelines.errors import LongtailError
 from pipelines.evaluation import tables
 from pipelines.intervals import NOTHING, Interval, difference, interval
-from pipelines.report import rendering
+from pipelines.pages import rendering
+from pipelines.pages.figures import lines
+from pipelines.pages.section import RULES, Block, Section, Table
+from pipelines.pages.values import Percent, label, named
 from pipelines.report.entries import Drawn
-from pipelines.report.figures import lines
-from pipelines.report.page import RULES, Block, Percent, Section, Table, label, named
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 from pipelines.work.run_log import PART, WHOLE, Landing

@@ -16,7 +16,7 @@ from pipelines.evaluation import accuracy, popularity_bins
 from pipelines.evaluation.accuracy import Answers
 
 if TYPE_CHECKING:
-    from pipelines.report.page import Section
+    from pipelines.pages.section import Section
 
 SET = "popqa"
 COMMAND = "flows.languages:languages"
@@ -103,9 +103,9 @@ def by_popularity(facts: Facts) -> list[dict]:
 
 def language_sections(found: Mapping[tuple[str, str], Facts]) -> list[Section]:
     """A section of the page for each language model and method."""
+    from pipelines.pages.figures import lines
+    from pipelines.pages.values import label
     from pipelines.report.entries import Drawn, Entry, Shown
-    from pipelines.report.figures import lines
-    from pipelines.report.page import label
     from pipelines.report.question_sections import WILSON
 
     sections = []
@@ -133,7 +133,7 @@ def language_sections(found: Mapping[tuple[str, str], Facts]) -> list[Section]:
 
 def language_lines(found: Mapping[tuple[str, str], Facts]) -> list[str]:
     """The accuracies for a terminal."""
-    from pipelines.report.page import Percent, label, show
+    from pipelines.pages.values import Percent, label, show
 
     said = []
     for (lm, method), facts in found.items():

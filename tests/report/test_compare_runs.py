@@ -10,7 +10,8 @@ from small_results import METHODS, SETTINGS, write
 
 from pipelines.evaluation import analyse
 from pipelines.intervals import Interval
-from pipelines.report import compare_runs, page
+from pipelines.pages import table_texts
+from pipelines.report import compare_runs
 
 TURNED = 30  # questions that dense is right on now, and was not before
 
@@ -48,7 +49,7 @@ def compared(written, made, tmp_path_factory):
     return (
         lines,
         {(change.table, change.what): change for change in changes},
-        [*page.to_lines(moved)],
+        [*table_texts.to_lines(moved)],
     )
 
 

@@ -10,8 +10,8 @@ from landed_runs import figures, landing, share
 from small_results import SETTINGS
 
 from pipelines.errors import LongtailError
+from pipelines.pages.values import NONE
 from pipelines.report import landed
-from pipelines.report.page import NONE
 from pipelines.work.run_log import HEADLINE
 
 MONTHS = ("2026-01", "2026-02", "2026-03")
