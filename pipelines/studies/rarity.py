@@ -134,9 +134,9 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
 
 def report_entries() -> list:
     """Whose knowledge, and which words gain."""
+    from pipelines.pages.figures import bars
+    from pipelines.pages.values import alone, label
     from pipelines.report.entries import Drawn, Entry, Shown, where
-    from pipelines.report.figures import bars
-    from pipelines.report.page import alone, label
 
     def rare(inputs):
         return [

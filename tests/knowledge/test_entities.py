@@ -177,7 +177,7 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
     )
     assert build(raw)[:2] == (NAMED, CLAIMED)
     assert parsed == ["000004", "000005", "000006", "000007"]
-    assert not any(SCRATCH.glob("shards/*"))
+    assert not any(SCRATCH.glob("work/*"))
 
     parsed.clear()
     monkeypatch.setattr(entities, "parse_block", stopping)

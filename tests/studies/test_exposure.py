@@ -91,7 +91,7 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
     assert (tmp_path / "exposure/c4/popqa.parquet").read_bytes() == before
     [row] = pq.read_table(tmp_path / "exposure/c4/rejects.parquet").to_pylist()
     assert (row["file"], row["row"]) == ("1.json.gz", 1)
-    assert list(Path(".longtail/shards").glob("*")) == []
+    assert list(Path(".longtail/work").glob("*")) == []
 
 
 def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> None:
