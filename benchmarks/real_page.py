@@ -22,8 +22,8 @@ from benchmarks.project_copy import table
 from pipelines import draws, intervals, methods
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
+from pipelines.pages.values import label, show
 from pipelines.report import findings, inputs
-from pipelines.report.page import label, show
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 

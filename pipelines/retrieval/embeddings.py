@@ -21,8 +21,8 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import WorkStore, key_of, map_shards
 from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -180,8 +180,7 @@ def _for_workers(encoder: Encoder, folder: Path, compute: params.Compute) -> Mod
 
 def forget_embeddings(name: str) -> None:
     """Remove the shards kept under `name`, once the result made of them is written."""
-    for folder in (SCRATCH / "shards").glob(f"{name}-{'?' * 16}"):  # any key
-        forget_shards(*folder.name.rsplit("-", 1))
+    WorkStore().forget(name)
 
 
 def _texts(docs: Path, template: str, positions: Range) -> list[str]:
