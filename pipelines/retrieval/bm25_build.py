@@ -25,8 +25,8 @@ from pipelines.retrieval.analyser import Analyser, arrow_strings
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY
 from pipelines.storage import disks
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
-from pipelines.work import executors
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code, executors
 
 SEGMENT_DOCUMENTS = 1 << 16  # counted together: a position within a segment fits in 16 bits
 MERGED_POSTINGS = 1 << 23  # postings merged together; at most twice as many, or those of one term
@@ -61,14 +61,15 @@ def build(
     b = settings.bm25_b
     count = documents.count_documents(docs)
     analyser = Analyser(language).name
-    sizes = (SEGMENT_DOCUMENTS, MERGED_POSTINGS)
-    key = key_of(docs, analyser, language.terms, DOCUMENT, sizes, k1, b)
+    store = WorkStore()
+    result_depends_on = (analyser, language.terms, SEGMENT_DOCUMENTS, MERGED_POSTINGS, k1, b)
+    key = content_key(result_depends_on, code.fingerprint(__name__), docs)
 
     starts = range(0, count, SEGMENT_DOCUMENTS)
     workers = min(len(starts), int(settings.memory_gb / WORKER_GB))
     with executors.processes(compute, workers) as executor:
         count_segment = partial(_count_segment, docs, language)
-        segments = map_shards(f"{name}.counts", key, count_segment, starts, executor)
+        segments = store.parts(f"{name}.counts", key, starts, count_segment, executor)
 
         terms_in_all = 0
         for segment in segments:
@@ -78,7 +79,7 @@ def build(
         weighting = Weighting(k1=k1, b=b, count=count, mean_length=mean_length)
         merge = partial(_merge, segments, weighting)
         bounds = list(pairwise(_term_bounds(segments)))
-        merged = map_shards(f"{name}.scores", key, merge, bounds, executor)
+        merged = store.parts(f"{name}.scores", key, bounds, merge, executor)
 
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
     facts = {
@@ -95,8 +96,8 @@ def build(
         _save_index(folder, merged, frequencies, facts, count)
         write_json(folder / "meta.json", documents.describe(docs, None, **facts))
 
-    for part in ("counts", "scores"):
-        forget_shards(f"{name}.{part}", key)
+    store.forget(f"{name}.counts")
+    store.forget(f"{name}.scores")
     return {
         "documents": float(count),
         "terms": float(facts["terms"]),

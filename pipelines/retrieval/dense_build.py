@@ -19,7 +19,8 @@ from pipelines.params import params
 from pipelines.retrieval.dense import BLOCK_EMBEDDINGS, Index
 from pipelines.retrieval.dense_tuning import RECALL_DEPTH, tune_search
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code
 from pipelines.work.executors import processes
 
 FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
@@ -185,10 +186,11 @@ def build_lists(
     At most `most_processes` of this machine, or a cluster's, encode the documents.
     """
     embeddings = folder / "embeddings"
-    key = key_of(plan, seed, compute.threads, embeddings)
+    store = WorkStore()
+    key = content_key((plan, seed, compute.threads), code.fingerprint(__name__), embeddings)
     faiss.omp_set_num_threads(compute.threads)
     learn = partial(_learn, embeddings, seed)
-    (learnt,) = map_shards(f"{name}.learn", key, learn, [plan])
+    (learnt,) = store.parts(f"{name}.learn", key, [plan], learn)
 
     starts = range(0, plan.count, SHARD_DOCUMENTS)
     ranges = [(start, min(start + SHARD_DOCUMENTS, plan.count)) for start in starts]
@@ -196,11 +198,11 @@ def build_lists(
     one_thread = compute.model_copy(update={"threads": 1, "workers": workers})
     with processes(one_thread, min(most_processes, len(ranges))) as executor:
         encode = partial(_encode, embeddings, learnt)
-        encoded = map_shards(f"{name}.encode", key, encode, ranges, executor)
+        encoded = store.parts(f"{name}.encode", key, ranges, encode, executor)
 
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
-    for part in ("learn", "encode"):
-        forget_shards(f"{name}.{part}", key)
+    store.forget(f"{name}.learn")
+    store.forget(f"{name}.encode")
 
 
 def _learn(embeddings: Path, seed: int, plan: Plan, path: Path) -> None:

@@ -22,7 +22,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import WorkStore, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code
 from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -110,7 +111,8 @@ def embed_corpus(
     n_threads = torch.get_num_threads()
     try:
         encoder = Encoder.open(model, retriever, compute)
-        key = key_of(docs, model, retriever, compute.device, encoder.numerics)
+        result_depends_on = (retriever, compute.device, encoder.numerics)
+        key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
             files = _embed_on_gpu(encoder, texts, ranges, name, key)
         else:
@@ -155,7 +157,7 @@ def _embed_on_gpu(
 
     threads = ThreadPoolExecutor(2)
     try:
-        return map_shards(name, key, embed_shard, ranges, threads)
+        return WorkStore().parts(name, key, ranges, embed_shard, threads)
     finally:
         threads.shutdown(cancel_futures=True)
 
