@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -10,20 +9,29 @@ from typing import Any
 
 import typer
 
-from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
-from pipelines import all_studies
+from flows import (
+    anywhere,
+    cache,
+    landing,
+    languages,
+    profiles,
+    results,
+    running,
+    searching,
+    terminal,
+)
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
-OF_STUDIES = tuple(  # COMMAND is MODULE:FUNCTION, read without importing a study, which would make each command wait
-    pkgutil.resolve_name(
-        re.search(r'^COMMAND = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1]
-    )
-    for file in all_studies.files_offering("COMMAND")
-)
 GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
-    "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
+    "Look": (
+        running.status,
+        results.report,
+        results.explore,
+        results.reproduce,
+        languages.languages,
+    ),
     "Ask": (searching.search, searching.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
@@ -41,7 +49,7 @@ ANYWHERE = {
     "thresholds",
     "decide",
     "compare",
-    *(command.__name__ for command in OF_STUDIES),
+    "languages",
 }  # need no project
 
 

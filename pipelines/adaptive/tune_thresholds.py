@@ -4,14 +4,15 @@ It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the
 dataset -> language model -> method -> the rule as `rule.as_json` has it. data/README.md has the columns.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies
 from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Pairs, choices, read_pairs
@@ -93,7 +94,18 @@ def uncertainty(
     }
 
 
-def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
+class RuleStudy(Protocol):
+    """A module of pipelines/studies that makes tables from all thresholds."""
+
+    RULE_TABLES: dict[str, pa.Schema]
+
+    def rows_of_rules(
+        self, tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], chosen: SimpleNamespace
+    ) -> dict[str, list[dict]]:
+        """The rows of each of RULE_TABLES; `tuned` has (dataset, language model, method) as keys."""
+
+
+def tune_thresholds(chosen: SimpleNamespace, studies: Sequence[RuleStudy] = ()) -> stage.Metrics:
     """Tune thresholds between all answers of a run; write the tables, the rules and the metrics.
 
     Raises LongtailError as `choices` and `read_pairs` do.
@@ -133,8 +145,8 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
                 for name in (*POLICIES, "gain")
             }
     tables = {"thresholds": pa.Table.from_pylist(relations, THRESHOLDS)}
-    for study in all_studies.studies_offering("of_rules"):
-        rows = study.of_rules(tuned, chosen)
+    for study in studies:
+        rows = study.rows_of_rules(tuned, chosen)
         tables |= {
             name: pa.Table.from_pylist(rows[name], schema)
             for name, schema in study.RULE_TABLES.items()
@@ -158,9 +170,11 @@ def _months(questions: Path) -> str | None:
     return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
 
 
-def main() -> None:
-    stage.run("tune_thresholds", SECTIONS, tune_thresholds, out=str(OUT))
-
-
-if __name__ == "__main__":
-    main()
+def main(studies: Sequence[RuleStudy]) -> None:
+    """Run the stage."""
+    stage.run(
+        "tune_thresholds",
+        SECTIONS,
+        lambda params: tune_thresholds(params, studies),
+        out=str(OUT),
+    )

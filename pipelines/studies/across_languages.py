@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pipelines.report.page import Section
 
 SET = "popqa"
-COMMAND = "flows.languages:languages"
 FOOTER = (
     "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
 )

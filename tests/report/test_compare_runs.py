@@ -11,6 +11,7 @@ from small_results import METHODS, SETTINGS, write
 from pipelines.evaluation import analyse
 from pipelines.intervals import Interval
 from pipelines.report import compare_runs, page
+from pipelines.with_studies import analyse as analyse_with_studies
 
 TURNED = 30  # questions that dense is right on now, and was not before
 
@@ -40,7 +41,13 @@ def compared(written, made, tmp_path_factory):
     file.write_text(file.read_text().replace("bootstrap resamples,200", "bootstrap resamples,100"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+        analyse.analyse(
+            data,
+            data / "analyses",
+            data / "metrics/analyses.json",
+            SETTINGS,
+            analyse_with_studies.STUDIES,
+        )
         lines, changes = compare_runs.compare_runs(old, data, SETTINGS)
         same, _ = compare_runs.compare_runs(data, data, SETTINGS)
     assert same == [compare_runs.SAME]
