@@ -9,29 +9,13 @@ from typing import Any
 
 import typer
 
-from flows import (
-    anywhere,
-    cache,
-    landing,
-    languages,
-    profiles,
-    results,
-    running,
-    searching,
-    terminal,
-)
+from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
 GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
-    "Look": (
-        running.status,
-        results.report,
-        results.explore,
-        results.reproduce,
-        languages.languages,
-    ),
+    "Look": (running.status, results.report, results.explore, results.reproduce),
     "Ask": (searching.search, searching.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
@@ -45,12 +29,7 @@ KINDS = {
     "number": "a number",
 }  # as pydantic calls them -> in the user's words
 USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
-ANYWHERE = {
-    "thresholds",
-    "decide",
-    "compare",
-    "languages",
-}  # need no project
+ANYWHERE = {"thresholds", "decide", "compare"}  # need no project
 
 
 class Grouped(typer.core.TyperGroup):

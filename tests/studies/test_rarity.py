@@ -7,8 +7,9 @@ import pytest
 import scored_texts
 
 from pipelines.evaluation import stage_metrics
+from pipelines.pages import section
 from pipelines.replug import attribution
-from pipelines.report import page, studies
+from pipelines.report import studies
 from pipelines.studies import copying, rarity
 from pipelines.with_studies import attribute as attribute_with_studies
 
@@ -34,9 +35,9 @@ def inputs(project, corpora, data=None) -> SimpleNamespace:
     return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
 
 
-def tables_of(entry, of) -> dict[str, page.Table]:
+def tables_of(entry, of) -> dict[str, section.Table]:
     return {
-        block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)
+        block.name: block for block in entry.section(of).blocks if isinstance(block, section.Table)
     }
 
 

@@ -1,7 +1,7 @@
 """The section of the study `controls`: what else could save bits."""
 
+from pipelines.pages.figures import bars
 from pipelines.report.entries import Drawn, Entry, Shown
-from pipelines.report.figures import bars
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
 
 

@@ -1,7 +1,7 @@
 """The section of the study `copying`: how much is copied."""
 
+from pipelines.pages.figures import bars
 from pipelines.report.entries import Drawn, Entry, Shown
-from pipelines.report.figures import bars
 
 
 def report_entries() -> list:

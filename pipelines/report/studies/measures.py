@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipelines.pages.figures import ranges
+from pipelines.pages.values import label
 from pipelines.report.entries import Drawn, Entry, Shown, where
-from pipelines.report.figures import ranges
-from pipelines.report.page import label
 from pipelines.studies.measures import VIEWS, WORDS
 
 

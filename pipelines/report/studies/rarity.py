@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipelines.pages.figures import bars
+from pipelines.pages.values import alone, label
 from pipelines.report.entries import Drawn, Entry, Shown, where
-from pipelines.report.figures import bars
-from pipelines.report.page import alone, label
 
 ENOUGH = 100  # tokens of a group that the section speaks of
 

@@ -2,9 +2,9 @@
 
 import math
 
+from pipelines.pages.figures import lines
+from pipelines.pages.values import Percent, alone, label
 from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, of_one_passage
-from pipelines.report.figures import lines
-from pipelines.report.page import Percent, alone, label
 
 
 def report_entries() -> list:
