@@ -22,9 +22,9 @@ from benchmarks.project_copy import table
 from pipelines import draws, intervals, methods
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
+from pipelines.pages.values import label, show
 from pipelines.replug import ensemble
 from pipelines.report import findings, inputs
-from pipelines.report.page import label, show
 from pipelines.storage import parquet
 
 CALLS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call in each copy

@@ -37,7 +37,7 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": 1.0})
     for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8), (dense, 8)):
         monkeypatch.setattr(module, "SHARD", size)
     monkeypatch.setattr(score_lm, "QUERIES", 2)

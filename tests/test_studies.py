@@ -16,7 +16,6 @@ WITHOUT_STUDIES = """
 import sys
 from pathlib import Path
 import small_results
-from flows import cli
 from pipelines.storage import parquet
 from pipelines.work import code
 from pipelines.evaluation import evaluate_lm, tables
@@ -29,7 +28,7 @@ assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
 assert [*attribution.EDGES] == ["all"]
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
 assert [entry.id for entry in write_report.listed() if entry.after] == []
-print(sorted(tables.TABLES), sorted(command.callback.__name__ for command in cli.app.registered_commands))
+print(sorted(tables.TABLES))
 print(sorted(code.of_stages(Path(sys.argv[1]))))
 """
 
@@ -49,22 +48,16 @@ def imports(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ["pipelines", "flows"])
 def test_no_other_room_and_no_other_study_names_a_study(root, room):
-    """But the file of a study's own command."""
-    found = {}
     for file in (root / room).rglob("*.py"):
-        if file != root / "flows/languages.py":
-            found[file.name] = {
-                name for name in imports(file) if name.startswith("pipelines.studies.")
-            }
-    assert {name for names in found.values() for name in names} == set()
+        studies = [name for name in imports(file) if name.startswith("pipelines.studies.")]
+        assert studies == [], file
 
 
 def test_a_study_is_found_by_what_it_offers():
-    assert offered("COMMAND") == {"across_languages"}
     assert offered("of_answers") == {"measures", "seen"}
     assert offered("of_tokens") == {"copying", "rarity"}
     assert offered("TABLE") == set(), "the whole name counts"
-    assert offered("report_entries") == {*STUDIES} - {"across_languages", "exposure"}
+    assert offered("report_entries") == {*STUDIES} - {"exposure"}
     hooks = (
         "of_answers",
         "of_metrics",
@@ -72,7 +65,6 @@ def test_a_study_is_found_by_what_it_offers():
         "score_more",
         "of_bits",
         "of_tokens",
-        "COMMAND",
     )
     assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, (
         "exposure is a stage of its own"
@@ -95,5 +87,5 @@ def test_without_the_files_of_studies_everything_else_works(root, tmp_path):
     assert "accuracy_by_relation" in ran.stdout
     assert "thresholds" in ran.stdout
     assert "analyse" in ran.stdout
-    for gone in ("popularity_measures", "lm_controls", "rare_words", "'languages'", "'exposure'"):
+    for gone in ("popularity_measures", "lm_controls", "rare_words", "'exposure'"):
         assert gone not in ran.stdout

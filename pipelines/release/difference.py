@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
+from pipelines.pages.section import Table
+from pipelines.pages.table_texts import to_lines
+from pipelines.pages.values import named
 from pipelines.params import params
 from pipelines.questions import published
-from pipelines.report.page import Table, named, to_lines
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from pipelines import all_studies
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
+from pipelines.pages.values import label
 from pipelines.params import params
-from pipelines.report.page import label
 from pipelines.storage import database, parquet
 
 

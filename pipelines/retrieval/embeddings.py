@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import WorkStore, key_of, map_shards
 from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -134,8 +134,7 @@ def embed_corpus(
 
 def forget_embeddings(name: str) -> None:
     """Remove the shards kept under `name`, once the result made of them is written."""
-    for folder in (SCRATCH / "shards").glob(f"{name}-{'?' * 16}"):  # any key
-        forget_shards(*folder.name.rsplit("-", 1))
+    WorkStore().forget(name)
 
 
 def _texts(docs: Path, template: str, positions: tuple[int, int]) -> list[str]:

@@ -11,7 +11,6 @@ score_more        more to score beside the candidates' pairs (`score_lm`)
 of_bits           rows beside the bits per byte of a language model on a corpus (`evaluate_lm`)
 of_tokens         a number of each attributed token, by which figures are shown (`attribute`); with COLUMN and EDGES
 report_entries    its sections of the report (report/entries.py); a change there makes no other stage run again
-COMMAND           a command of `longtail`, as MODULE:FUNCTION
 
 A study may be a stage of its own as well, with an entry in dvc.yaml.
 """

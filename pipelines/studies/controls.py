@@ -266,8 +266,8 @@ def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
 
 def report_entries() -> list:
     """What else could save bits."""
+    from pipelines.pages.figures import bars
     from pipelines.report.entries import Drawn, Entry, Shown
-    from pipelines.report.figures import bars
 
     def controls(inputs):
         names = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}

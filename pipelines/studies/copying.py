@@ -107,8 +107,8 @@ def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
 
 def report_entries() -> list:
     """How much is copied."""
+    from pipelines.pages.figures import bars
     from pipelines.report.entries import Drawn, Entry, Shown
-    from pipelines.report.figures import bars
 
     def copied(inputs):
         return [

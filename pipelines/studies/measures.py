@@ -135,9 +135,9 @@ def _less(sums: np.ndarray) -> np.ndarray:
 
 def report_entries() -> list:
     """What predicts that a model knows."""
+    from pipelines.pages.figures import ranges
+    from pipelines.pages.values import label
     from pipelines.report.entries import Drawn, Entry, Shown, where
-    from pipelines.report.figures import ranges
-    from pipelines.report.page import label
 
     def measured(inputs):
         """The measures of each language model and question set for which there are two at least."""

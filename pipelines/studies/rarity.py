@@ -18,7 +18,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from pipelines.intervals import Interval
-from pipelines.sources import mentions
+from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database
@@ -104,10 +104,10 @@ def _in_word(character: str) -> bool:
 
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
-    sample = mentions.draw_c4_sample(
+    sample = c4_sample.draw_c4_sample(
         files, sample_mb, seed, Rejects(1.0)
     )  # bad rows stop the stage `term_frequency`
-    texts = mentions.read_c4_sample(
+    texts = c4_sample.read_c4_sample(
         tqdm(files, desc="words of C4", unit="file", mininterval=2), sample
     )
     parts = iter(lambda: list(islice(texts, BATCH)), [])
@@ -134,9 +134,9 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
 
 def report_entries() -> list:
     """Whose knowledge, and which words gain."""
+    from pipelines.pages.figures import bars
+    from pipelines.pages.values import alone, label
     from pipelines.report.entries import Drawn, Entry, Shown, where
-    from pipelines.report.figures import bars
-    from pipelines.report.page import alone, label
 
     def rare(inputs):
         return [

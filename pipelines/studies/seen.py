@@ -114,9 +114,9 @@ def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
 
 def report_entries() -> list:
     """What the model could have seen, and facts that changed since."""
+    from pipelines.pages.figures import lines
+    from pipelines.pages.values import Percent, alone, label
     from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, of_one_passage
-    from pipelines.report.figures import lines
-    from pipelines.report.page import Percent, alone, label
 
     def by_documents_of_each(inputs):
         for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):

@@ -25,7 +25,7 @@ errors progress catalogue
 params.params params.params_file
 storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.work_store
 work.code work.executors work.http work.registry work.run_log work.stage work.workers
-sources.download sources.wikimedia lm.http_client
+sources.download sources.wikimedia_client lm.http_client
 """
 LANGUAGES, ENGLISH = (
     "languages",

@@ -146,7 +146,7 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
         ),  # three prompts each
     ):
         assert evaluate(task, method, FakeLM(), finds, "sizes").equals(whole if finds else closed)
-        (folder,) = Path(".longtail/shards").glob(f"evaluate_tasks@*-{method}-sizes")
+        (folder,) = Path(".longtail/work").glob(f"evaluate_tasks@*-{method}/sizes")
         assert [pq.read_table(file).num_rows for file in sorted(folder.iterdir())] == sizes
     assert [number for number in asked if number >= len(task.items)] == [len(task.items)]
     assert len(asked) <= len(task.shots) + 1
@@ -362,7 +362,7 @@ def run_stage(raw, datastore, monkeypatch):
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()
         assert opened == ["fake"]
-        assert not list(Path(".longtail/shards").glob("*"))
+        assert not list(Path(".longtail/work").glob("*"))
         rows = pq.read_table(
             f"data/tasks/{task}/fake/predictions.parquet", schema=evaluate_tasks.SCHEMA
         ).to_pylist()

@@ -15,7 +15,6 @@ from pipelines.lsr import rounds, train_lsr, training_queries
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
-from pipelines.storage import checkpoint
 
 
 def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(
@@ -36,7 +35,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
             with pytest.raises(StopIteration):
                 train_lsr.train_retriever(project.params)
     assert not TUNED.exists()
-    folder = checkpoint.folder("train_lsr@dense")
+    folder = Path(".longtail/work/train_lsr@dense")
     (saved,) = folder.glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
@@ -45,7 +44,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
     assert steps == [4, 5]
     assert written() == whole
     assert not folder.exists()
-    assert not list(Path(".longtail/shards").iterdir())
+    assert not list(Path(".longtail/work").iterdir())
 
 
 def test_training_embeds_documents_as_the_index_does(project):

@@ -9,8 +9,9 @@ import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
+from pipelines.pages.section import Figure, Table
+from pipelines.pages.values import label
 from pipelines.report.inputs import read_fitted
-from pipelines.report.page import Figure, Table, label
 from pipelines.report.sections import report_sections
 from pipelines.studies import carried
 

@@ -55,7 +55,7 @@ def test_neither_shards_nor_groups_change_a_byte(tmp_path, monkeypatch):
     monkeypatch.setattr(dense, "SHARD", 77)
     monkeypatch.setattr(dense, "GROUP", 10_000)
     assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS))
-    assert not list(Path(".longtail/shards").glob("*"))
+    assert not list(Path(".longtail/work").glob("*"))
 
 
 def test_each_run_learns_the_same_centroids_of_length_1_as_near_as_faiss_has_them(tmp_path):

@@ -208,7 +208,7 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Some files of together ten times what is read whole."""
-    for name, size in (("SAMPLES", 1000), ("SAMPLE", 10), ("END", 10_000)):
+    for name, size in (("SAMPLES", 1000), ("SAMPLE_BYTES", 10), ("END_BYTES", 10_000)):
         monkeypatch.setattr(f"pipelines.storage.work_store.{name}", size)
     for i in range(10):
         (tmp_path / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))

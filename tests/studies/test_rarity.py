@@ -7,8 +7,8 @@ import pytest
 import scored_texts
 
 from pipelines.evaluation import stage_metrics
+from pipelines.pages import section
 from pipelines.replug import attribution
-from pipelines.report import page
 from pipelines.studies import copying, rarity
 
 (ATTRIBUTION,) = rarity.report_entries()
@@ -33,9 +33,9 @@ def inputs(project, corpora, data=None) -> SimpleNamespace:
     return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
 
 
-def tables_of(entry, of) -> dict[str, page.Table]:
+def tables_of(entry, of) -> dict[str, section.Table]:
     return {
-        block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)
+        block.name: block for block in entry.section(of).blocks if isinstance(block, section.Table)
     }
 
 

@@ -1,19 +1,14 @@
 """A figure that got worse than the last landed run's is named; one that moved within its interval is not."""
 
-import hashlib
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
-from flows import earlier
-from flows.graph import Stage
+from pipelines.evaluation.regressions import find_regressions, keep_figures
 
-CACHE = Path("cache")
-PATH = Path("data/metrics/a.json")
-STAGES = [Stage("a", "", (), None, (PATH,))]
+FILE = Path("data/metrics/a.json")
+OTHER = Path("data/metrics/b.json")
 BEFORE = {
     "questions": 100,
     "loss": 2.0,
@@ -24,34 +19,15 @@ BEFORE = {
 }
 
 
-def write(figures: dict) -> None:
-    PATH.parent.mkdir(parents=True, exist_ok=True)
-    PATH.write_text(json.dumps(figures))
-
-
-def land(**files: str) -> None:
-    """Land a run of the profile sample with these metrics in its dvc.lock and in DVC's cache."""
-    outs = []
-    for name, text in files.items():
-        md5 = hashlib.md5(text.encode()).hexdigest()
-        held = CACHE / md5[:2] / md5[2:]
-        held.parent.mkdir(parents=True, exist_ok=True)
-        held.write_text(text)
-        outs.append({"path": f"data/metrics/{name}.json", "md5": md5})
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"a": {"outs": outs}}}))
-    earlier.keep_lock("sample")
+def write(figures: dict, file: Path = FILE) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(figures))
 
 
 @pytest.fixture(autouse=True)
-def before(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(earlier, "_cache", lambda: CACHE)
+def before(workplace):
     write(BEFORE)
-    land(a=json.dumps(BEFORE))
-
-
-def worse(tolerance=0.05, profile="sample"):
-    return earlier.find_regressions(profile, STAGES, tolerance)
+    keep_figures("sample", [FILE])
 
 
 @pytest.mark.parametrize(
@@ -81,16 +57,29 @@ def worse(tolerance=0.05, profile="sample"):
 )
 def test_worse_is_beyond_the_tolerance_and_the_interval(change, figures):
     write(BEFORE | change)
-    assert [each.figure for each in worse()] == figures
+    worse = find_regressions("sample", [FILE], 0.05)
+    assert [regression.figure for regression in worse] == figures
 
 
-def test_the_worst_comes_first_says_by_how_much_and_a_run_of_a_part_keeps_the_other_figures():
-    land(a=json.dumps(BEFORE), b='{"questions": 5}')
+def test_the_worst_comes_first_and_says_by_how_much():
     write(BEFORE | {"questions": 90, "loss": 3.0})
-    first, second = worse()
+    first, second = find_regressions("sample", [FILE], 0.05)
     assert str(first) == "loss of data/metrics/a.json from 2 to 3 (+50.0%)"
     assert str(second) == "questions of data/metrics/a.json from 100 to 90 (-10.0%)"
-    assert worse(tolerance=0.2) == [first]
-    assert worse(profile="smoke") is None, "another profile is not compared with"
-    shutil.rmtree(CACHE)
-    assert worse() is None, "DVC's cache lacks the figures"
+    assert find_regressions("sample", [FILE], 0.2) == [first]
+
+
+def test_a_run_of_another_part_or_profile_keeps_the_figures():
+    write({"questions": 5}, OTHER)
+    assert find_regressions("sample", [OTHER], 0.05) is None, "no such run has landed"
+    assert find_regressions("smoke", [FILE], 0.05) is None
+    keep_figures("sample", [OTHER])
+    keep_figures("smoke", [OTHER])
+    write(BEFORE | {"loss": 3.0})
+    (regression,) = find_regressions("sample", [FILE, OTHER], 0.05)
+    assert regression.figure == "loss"
+
+
+def test_a_file_that_is_gone_has_no_figures():
+    FILE.unlink()
+    assert find_regressions("sample", [FILE], 0.05) == []
