@@ -59,7 +59,7 @@ def ask(
     ] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[
-        str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")
+        str | None, typer.Option(help="A pair of thresholds.pairs, such as dense_below_genread.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")

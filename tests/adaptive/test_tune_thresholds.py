@@ -125,7 +125,7 @@ def world(tmp_path_factory, root):
         write_answers(imported / f"{name}.parquet", IDS, rng.random(120) < 0.5)
     write_answers(imported / "opt-13b/web-search.parquet", [*IDS[1:], "elsewhere"], EVEN)
     values = yaml.safe_load(compose("sample", root))
-    pairs = [{"popular": "genread", "tail": "dense"}]
+    pairs = [{"above": "genread", "below": "dense"}]
     values["report"]["bootstrap"] = 20
     values["thresholds"] |= {"splits": 10, "pairs": pairs}
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
@@ -218,7 +218,7 @@ def test_a_pair_has_the_right_answers_on_either_side(ran):
 def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(shutil.copytree(world, tmp_path / "world"))
     values = yaml.safe_load((world / "params.yaml").read_text())
-    values["thresholds"]["pairs"] = [{"popular": "closed_book", "tail": "lsr"}]
+    values["thresholds"]["pairs"] = [{"above": "closed_book", "below": "lsr"}]
     Path("params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit):
         tune_thresholds.main()
