@@ -10,10 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pipelines import all_studies, catalogue, draws, methods, progress
+from pipelines import catalogue, draws, methods, progress
 from pipelines.errors import LongtailError
 from pipelines.methods import Method
 from pipelines.retrieval import documents
@@ -31,6 +32,10 @@ from pipelines.storage import parquet
 from pipelines.storage.work_store import forget_shards, key_of
 from pipelines.work import stage
 
+if TYPE_CHECKING:
+    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.open_lm import LMWorkers
+
 OUT = Path("data/logprobs")
 SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
 QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
@@ -43,8 +48,30 @@ PLACES = 2**33  # more than a corpus has documents
 EMPTY = np.iinfo(np.int64).min
 
 
-def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
-    """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
+class ScoreStudy(Protocol):
+    """A module of pipelines/studies that scores more beside the candidates' pairs."""
+
+    def score_more(
+        self,
+        stage: str,
+        key: str,
+        lm: "LanguageModel | LMWorkers",
+        queries: Queries,
+        corpus: Path,
+        retrieved: Sequence[Candidates],
+        params: SimpleNamespace,
+        size: int,
+    ) -> dict[str, tuple[list[Path], str, str]]:
+        """Score `size` queries at a time: the table's name -> its files, and their stage and key."""
+
+
+def score_corpus(
+    params: SimpleNamespace, corpus: str, name: str, studies: Sequence[ScoreStudy] = ()
+) -> stage.Metrics:
+    """Score the union of all retrievers' candidates, and what studies add; write the tables.
+
+    Raises LongtailError if there are no test queries.
+    """
     from pipelines.lm.open_lm import MODELS, lm_at_work
 
     folder, stage_name = Path("data/corpus", corpus), f"score_lm@{corpus}-{name}"
@@ -68,7 +95,7 @@ def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metri
         more: dict[
             str, tuple[list[Path], str, str]
         ] = {}  # table -> its files, and under which stage and key they stay
-        for study in all_studies.studies_offering("score_more"):
+        for study in studies:
             more |= study.score_more(
                 stage_name, key, lm, queries, folder, retrieved, params, QUERIES
             )
@@ -208,12 +235,16 @@ def best_of_shares(
     return decoded
 
 
-if __name__ == "__main__":
+def main(studies: Sequence[ScoreStudy]) -> None:
+    """Run the stage that the command line names."""
     arguments = stage.arguments(
         __doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms"
     )
     item = arguments.corpus, arguments.lm
     out = str(OUT.joinpath(*item))
     stage.run(
-        f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out
+        f"score_lm@{'-'.join(item)}",
+        SECTIONS,
+        lambda params: score_corpus(params, *item, studies),
+        out=out,
     )

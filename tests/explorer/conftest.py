@@ -21,7 +21,12 @@ from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
+<<<<<<< HEAD
 from pipelines.retrieval import bm25_build
+=======
+from pipelines.retrieval import bm25
+from pipelines.with_studies import attribute as attribute_with_studies
+>>>>>>> 65a3f6f78174a5f8711b0c998b530b7e7ba938c2
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -64,7 +69,7 @@ def scored(tmp_path_factory) -> Run:
         small_results.write(
             home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
         )
-        attribution.attribute_corpus(chosen, "pile")
+        attribution.attribute_corpus(chosen, "pile", attribute_with_studies.STUDIES)
     return Run(home / "data", chosen)
 
 
