@@ -21,12 +21,8 @@ from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
-<<<<<<< HEAD
 from pipelines.retrieval import bm25_build
-=======
-from pipelines.retrieval import bm25
 from pipelines.with_studies import attribute as attribute_with_studies
->>>>>>> 65a3f6f78174a5f8711b0c998b530b7e7ba938c2
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
