@@ -90,11 +90,9 @@ def thresholds(
     ),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
-    from pipelines.foreign import tune_from_files
     from pipelines.adaptive import rule
-    from pipelines.foreign import compare_systems
-    from pipelines.foreign import prediction_pages
-    from pipelines.report import page
+    from pipelines.foreign import compare_systems, prediction_pages, tune_from_files
+    from pipelines.pages import table_texts
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -117,13 +115,13 @@ def thresholds(
     )
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": page.to_csv(prediction_pages.rule_table(results, asked.names)),
+        "thresholds.csv": table_texts.to_csv(prediction_pages.rule_table(results, asked.names)),
         "index.html": prediction_pages.rule_html(
             results, asked.names, asked.name, notes, by_popularity
         ),
     }
     for table in prediction_pages.decisions_tables(results):
-        texts[f"{table.name}.csv"] = page.to_csv(table)
+        texts[f"{table.name}.csv"] = table_texts.to_csv(table)
     write_page(out, texts)
     terminal.show("")
     of = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
@@ -143,7 +141,7 @@ def decide(
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each question, with the reason; needs no project."""
     from pipelines.adaptive import rule as rules
-    from pipelines.report import page
+    from pipelines.pages import section, table_texts
 
     file = rules.read_rule(terminal.CALLED_FROM / rule, name)
     asked = _questions(questions, columns, needed=("signal",))
@@ -161,7 +159,7 @@ def decide(
         asked.columns["signal"],
     ]
     head += ["retrieve", "answer", "why"]
-    table = page.to_csv(page.Table("decisions", "", head, rows))
+    table = table_texts.to_csv(section.Table("decisions", "", head, rows))
     path = terminal.CALLED_FROM / out
     write_page(path.parent, {path.name: table})
     for line in _doubts(file, asked):
@@ -214,10 +212,9 @@ def compare(
     ),
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
+    from pipelines.foreign import compare_systems, prediction_pages
     from pipelines.foreign.judge_files import short_name
-    from pipelines.foreign import compare_systems
-    from pipelines.foreign import prediction_pages
-    from pipelines.report import rendering
+    from pipelines.pages import rendering
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)

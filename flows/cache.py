@@ -73,11 +73,11 @@ def _again(server: str, models: set[str]) -> Iterator[str]:
         if lm.http and lm.http.url.rstrip("/") == server and lm.path in models
     ]
     unfinished = [
-        path for path in SCRATCH.glob("shards/*") if any(name in path.name for name in names)
+        path for path in SCRATCH.glob("work/*") if any(name in path.name for name in names)
     ]
     unfinished += [path for name in names for path in SCRATCH.glob(f"answers/*/{name}.json")]
     if params.lsr.lm in names:
-        unfinished += SCRATCH.glob("*/train_lsr*")
+        unfinished += SCRATCH.glob("work/train_lsr*")
     for path in unfinished:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     read = {

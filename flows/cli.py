@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -11,19 +10,12 @@ from typing import Any
 import typer
 
 from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
-from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
-OF_STUDIES = tuple(  # COMMAND is MODULE:FUNCTION, read without importing a study, which would make each command wait
-    pkgutil.resolve_name(
-        re.search(r'^COMMAND = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1]
-    )
-    for file in all_studies.files_offering("COMMAND")
-)
 GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
-    "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
+    "Look": (running.status, results.report, results.explore, results.reproduce),
     "Ask": (searching.search, searching.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
@@ -37,12 +29,7 @@ KINDS = {
     "number": "a number",
 }  # as pydantic calls them -> in the user's words
 USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
-ANYWHERE = {
-    "thresholds",
-    "decide",
-    "compare",
-    *(command.__name__ for command in OF_STUDIES),
-}  # need no project
+ANYWHERE = {"thresholds", "decide", "compare"}  # need no project
 
 
 class Grouped(typer.core.TyperGroup):

@@ -25,7 +25,6 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, pages, questions
 from pipelines.explorer.run import RUN, Run, open_run
@@ -66,10 +65,7 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         return Response(pages.css(), media_type="text/css")
 
     def home(request: Request) -> Response:
-        history = [("The history", "/history/", "figures of landed runs, month by month")]
-        return HTMLResponse(
-            pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places])
-        )
+        return HTMLResponse(pages.home(open_run(), places))
 
     def page(name: str) -> Callable[[Request], Response]:
         return lambda request: HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
@@ -84,13 +80,6 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 
     def report(request: Request) -> Response:
         return _of_folder(open_run().data / "report", request.path_params["path"], RUN)
-
-    def history(request: Request) -> Response:
-        return _of_folder(
-            terminal.HISTORY.parent,
-            request.path_params["path"],
-            "`longtail report --history` makes it",
-        )
 
     def asked(request: Request) -> Response:
         run = open_run()
@@ -119,7 +108,7 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 
     found = {"/style.css": style, "/": home, "/questions.csv": questions_csv, "/ask": asked}
     found |= {f"/{name}": page(name) for name in ("questions", "question", "texts", "text")}
-    found |= {"/report/{path:path}": report, "/history/{path:path}": history}
+    found |= {"/report/{path:path}": report}
     return Starlette(
         routes=[
             *(Route(path, view) for path, view in found.items()),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,8 +22,6 @@ REPRODUCTION = Path(
     "data/reproduction/reproduction.md"
 )  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
-MOVED = Path(".longtail/moved.csv")
-SHOWN = 20  # figures that moved, on the terminal
 
 
 def explore(
@@ -145,58 +140,21 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
                 ),
                 ("MLflow", f"{mlflow}/#/experiments", "params, metrics and curves of all runs"),
             ]
-        made = {"report": terminal.REPORT, "history": terminal.HISTORY}
-        written = [(name, f"{pages}/{name}/") for name, page in made.items() if page.is_file()]
+        written = [("report", f"{pages}/report/")] if terminal.REPORT.is_file() else []
         beside = [(title, address) for title, address, _ in places]
         terminal.until_interrupted([("explorer", f"{pages}{start}"), *written, *beside], show=show)
 
 
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
-    compare: Annotated[
-        str, typer.Option(help="Compare with a commit or landed run (landed: the last).")
-    ] = "",
-    history: Annotated[
-        bool, typer.Option("--history", help="Show the figures month by month.")
-    ] = False,
 ) -> None:
-    """Print where the report is. Or show what moved since an earlier run, or the figures month by month."""
-    if history and compare:
-        raise LongtailError(
-            "--history: shows all landed runs, expected no --compare beside it; name one of them"
-        )
-    if history:
-        from flows import earlier
-
-        file, lines = terminal.HISTORY, earlier.write_history()
-    elif not terminal.REPORT.is_file():
+    """Print where the report is, which `longtail run` writes."""
+    if not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
-    else:
-        file, lines = (MOVED, _compared(compare)) if compare else (terminal.REPORT, ())
-    for line in lines:
-        terminal.show(line)
-    print(file.resolve())
+    path = terminal.REPORT.resolve()
+    print(path)
     if show:
-        typer.launch(file.resolve().as_uri())
-
-
-def _compared(earlier_run: str) -> Iterator[str]:
-    from flows import earlier
-    from pipelines.params.params import Params
-    from pipelines.report import compare_runs, page
-
-    chosen = params_file.load_params(*Params.model_fields)
-    with tempfile.TemporaryDirectory() as folder:
-        name = earlier.restore(earlier_run, chosen.profile, Path(folder))
-        lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
-    with atomic(MOVED) as file:
-        file.write_text(page.to_csv(compare_runs.as_table(changes)), encoding="utf-8")
-    yield from lines
-    if moved := [change for change in changes if change.moved]:
-        yield f"before is {name}; {compare_runs.ORDER}"
-        yield from page.to_lines(compare_runs.as_table(moved[:SHOWN]))
-    if moved[SHOWN:]:
-        yield f"and {len(moved) - SHOWN:,} more"
+        typer.launch(path.as_uri())
 
 
 def reproduce(
@@ -204,12 +162,12 @@ def reproduce(
         bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
     ] = False,
 ) -> None:
-    """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
+    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
     import yaml
 
     from flows import graph, profiles
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, rendering
+    from pipelines.report import comparison, comparison_page
 
     chosen = params_file.load_params(*Params.model_fields)
     behind = (
@@ -228,15 +186,12 @@ def reproduce(
     groups = [
         (group, [held.compare(number) for number in group.numbers]) for group in published.groups
     ]
-    real, found = rendering.read_real(chosen.profile), []
-    if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
-        found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with atomic(path) as file:
         file.write_text(
-            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found),
+            comparison_page.page(groups, published, chosen.profile, reach, prefix),
             encoding="utf-8",
         )
     print()

@@ -13,20 +13,29 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture, as_completed
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_files, earlier, graph, landing, live, months, workspace
+from flows import dvc_files, graph, landing, live, months, workspace
 from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from pipelines import safe_text
 from pipelines.errors import LongtailError
+from pipelines.evaluation import headlines, regressions
 from pipelines.params import params, params_file
-from pipelines.work.run_log import WHOLE, Run, name_run
+from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 TOLERANCE = 0.05
 MAKE_UP = 2  # months
 SHOWN = 10  # regressions in the log; the artifact lists all of them
+
+
+class Settings(headlines.HeadlineSettings):
+    """The sections of params.yaml that the flow reads."""
+
+    profile: str
+    compute: params.Compute
+    popularity: params.Popularity
 
 
 def _name() -> str:
@@ -64,19 +73,17 @@ def refresh(
             if month:
                 month = months.begin(month, make_up, part, log.info)
                 _rename(name_run(part, month))
-            settings = params_file.load_params("profile", "compute")
+            settings = params_file.load_settings(Settings)
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[part])
-            outcomes, failed = _reproduce_all(part, stages, changed, settings.compute, anew)
+            outcomes, failed = _reproduce_all(part, stages, changed, settings, anew)
             if failed:
                 return Failed(message="; ".join(failed))
             message = [
                 ", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
             ]
             message += _compare(settings.profile, stages, tolerance)
-            earlier.keep_lock(settings.profile)
-            if deployment.id:  # without a deployment, `longtail report --history` writes it
-                _write_history()
+            regressions.keep_figures(settings.profile, _metrics_files(stages))
             if release:
                 message.append(_release(to))
             if push:
@@ -124,7 +131,7 @@ def _reproduce_all(
     part: str,
     stages: list[graph.Stage],
     changed: dict[str, list[str]],
-    compute: params.Compute,
+    settings: Settings,
     anew: bool,
 ) -> tuple[list[str], list[str]]:
     """Reproduce each stage when the stages it needs are done; returns (what became of each stage, what failed)."""
@@ -141,7 +148,9 @@ def _reproduce_all(
     with _tracked(part, failed) as run, stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in (
-                [] if failed else graph.ready(stages, set(futures), list(running.values()), compute)
+                []
+                if failed
+                else graph.ready(stages, set(futures), list(running.values()), settings.compute)
             ):
                 reasons = changed.get(stage.name, [])
                 force = anew and stage.name == "fetch"
@@ -170,7 +179,7 @@ def _reproduce_all(
             if record := WORK[stage.name].record:
                 run.log(stage.name, record, dvc_files.kept(Path.cwd()).get(stage.name, {}))
         if not failed:
-            earlier.keep_landing(part, stages, run)
+            _log_landing(part, stages, settings, run)
     return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
@@ -190,7 +199,7 @@ def _tracked(part: str, failed: list[str]) -> Iterator[Run]:
 def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
     """Report what got worse, in the log and as an artifact; returns what the flow's message says of it, if anything."""
     log = get_run_logger()
-    worse = earlier.find_regressions(profile, stages, tolerance)
+    worse = regressions.find_regressions(profile, _metrics_files(stages), tolerance)
     if worse is None:
         log.info(
             "this is the first run of this profile that ends here: there are no earlier figures to compare with"
@@ -211,13 +220,22 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 
-def _write_history() -> None:
-    """Write the page of what landed runs made. Where MLflow can't be read, the log says so."""
-    try:
-        for line in earlier.write_history():
-            get_run_logger().info(line)
-    except LongtailError as error:
-        get_run_logger().warning(str(error))
+def _metrics_files(stages: list[graph.Stage]) -> list[Path]:
+    return [file for stage in stages for file in stage.metrics]
+
+
+def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: Run) -> None:
+    """Log in MLflow that a run of a part landed, with the metrics that sum it up."""
+    outs = {out for stage in stages for out in stage.outs}
+    summary = headlines.read_headlines(outs, settings)
+    about = {
+        "profile": settings.profile,
+        MONTH: settings.popularity.month,
+        PART: part,
+        "lms": ",".join(settings.lms),
+        "parts.answered": ",".join(settings.parts.answered),
+    }
+    run.land(about | summary.names, summary.metrics)
 
 
 def _release(to: str | None) -> str:

@@ -19,7 +19,6 @@ CALLED_FROM = (
     Path.cwd()
 )  # paths on the command line are relative to it; `cli.main` goes to the project's root
 REPORT = Path("data/report/index.html")
-HISTORY = Path(".longtail/history/index.html")
 
 
 def show(line: str) -> None:

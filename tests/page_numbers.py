@@ -49,7 +49,6 @@ def _pile(table: str, column: str, row: str, times: int = 1) -> tuple:
 
 
 FIGURES = {  # name -> what it is multiplied by, the file below data/, the column and its row or the key in JSON
-    "closed-book": _accuracy("closed_book"),
     "bm25": _accuracy("bm25"),
     "dense": _accuracy("dense"),
     "hybrid": _accuracy("hybrid"),

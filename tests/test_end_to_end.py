@@ -195,7 +195,6 @@ def test_a_run_is_searched_asked_compared_released_and_toured(copied, call, tmp_
     assert said("ask", "How are you?").startswith(
         "note: The question follows no template of this run, so"
     )
-    assert said("report", "--compare", "smoke-1").startswith("Both runs are identical: ")
     said("release", "--out", str(tmp_path / "release"))
     made = run_the_tour(tmp_path, copied.folder / "data")
     assert len(made["bits"]) > 2

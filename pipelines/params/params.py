@@ -215,8 +215,8 @@ class Windows(Section):
 class Pair(Section):
     """Two methods that a threshold chooses between, besides closed-book with each other method."""
 
-    popular: Method  # from the threshold on
-    tail: Method  # below the threshold
+    above: Method  # answers from the threshold on
+    below: Method  # answers below the threshold
 
 
 class Thresholds(Section):

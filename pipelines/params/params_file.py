@@ -60,7 +60,7 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
 
 
 def value_at(values: Any, key: str) -> Any:
-    """The value of a dotted key, as thresholds.pairs.0.tail; None where there is none."""
+    """The value of a dotted key, as thresholds.pairs.0.below; None where there is none."""
     for name in key.split("."):
         if isinstance(values, list):
             values = values[int(name)]
@@ -162,9 +162,9 @@ def _sections(params: Params) -> Iterator[Rule]:
     yield "replug.top_k", params.replug.top_k <= logprobs.top_k, most
     for i, pair in enumerate(params.thresholds.pairs):
         yield (
-            f"thresholds.pairs.{i}.tail",
-            pair.tail != pair.popular,
-            "should be other answers than popular's",
+            f"thresholds.pairs.{i}.below",
+            pair.below != pair.above,
+            "should be other answers than above's",
         )
 
 
@@ -325,7 +325,7 @@ def _ways(params: Params) -> Iterator[Rule]:
     yield "ways", len(set(params.ways)) == len(params.ways), "should have each way once"
     answering = parts.answered and params.lms
     for way in (
-        way for pair in params.thresholds.pairs if answering for way in (pair.popular, pair.tail)
+        way for pair in params.thresholds.pairs if answering for way in (pair.above, pair.below)
     ):
         theirs = methods.split(way)[0] not in methods.METHODS  # an imported answer's
         yield (

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines.sources import mentions
+from pipelines.sources import c4_sample, mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
@@ -55,8 +55,8 @@ def build_nq(
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
         files = visible_files(raw / "c4")
-        sample = mentions.draw_c4_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
-        drop_common_words(db, mentions.read_c4_sample(files, sample))
+        sample = c4_sample.draw_c4_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
+        drop_common_words(db, c4_sample.read_c4_sample(files, sample))
         choose_mentions(db)
         database.write_query(
             db,

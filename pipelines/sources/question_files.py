@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.sources.rejects import DETAIL, Rejects
+from pipelines.sources.rejects import DETAIL_CHARS, Rejects
 from pipelines.sources.streams import (
     is_parquet,
     open_blocks,
@@ -106,7 +106,7 @@ def answered_records(
         if not isinstance(text, str) or not text.strip():
             rejects.add(path, number, "no question", shown(record))
         elif len(text) > LONGEST_QUESTION:
-            rejects.add(path, number, "too long", text[:DETAIL])
+            rejects.add(path, number, "too long", text[:DETAIL_CHARS])
         elif answers_needed and not answers:
             rejects.add(path, number, "no answers", shown(record))
         else:

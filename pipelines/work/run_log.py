@@ -1,9 +1,8 @@
 """Log each run of the pipeline to MLflow: a parent run, with a child run for each stage that did its work.
 
 A stage under plain `dvc repro` logs itself. Loading MLflow takes seconds, so a stage of a flow only leaves a record in
-RECORDS, which the flow logs. Of a run that lands, the parent run has the figures of all stages as well: a metric each,
-and two more, which end in LOW and HIGH, for an interval. A number in front of a metric's name (HEADLINE) puts it first
-in MLflow's tables.
+RECORDS, which the flow logs. The parent run of a run that lands has the metrics that sum it up
+(evaluation/headlines.py).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import posixpath
 import re
@@ -21,19 +19,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage.atomic import SCRATCH, write_json
-
-if TYPE_CHECKING:
-    from pipelines.intervals import Interval
 from pipelines.work.registry import STAGE, register
 
 FLOW = (
@@ -51,32 +45,9 @@ MENDED = "move that file away, and the next run begins another; or start the ser
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
-LOW = " low"
-HIGH = " high"
-HEADLINE = re.compile(r"\d ")  # begins the names of metrics that sum up a run
 MONTH = "popularity.month"  # a param, as the next
 PART = "part"
 WHOLE = "refresh"  # the part that is everything
-MOST = 1e308  # databases store infinity as the largest number that they have
-RUNS = 50_000  # the most runs that MLflow gives at a time
-
-
-@dataclass(frozen=True)
-class Landing:
-    """A run that landed: when, by which commit, its params, and its figures, in names with / between their parts."""
-
-    landed: str
-    commit: str
-    params: dict[str, str]
-    figures: dict[str, Interval]  # bounds are NaN where a figure has none
-
-    @property
-    def profile(self) -> str:
-        return self.params["profile"]
-
-    @property
-    def month(self) -> str:
-        return self.params[MONTH]
 
 
 def log_stage(
@@ -166,7 +137,7 @@ class Run:
                 client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
 
     def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-        """Log on the parent run that it landed, with the figures of all that it landed."""
+        """Log on the parent run that it landed, with the metrics that sum it up."""
         now = datetime.now(UTC)
         with self._never_an_error():
             if client := self._client:
@@ -209,41 +180,6 @@ def name_run(part: str = WHOLE, month: str | None = None) -> str:
         _git_tags().get(COMMIT, "")[:7],
     ]
     return " ".join(str(word) for word in (*known, part if part != WHOLE else "") if word) or "run"
-
-
-def flat(figures: Mapping[str, Interval]) -> dict[str, float]:
-    """The figures as metrics; what is not known is left out."""
-    ends = {"": "value", LOW: "low", HIGH: "high"}
-    metrics = {
-        f"{name}{end}": getattr(f, part)
-        for name, f in figures.items()
-        for end, part in ends.items()
-    }
-    return {name: value for name, value in metrics.items() if not math.isnan(value)}
-
-
-def read_landings(client, experiment: str) -> list[Landing]:
-    """The runs of an experiment that landed, the last one last."""
-    found = client.search_runs([experiment], f"tags.`{LANDED}` LIKE '%'", max_results=RUNS)
-    known = (run.data for run in found if {"profile", MONTH, PART} <= run.data.params.keys())
-    return sorted(map(_landing, known), key=lambda run: run.landed)
-
-
-def _landing(data) -> Landing:
-    from pipelines.intervals import Interval
-
-    def number(name: str) -> float:
-        value = data.metrics.get(name, math.nan)
-        return math.copysign(math.inf, value) if abs(value) >= MOST else value
-
-    commit = data.tags.get(COMMIT, "")[:10] + " with changes" * (data.tags.get(DIRTY) == "true")
-    names = sorted(
-        name for name in data.metrics if not (name.endswith((LOW, HIGH)) or HEADLINE.match(name))
-    )
-    figures = {
-        name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names
-    }
-    return Landing(data.tags[LANDED], commit, data.params, figures)
 
 
 def store() -> str:

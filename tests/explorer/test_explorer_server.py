@@ -112,10 +112,6 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         ("/nowhere", "/nowhere: Not Found"),
         ("/report/../../params.yaml", "Not Found"),
         (
-            "/history/%2e%2e/data/report/index.html",
-            "/../data/report/index.html: no such file; `longtail report --hist",
-        ),
-        (
             "/report/%2e%2e/metrics/adaptive.json",
             "data/report/../metrics/adaptive.json: no such file",
         ),

@@ -17,7 +17,7 @@ from scheduled import Schedules
 from waiting import PATIENCE
 from wikimedia_server import Dumps
 
-from flows import profiles, terminal
+from flows import profiles
 from pipelines.params import params_file
 from pipelines.world.generator import write_world
 
@@ -145,9 +145,6 @@ def test_each_month_becomes_a_dated_release_late_or_missed_ones_later(schedules,
             f"| Wikidata of | {month}-25 |\n| Wikipedia of | {month}-20 |\n| page views of | {month} |"
             in card
         )
-        assert month in (folder / terminal.HISTORY).with_name(
-            "history.csv"
-        ).read_text().splitlines()[0].split(",")
     assert not (folder / "release/1.2.0").exists()
     asked = zip(wikimedia.ranges, wikimedia.requests, strict=True)
     fetched = Counter(

@@ -1,5 +1,6 @@
 """`longtail schedule` on the stand-in project: runs fire, land, fail and go on without hands, one at a time."""
 
+import json
 import os
 import re
 import signal
@@ -8,6 +9,8 @@ import psutil
 import pytest
 from scheduled import Schedules
 from waiting import PATIENCE
+
+from pipelines.evaluation import regressions
 
 DEPLOYMENT = """
 name: stand-in
@@ -56,6 +59,5 @@ def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it(scheduled):
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
     assert scheduled.ended("COMPLETED")[0] == "4 ran, 0 restored from the cache, 0 unchanged"
     assert (scheduled.folder / "data/c").read_text() == "c"
-    assert (
-        "data/metrics/a.json" in (scheduled.folder / ".longtail/landed/sample-1.lock").read_text()
-    )
+    landed = json.loads((scheduled.folder / regressions.LANDED).read_text())
+    assert landed["sample"].keys() == {"data/metrics/a.json"}

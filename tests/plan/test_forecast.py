@@ -1,4 +1,4 @@
-"""`longtail plan` says what a run will take, by what is at hand, and "unknown" where nothing tells."""
+"""`longtail plan` says what a run will take by what is at hand, and "unknown" otherwise."""
 
 import shutil
 import socket
@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.plan import forecast
+from pipelines.plan import forecast, model_sizes, token_counts
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPEED = 1e9  # of this machine's matrix products, which tests do not measure
@@ -21,12 +21,14 @@ SPEED = 1e9  # of this machine's matrix products, which tests do not measure
 
 @pytest.fixture(autouse=True)
 def known_machine(monkeypatch, workplace):
-    """A machine of a known speed, without models, corpora or a network; a question to the Hub fails the test."""
+    """A machine of a known speed, without models, corpora or a network; a question to the Hub fails
+    the test.
+    """
 
     def no_network(*_, **__):
         raise AssertionError("the plan asked the network")
 
-    monkeypatch.setattr(forecast, "matrix_products", lambda threads, device, half: SPEED)
+    monkeypatch.setattr(model_sizes, "matrix_products", lambda threads, device, half: SPEED)
     monkeypatch.setattr(socket.socket, "connect", no_network)
 
 
@@ -64,15 +66,21 @@ def test_the_papers_numbers(composed):
         "queries": "lm",
     }
     assert {name: lsr[name] for name in of_the_paper} == of_the_paper
-    reading, refreshes, trained = forecast.count_tuning(params_file.parse(paper))
+    tuning = token_counts.count_tuning(params_file.parse(paper))
+    reading = tuning.reading
     judged = 10 * lsr["validation_queries"] * 10
-    assert refreshes == 9
+    assert tuning.refreshes == 9
     assert reading.prompts == 25_000 * 64 * 20 + 800_000 + judged
-    assert reading.tokens == reading.read == 25_000 * 64 * 20 * 384 + 800_000 * 256 + judged * 384
-    assert trained == 25_000 * 64 * (20 + 1) * 128
+    assert (
+        reading.sent_tokens
+        == reading.read_tokens
+        == 25_000 * 64 * 20 * 384 + 800_000 * 256 + judged * 384
+    )
+    assert tuning.trained_tokens == 25_000 * 64 * (20 + 1) * 128
     paper["lsr"]["lm_queries"] = 500
     assert (
-        forecast.count_tuning(params_file.parse(paper))[0].prompts == 9 * 500 * 20 + 500 + judged
+        token_counts.count_tuning(params_file.parse(paper)).reading.prompts
+        == 9 * 500 * 20 + 500 + judged
     ), "once in a round"
 
 
@@ -110,7 +118,9 @@ def test_columns_stand_below_each_other_whatever_the_names(composed):
 
 @pytest.fixture
 def at_hand(composed, tmp_path, monkeypatch) -> dict:
-    """A language model in a folder, an encoder's config.json in the Hub's cache, and a thousand documents."""
+    """A language model in a folder, an encoder's config.json in the Hub's cache, and a thousand
+    documents.
+    """
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub := tmp_path / "hub"))
     there = tiny_models.encoder(tmp_path / "there")
     (snapshot := hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)
@@ -131,7 +141,7 @@ def test_sizes_are_those_of_the_configs_at_hand_and_what_is_not_here_is_to_be_do
     at_hand, tmp_path
 ):
     (name,) = at_hand["retrievers"]
-    sizes = forecast.read_sizes(params_file.parse(at_hand))
+    sizes = model_sizes.read_sizes(params_file.parse(at_hand))
     lm = AutoModelForCausalLM.from_pretrained(tmp_path / "here")
     assert (sizes["here"].parameters, sizes["here"].download) == (lm.num_parameters(), 0)
     encoder = AutoModel.from_pretrained(tmp_path / "there", add_pooling_layer=True)
@@ -147,9 +157,9 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     parsed = params_file.parse(at_hand)
     speed = {
         model: 0.5 * SPEED / (2 * size.multiplied)
-        for model, size in forecast.read_sizes(parsed).items()
+        for model, size in model_sizes.read_sizes(parsed).items()
     }
-    read = forecast.count_answers(parsed, parsed.lm["here"]).read
+    read = token_counts.count_answers(parsed, parsed.lm["here"]).read_tokens
     seconds = {
         f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[name],
         "here: answers": read / speed["here"],
@@ -163,7 +173,7 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
 def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monkeypatch):
     used = []
     monkeypatch.setattr(
-        forecast, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
+        model_sizes, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
     )
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 8)
     values = composed("sample")
@@ -179,29 +189,41 @@ PARAMETERS = {
     "HuggingFaceTB/SmolLM2-135M": 0.14e9,
     "sentence-transformers/all-MiniLM-L6-v2": 0.03e9,
 }
-HOURS = {  # that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
-    "sample": (0.02, 0.2), "smoke": (0, 0.02), "wikipedia": (0.02, 2), "pile": (0.02, 2), "excerpt": (0.02, 2),
-    "laptop": (0.3, 1.5), "paper-popqa": (15, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
+# that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
+# Least and most hours that each profile's plan may have, on two cores or one GPU. README says an
+# hour of `laptop`.
+HOURS = {
+    "sample": (0.02, 0.2),
+    "smoke": (0, 0.02),
+    "wikipedia": (0.02, 2),
+    "pile": (0.02, 2),
+    "excerpt": (0.02, 2),
+    "laptop": (0.3, 1.5),
+    "paper-popqa": (15, 1000),
+    "paper-replug": (100, 10_000),
+    "predictions": (0, 0),
     "paper-popqa-rebuilt": (0, 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("profile", profiles.names())
 def test_each_profiles_hours_are_within_bounds_on_a_usual_machine(composed, profile, monkeypatch):
-    """With 5,000 documents where a profile does not say how many, and for the papers 21 million, and 5 B parameters."""
+    """With 5,000 documents where a profile does not say how many, and for the papers 21 million,
+    and 5 B parameters.
+    """
 
     def size(place, revision, is_lm):
         parameters = int(PARAMETERS.get(place, 5e9 if is_lm else 0.11e9))
-        return forecast.Size(
+        return model_sizes.Size(
             parameters, parameters if is_lm else parameters // 2, 768, 2 * parameters
         )
 
     speed = {"cpu": 1.5e11, "cuda": 1e14}
-    monkeypatch.setattr(forecast, "size_by_config", size)
-    monkeypatch.setattr(forecast, "_device", lambda compute: compute.device)
+    monkeypatch.setattr(model_sizes, "size_by_config", size)
+    monkeypatch.setattr(model_sizes, "device_at_hand", lambda compute: compute.device)
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(
-        forecast, "matrix_products", lambda threads, device, half: speed[device] * threads
+        model_sizes, "matrix_products", lambda threads, device, half: speed[device] * threads
     )
     values = composed(profile)
     for corpus in values["parts"]["corpora"]:
@@ -254,13 +276,13 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
         16,
     ):  # passages in a prompt: the question's own, and with `shot_passages` its demonstrations'
         answer = popqa.answer.model_copy(update={"shot_passages": read > 1})
-        answers = forecast.count_answers(popqa.model_copy(update={"answer": answer}), lm)
+        answers = token_counts.count_answers(popqa.model_copy(update={"answer": answer}), lm)
         closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * 24 + read * 150
         with_a_passage = 16 * 24 + read * 128  # BM25, Contriever
         assert answers.prompts == asked * 5, "GenRead asks twice"
-        assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
+        assert answers.sent_tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
     alone = lm.model_copy(update={"n_shots": 0})
-    assert forecast.count_answers(popqa, alone).tokens < answers.tokens / 5, (
+    assert token_counts.count_answers(popqa, alone).sent_tokens < answers.sent_tokens / 5, (
         "a model may have its own number of demonstrations"
     )
 
@@ -279,25 +301,25 @@ def test_a_local_model_reads_demonstrations_before_several_documents_once(params
         "replug_lsr": 15 * (24 + 128) + 10 * (24 + 128 + 15),
     }
     for way, expected in read.items():
-        reading = forecast.count_answers(
+        reading = token_counts.count_answers(
             popqa.model_copy(update={"ways": [way]}), popqa.lm["opt-13b"]
         )
-        assert reading.read == expected
-        assert (reading.tokens > expected) == (reading.prompts > 1), (
+        assert reading.read_tokens == expected
+        assert (reading.sent_tokens > expected) == (reading.prompts > 1), (
             "a server counts each prompt whole"
         )
 
 
 def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     replug = params("paper-replug")
-    scores, benchmarks = forecast.count_scores(replug), forecast.count_benchmarks(replug)
+    scores, benchmarks = token_counts.count_scores(replug), token_counts.count_benchmarks(replug)
     documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
     with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
     controls = (
         10_000 * 3
     )  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
     assert scores.prompts == 2 * (with_one + controls)
-    assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
+    assert scores.sent_tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
     assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 1 + 2 * 10)
 
 
@@ -312,9 +334,11 @@ def test_a_corpus_is_counted_where_these_params_made_it(project):
 
 
 def test_a_model_that_is_trained_has_the_size_of_its_settings(params):
-    """Two feed-forward matrices as wide as intermediate_size and back, a gate, attention, and the embeddings."""
+    """Two feed-forward matrices as wide as intermediate_size and back, a gate, attention, and the
+    embeddings.
+    """
     sample = params("sample")
     training, vocabulary = sample.lm["tiny"].training, sample.tokenizer.vocab_size
     width, inner = training.hidden_size, training.intermediate_size
     weights = training.layers * (4 * width**2 + 3 * width * inner) + vocabulary * width
-    assert forecast.read_sizes(sample)["tiny"] == (weights, weights, width, 0)
+    assert model_sizes.read_sizes(sample)["tiny"] == (weights, weights, width, 0)

@@ -1,6 +1,5 @@
-"""Each stage that did its work is a run in MLflow, which gives landed ones back and never stands in the way of work."""
+"""Each stage that did its work is a run in MLflow, which never stands in the way of work."""
 
-import math
 import os
 import shutil
 import socket
@@ -10,23 +9,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import landed_runs
-import numpy as np
 import pytest
 import yaml
 from quick_project import dvc_init, git
 
-from flows import earlier
 from pipelines import QUIET
-from pipelines.errors import LongtailError
-from pipelines.intervals import Interval
 from pipelines.work import stage
-from pipelines.work.run_log import FLOW, RECORDS, Run, flat, name_run, trouble
+from pipelines.work.run_log import FLOW, LANDED, RECORDS, Run, name_run, trouble
 
 UNREACHABLE = "http://127.0.0.1:9"
-FIGURES = landed_runs.figures() | {
-    f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)
-}
 STAGE = """
 import sys
 
@@ -183,8 +174,6 @@ def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_ha
     changed(*statements)
     message = "written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
     assert message in trouble()
-    with pytest.raises(LongtailError, match=message):
-        earlier.landed_runs()
     stage.run("x", ("seed",), lambda params: {}, out="x")
     out, err = capsys.readouterr()
     assert out == "x: done, see x\n"
@@ -216,9 +205,6 @@ def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_
     assert "\n" not in trouble()
     Run("a flow", {}, (said := []).append)
     assert [message in line for line in said] == [True]
-    if content:
-        with pytest.raises(LongtailError, match=message):
-            earlier.landed_runs()
 
 
 def test_a_server_that_takes_a_request_and_never_answers_is_said_soon(project, monkeypatch):
@@ -245,36 +231,8 @@ def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(
     assert list(Path("mlruns").rglob("made")), "MLflow reads %41 in an address as A"
 
 
-def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(
-    project, monkeypatch
-):
-    """Two runs that landed, the later one first; the project's own did not. What sums up a run is no figure."""
-    for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-        metrics = {"3 accuracy adaptive": 0.5} | flat(figures)
-        Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, metrics)
-    first, second = earlier.landed_runs()
-    assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
-    assert first.landed <= second.landed
-    assert second.figures == {}
-    found, expected = (
-        {name: vars(one) for name, one in of.items()} for of in (first.figures, FIGURES)
-    )
-    np.testing.assert_equal(found, expected)  # some are infinite, or have no interval
-
-
-def test_without_landed_runs_one_line_says_what_to_do(databases, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    nothing = "no run that landed; `longtail run` records the next one"
-    for address, said in (
-        (None, nothing),
-        (f"sqlite:///{databases}/mlflow.db", nothing),
-        (UNREACHABLE, UNREACHABLE),
-    ):
-        if address:
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        with pytest.raises(LongtailError, match=said) as error:
-            earlier.landed_runs()
-        assert "\n" not in str(error.value)
-        assert address or os.listdir() == [], "to look makes no database"
+def test_a_run_that_lands_has_its_params_and_metrics_on_the_parent(project):
+    Run("a flow", {}, pytest.fail).land({"profile": "smoke"}, {"3 accuracy adaptive": 0.5})
+    (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
+    assert parent.data.params == {"profile": "smoke"}
+    assert parent.data.metrics == {"3 accuracy adaptive": 0.5}

@@ -1,0 +1,208 @@
+"""How many tokens the language models of a run read, by the params alone: answers, scores,
+benchmarks and LSR.
+
+All counts are upper bounds, as work that an earlier run kept is not done again.
+"""
+
+from dataclasses import dataclass
+
+from pipelines.methods import ENSEMBLES, Method
+from pipelines.params.params import LM, Params
+
+QUESTION_TOKENS = 24  # tokens of a question and its answer
+MMLU_QUESTION_TOKENS = 120  # tokens of an MMLU question with its options
+MMLU_QUESTIONS = 14_042  # questions of MMLU's test set
+VALIDATION_DOCUMENTS = 10  # documents that the language model reads for a validation query of LSR
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one kind of work asks of one language model."""
+
+    work: str  # the kind of work, as the plan's table names it
+    prompts: int
+    sent_tokens: int  # tokens of prompts and answers, as a server bills them
+    read_tokens: int  # tokens that a local model reads: prompts' common beginning is read once
+
+
+@dataclass(frozen=True)
+class QuestionCost:
+    """What one question costs when it is answered by one method; the fields are those of
+    Reading.
+    """
+
+    prompts: int
+    sent_tokens: int
+    read_tokens: int
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What LSR's training of one retriever takes."""
+
+    reading: Reading  # of the language model that scores documents
+    refreshes: int  # how often what the retriever searches is embedded anew
+    trained_tokens: int  # tokens that the retriever embeds with a gradient
+
+
+def count_answers(params: Params, lm: LM) -> Reading:
+    """All answers of a language model to the question sets of a run, by all of its methods."""
+    questions = len(params.parts.answered) * params.answer.max_questions
+    prompts = 0
+    sent_tokens = 0
+    read_tokens = 0
+    for way in params.ways:
+        cost = _cost_of_question(params, lm, Method.of_name(way))
+        prompts += questions * cost.prompts
+        sent_tokens += questions * cost.sent_tokens
+        read_tokens += questions * cost.read_tokens
+    return Reading("answers", prompts, sent_tokens, read_tokens)
+
+
+def _cost_of_question(params: Params, lm: LM, method: Method) -> QuestionCost:
+    """What a question costs by a method.
+
+    GenRead asks twice, for the passage and for the answer, and shows all questions the same
+    demonstrations. REPLUG shows the demonstrations before each document of a question. A local
+    model reads such a common beginning once.
+    """
+    answer = params.answer.of(lm)
+    document_tokens = params.chunk.tokens
+    shots_tokens = answer.n_shots * QUESTION_TOKENS
+    shots_with_passage = answer.n_shots if answer.shot_passages else 0
+
+    if method.kind == "closed_book":
+        tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens
+        return QuestionCost(1, tokens, tokens)
+
+    if method.kind == "genread":
+        written_tokens = QUESTION_TOKENS + answer.passage_tokens
+        read_tokens = 2 * written_tokens + answer.new_tokens
+        shared_tokens = shots_tokens + shots_with_passage * answer.passage_tokens
+        sent_tokens = shared_tokens + 2 * (written_tokens + answer.new_tokens)
+        return QuestionCost(2, sent_tokens, read_tokens)
+
+    if method.kind in ENSEMBLES:
+        documents = params.replug.top_k
+        shared_tokens = shots_tokens + shots_with_passage * document_tokens
+        own_tokens = QUESTION_TOKENS + document_tokens
+        mixes_by_token = bool(lm.http and lm.http.tokenizer and not params.replug.vote)
+        prompts = documents * answer.new_tokens if mixes_by_token else documents
+        new_tokens = documents * answer.new_tokens
+        sent_tokens = prompts * (shared_tokens + own_tokens) + new_tokens
+        read_tokens = shared_tokens + documents * own_tokens + new_tokens
+        return QuestionCost(prompts, sent_tokens, read_tokens)
+
+    passages = (shots_with_passage + 1) * answer.passages
+    tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens + passages * document_tokens
+    return QuestionCost(1, tokens, tokens)
+
+
+def count_scores(params: Params) -> Reading:
+    """The scores of all test queries: alone, with each retriever's documents, and the controls.
+
+    Random documents count as a retriever, and so does BM25. The curve over sizes of the datastore
+    has documents of its own.
+    """
+    parts = params.parts
+    logprobs = params.logprobs
+    datastore = logprobs.datastore
+    retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1
+
+    prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
+    prompts += datastore.max_queries * len(datastore.shares) * logprobs.top_k
+    query_tokens = params.queries.context_tokens + params.queries.continuation_tokens
+    prompt_tokens = params.chunk.tokens + query_tokens
+    tokens = prompts * prompt_tokens
+
+    if logprobs.controls:
+        main_is_tuned = params.retrievers[:1] == parts.tuned[:1]
+        concatenated = 2 if main_is_tuned else 1
+        concatenated_tokens = prompt_tokens + (params.replug.top_k - 1) * params.chunk.tokens
+        prompts += logprobs.max_queries * (1 + concatenated)
+        tokens += logprobs.max_queries * (prompt_tokens + concatenated * concatenated_tokens)
+
+    corpora = len(parts.scored)
+    return Reading("scores", corpora * prompts, corpora * tokens, corpora * tokens)
+
+
+def count_benchmarks(params: Params) -> Reading:
+    """The benchmarks' questions: closed-book, by ensembles, and with all documents in one prompt.
+
+    There are two ensembles where the main retriever is tuned too.
+    """
+    tasks = params.tasks
+    documents = params.replug.top_k
+    document_tokens = params.chunk.tokens
+    ensembles = len(params.retrievers[:1])
+    if params.retrievers[:1] and params.retrievers[0] in params.parts.tuned:
+        ensembles += 1
+    prompts_of_question = 1 + documents * ensembles
+    concatenated_tokens = 0
+    if tasks.concatenated:
+        prompts_of_question += 1
+        concatenated_tokens = (documents - 1) * document_tokens
+
+    prompts = 0
+    tokens = 0
+    for task in params.parts.benchmarks:
+        questions = tasks.max_questions
+        shots = tasks.qa_shots
+        question_tokens = QUESTION_TOKENS
+        if task == "mmlu":
+            questions = min(questions, MMLU_QUESTIONS)
+            shots = tasks.mmlu_shots
+            question_tokens = MMLU_QUESTION_TOKENS
+        prompt_tokens = (shots + 1) * (question_tokens + document_tokens) + tasks.new_tokens
+        prompts += questions * prompts_of_question
+        tokens += questions * (prompts_of_question * prompt_tokens + concatenated_tokens)
+    return Reading("benchmarks", prompts, tokens, tokens)
+
+
+def count_tuning(params: Params) -> Tuning:
+    """LSR's training of a retriever (REPLUG, section 4).
+
+    In each round between refreshes the language model reads a query's documents once, and each
+    query once alone. A query's documents share its demonstrations, which a local model reads once.
+    """
+    lsr = params.lsr
+    document_tokens = params.chunk.tokens
+    context_tokens = params.queries.context_tokens
+    continuation_tokens = params.queries.continuation_tokens
+
+    lm_queries = 0
+    if lsr.queries != "qa" and params.parts.scored:
+        lm_queries = lsr.lm_queries
+    queries = lm_queries
+    if lsr.queries != "lm":
+        queries += lsr.qa_queries
+    lm_share = lm_queries / max(1, queries)
+    qa_share = 1 - lm_share
+
+    starts = range(0, lsr.steps, lsr.refresh_steps)
+    documents_read = 0
+    for start in starts:
+        steps = min(lsr.refresh_steps, lsr.steps - start)
+        documents_read += lsr.top_k * min(steps * lsr.batch_size, queries)
+    read_alone = min(lsr.steps * lsr.batch_size, queries)
+    validations = len(starts) + 1
+    validation_prompts = validations * lsr.validation_queries * VALIDATION_DOCUMENTS
+
+    query_tokens = lm_share * (context_tokens + continuation_tokens) + qa_share * QUESTION_TOKENS
+    tokens = round(documents_read * (document_tokens + query_tokens) + read_alone * query_tokens)
+    tokens += validation_prompts * (document_tokens + context_tokens + continuation_tokens)
+    if lsr.likelihood == "answer_right":
+        tokens += (documents_read + read_alone) * params.answer.new_tokens
+    n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
+    shots_tokens = round(qa_share * n_shots * (document_tokens + QUESTION_TOKENS))
+
+    reading = Reading(
+        work="LSR",
+        prompts=documents_read + read_alone + validation_prompts,
+        sent_tokens=tokens + (documents_read + read_alone) * shots_tokens,
+        read_tokens=tokens + (documents_read // lsr.top_k + read_alone) * shots_tokens,
+    )
+    searched_tokens = lm_share * context_tokens + qa_share * QUESTION_TOKENS
+    tokens_of_query = round(lsr.top_k * document_tokens + searched_tokens)
+    trained_tokens = lsr.steps * lsr.batch_size * tokens_of_query
+    return Tuning(reading=reading, refreshes=len(starts), trained_tokens=trained_tokens)
