@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli, terminal
-from pipelines.answering import answer, answer_files
+from pipelines.answering import answer_files
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.answer_files import sets
 from pipelines.foreign.import_answers import Import, import_answers
