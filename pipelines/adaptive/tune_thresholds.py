@@ -5,15 +5,15 @@ It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the
 thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
 data/README.md has the columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies
 from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Pairs, choices, read_pairs
@@ -56,7 +56,18 @@ class Settings(Section):
     parts: Parts
 
 
-def tune_thresholds(settings: Settings) -> stage.Metrics:
+class RuleStudy(Protocol):
+    """A module of pipelines/studies that makes tables from all thresholds."""
+
+    RULE_TABLES: dict[str, pa.Schema]
+
+    def rows_of_rules(
+        self, tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
+    ) -> dict[str, list[dict]]:
+        """The rows of each of RULE_TABLES; `tuned` has (dataset, language model, method) as keys."""
+
+
+def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> stage.Metrics:
     """Tune thresholds between all answers of a run; write the tables, the rules and the metrics.
 
     Raises LongtailError as `choices` and `read_pairs` do.
@@ -108,7 +119,7 @@ def tune_thresholds(settings: Settings) -> stage.Metrics:
                 logged[f"{dataset}.{lm}.{choice.name}.{name}"] = value
 
     tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS)}
-    tables |= _tables_of_studies(tuned, settings)
+    tables |= _tables_of_studies(studies, tuned, settings)
     with atomic(OUT) as folder:
         folder.mkdir()
         for name, table in tables.items():
@@ -119,13 +130,15 @@ def tune_thresholds(settings: Settings) -> stage.Metrics:
 
 
 def _tables_of_studies(
-    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
+    studies: Sequence[RuleStudy],
+    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]],
+    settings: Settings,
 ) -> dict[str, pa.Table]:
     """What studies make of all thresholds; `tuned` is (question set, language model, method) ->
     pairs and result."""
     tables = {}
-    for study in all_studies.studies_offering("of_rules"):
-        rows_of_study = study.of_rules(tuned, settings)
+    for study in studies:
+        rows_of_study = study.rows_of_rules(tuned, settings)
         for name, schema in study.RULE_TABLES.items():
             tables[name] = pa.Table.from_pylist(rows_of_study[name], schema)
     return tables
@@ -203,9 +216,11 @@ def _months(questions: Path) -> str | None:
     return months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
 
 
-def main() -> None:
-    stage.run("tune_thresholds", Settings, tune_thresholds, out=str(OUT))
-
-
-if __name__ == "__main__":
-    main()
+def main(studies: Sequence[RuleStudy]) -> None:
+    """Run the stage, whose studies pipelines/with_studies lists."""
+    stage.run(
+        "tune_thresholds",
+        Settings,
+        lambda settings: tune_thresholds(settings, studies),
+        out=str(OUT),
+    )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import all_studies
 from pipelines.answering import answer_files, latency
 from pipelines.pages import rendering, table_texts
 from pipelines.pages.figures import bars
@@ -16,10 +15,26 @@ from pipelines.report.entries import Drawn, Entry, in_order, measured, table_of
 from pipelines.report.findings import findings
 from pipelines.report.inputs import Inputs, read_inputs
 from pipelines.report.sections import page_text, report_sections
+from pipelines.report.studies import (
+    carried,
+    controls,
+    copying,
+    measures,
+    rarity,
+    seen,
+)
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/report")
+STUDIES = [
+    carried,
+    controls,
+    copying,
+    measures,
+    rarity,
+    seen,
+]
 QUANTILES = {"median": "median", "p90": "90 % within"}
 SECTIONS = (
     "profile", "seed", "language", "fetch", "lm", "lms", "retriever", "retrievers", "reranker", "lsr", "popularity",
@@ -59,11 +74,10 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 
 def listed() -> list[Entry]:
     """The report's entries. A study's entry says itself where it stands."""
-    studies = all_studies.studies_offering("report_entries")
     return in_order(
         [
             *report_sections().values(),
-            *(entry for study in studies for entry in study.report_entries()),
+            *(entry for study in STUDIES for entry in study.report_entries()),
         ]
     )
 

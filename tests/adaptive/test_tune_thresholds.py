@@ -19,6 +19,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
+from pipelines.with_studies.tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0
@@ -138,7 +139,7 @@ def ran(world, tmp_path_factory):
     folder, runs = shutil.copytree(world, tmp_path_factory.mktemp("ran") / "world"), []
     with chdir(folder), redirect_stdout(said := io.StringIO()):
         for _ in range(2):
-            tune_thresholds.main()
+            tune_thresholds.main(STUDIES)
             written = [
                 *(folder / "data/adaptive/popularity").iterdir(),
                 folder / "data/metrics/adaptive.json",
@@ -221,7 +222,7 @@ def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch
     values["thresholds"]["pairs"] = [{"above": "closed_book", "below": "lsr"}]
     Path("params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit):
-        tune_thresholds.main()
+        tune_thresholds.main(STUDIES)
     error = capsys.readouterr().err
     assert "tiny/lsr has no answers to popqa or entityqu" in error
     assert error.count("\n") == 1

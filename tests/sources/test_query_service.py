@@ -12,9 +12,9 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.sources import query_service, wikidata
+from pipelines.sources.query_service import write_statements
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia_client import Client, open_client
-from pipelines.sources.query_service import write_statements
 
 GENID = "http://www.wikidata.org/.well-known/genid/0123abc"
 JOBS = [(f"Q{100 + n}", f"Q{n % 3 + 1}") for n in range(23)]
