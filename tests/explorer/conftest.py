@@ -17,7 +17,7 @@ import yaml
 
 from pipelines.answering import answer, passages
 from pipelines.evaluation import evaluate_lm
-from pipelines.explorer.run import SECTIONS, Run
+from pipelines.explorer.run import Run, RunParams
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
@@ -109,7 +109,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        chosen = params_file.load_params(*SECTIONS)
+        chosen = params_file.load_settings(RunParams)
         for method in METHODS:
             source = passages.open_source(method, lm, chosen, data)
             setup = answer.Setup(

@@ -7,7 +7,7 @@ from chromium import COVERED, NAMELESS
 
 from flows import explorer
 from pipelines.explorer import pages
-from pipelines.explorer.questions import Slice
+from pipelines.explorer.slices import Slice
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
 CUT = "all => all.map((one) => one.scrollWidth - one.clientWidth).filter(Boolean)"
@@ -118,7 +118,8 @@ def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_docum
 def test_in_a_file_without_a_server_a_question_opens(opened, answered, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(
-        pages.export(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8"
+        pages.export(answered, Slice.parse(answered, {"relation": "P57"}), at_most=60),
+        encoding="utf-8",
     )
     page = opened(file.as_uri(), viewport=PHONE)
     one = page.locator("details.one").nth(7)
