@@ -34,7 +34,9 @@ class Question:
     answers: Answers
     # Language model -> what each of its rules decides (`decisions_by_rules`).
     decisions: dict[str, list[dict]]
+    decisions: dict[str, list[dict]]
     # Id -> row of docs.parquet, of every best passage of the questions that are read together.
+    documents: dict[str, dict]
     documents: dict[str, dict]
 
     @property
@@ -48,7 +50,9 @@ class Question:
 
     @property
     def read(self) -> list[tuple[dict, list[Reader]]]:
-        """Each passage with those of `listed` whose best one it was; the most used one comes first."""
+        """Each passage with those of `listed` whose best one it was; the most used one comes
+        first.
+        """
         readers: dict[str, list[Reader]] = {}
         for reader in self.listed:
             _, _, answer = reader

@@ -1,4 +1,7 @@
-"""The explorer's pages as HTML. What stands on them is escaped and neutral, whatever it is made of."""
+"""The explorer's pages as HTML.
+
+What stands on them is escaped and neutral, whatever it is made of.
+"""
 
 import math
 import unicodedata

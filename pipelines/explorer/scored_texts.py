@@ -52,7 +52,10 @@ class Texts(Addressed):
 
     @classmethod
     def parse(cls, run: Run, parameters: Mapping[str, str]) -> Texts:
-        """The texts that an address asks for. Raises LongtailError for a value that there is not."""
+        """The texts that an address asks for.
+
+        Raises LongtailError for a value that there is not.
+        """
         scored = corpora(run)
         if not scored:
             reason = RUN_MAKES_IT if run.params.parts.scored else "this run scores none"
@@ -130,8 +133,8 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     It has the columns of queries.parquet; its `bits` without documents; those `saved` by the
     ensemble; the share of `memory`, the mean over its tokens; its `tokens`; and the `measure` that
     the documents' similarity is. `documents` have id, rank, similarity, title, text, weight
-    (lambda), their `share` beside memory's, and the bits `saved` by each alone. Raises LongtailError
-    if the text was not scored, or a file is missing.
+    (lambda), their `share` beside memory's, and the bits `saved` by each alone. Raises
+    LongtailError if the text was not scored, or a file is missing.
     """
     retrieved = _retrieved(run, texts, query_id)
     if not retrieved:

@@ -34,7 +34,9 @@ DOCUMENTS |= {"Black": "Black was directed in Velm.", "Mira Tosh": "Mira Tosh wa
 
 @pytest.fixture(scope="session")
 def answered(written) -> Run:
-    """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were imported."""
+    """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were
+    imported.
+    """
     return Run(written[0], small_results.SETTINGS)
 
 
@@ -71,7 +73,9 @@ def scored(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="session")
 def asked(tmp_path_factory, root) -> SimpleNamespace:
-    """A project whose tiny language model answered seven questions by METHODS, with demonstrations; its `folder`."""
+    """A project whose tiny language model answered seven questions by METHODS, with
+    demonstrations; its `folder`.
+    """
     folder = tmp_path_factory.mktemp("asked")
     data = folder / "data"
     asked_run.write_tables(data)

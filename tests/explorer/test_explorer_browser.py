@@ -1,4 +1,6 @@
-"""The explorer in a real browser: by keyboard, on a phone, with hostile texts, and with nothing asked for elsewhere."""
+"""The explorer in a real browser: by keyboard, on a phone, with hostile texts, and with nothing
+asked for elsewhere.
+"""
 
 import re
 
@@ -57,7 +59,9 @@ def test_a_view_fits_every_screen_and_its_controls_have_names(opened, run, path,
 
 
 def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
-    """By pointer: the most viewed band's row, the count of questions that only closed-book answers get right."""
+    """By pointer: the most viewed band's row, the count of questions that only closed-book
+    answers get right.
+    """
     page = opened("/questions?method=dense")
     count = page.locator(".bands tbody td:nth-child(5) a").last
     n = int(count.inner_text())

@@ -1,4 +1,6 @@
-"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing else, always the same."""
+"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing
+else, always the same.
+"""
 
 import copy
 import dataclasses

@@ -1,4 +1,6 @@
-"""Scored texts: the list's figures are those of the table, and a text's documents add up to them."""
+"""Scored texts: the list's figures are those of the table, and a text's documents add up to
+them.
+"""
 
 import math
 

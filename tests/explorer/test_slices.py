@@ -1,4 +1,6 @@
-"""Slices of a question set: counts that agree with the tables of answers, pages that hold each question once."""
+"""Slices of a question set: counts that agree with the tables of answers, pages that hold each
+question once.
+"""
 
 import csv
 import dataclasses
@@ -119,7 +121,9 @@ def test_the_answers_of_two_models_are_compared_question_by_question(answered):
 
 @pytest.fixture
 def misread(answered, tmp_path) -> Run:
-    """The run, but every passage of dense holds the answer; two questions of one subject follow each other."""
+    """The run, but every passage of dense holds the answer; two questions of one subject follow
+    each other.
+    """
     run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
     for file, name, values in (
         (run.answers("popqa")["tiny"]["dense"], "doc_has_answer", [True] * 800),
