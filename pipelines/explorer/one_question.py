@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import imported_passages, passages, prompts
+from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.explorer.run import OPENED, PASSAGE_IS_OF, Run, lookup
@@ -173,7 +173,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
 
     kind = Method.of_name(method).kind
     source = _source(run, kind, method, lm, answer)
-    table, _ = imported_passages.read_asked(dataset, params, run.data)
+    table, _ = given_passages.read_asked(dataset, params, run.data)
     pool = prompts.read_questions(table)
     place = pool.ids.index(answer["question_id"])
     made, _, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
