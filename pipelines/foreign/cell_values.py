@@ -16,7 +16,20 @@ END_MARKS = "\"' ?.!"  # may stand at the ends of a question, or not
 QUOTES = str.maketrans(
     "\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7
 )
-UNKNOWN_NUMBERS = ("", "na", "n/a", "#n/a", "<na>", r"\n", "null", "none", "nan", "inf", "-inf", "-")
+UNKNOWN_NUMBERS = (
+    "",
+    "na",
+    "n/a",
+    "#n/a",
+    "<na>",
+    r"\n",
+    "null",
+    "none",
+    "nan",
+    "inf",
+    "-inf",
+    "-",
+)
 # Such a number is a thousand times as large in languages that group thousands by full stops.
 GROUPED_BY_POINTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+")
 

@@ -168,9 +168,7 @@ LAYOUTS = (
         needs=("doc.query", "model_response"),
         columns={"question": "doc.query"},
     ),
-    Layout(
-        "Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")
-    ),
+    Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
 )
 ANY_OTHER = Layout("", needs=())  # its columns are called as they are here

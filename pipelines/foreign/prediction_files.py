@@ -59,7 +59,9 @@ class Predictions:
     texts: list[str] | None = None  # what the model said, as NFC, without white space around it
     correct: list[bool] | None = None  # the file's own judgement
     questions: list[str] | None = None
-    answers: list[tuple[str, ...]] | None = None  # gold answers in the file; empty where there are none
+    answers: list[tuple[str, ...]] | None = (
+        None  # gold answers in the file; empty where there are none
+    )
     calls: list[float] | None = None  # how often the system retrieved, NaN where it is not known
     doubt: list[float] | None = None  # how unsure the system is; infinite where it is not known
     is_cut: bool = False  # whether a pattern cut the predictions out
@@ -88,6 +90,11 @@ def read_predictions(
     file = read_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
     layout, cells = _columns(file, more)
     notes: list[str] = []
+    if file.mended:
+        notes.append(
+            f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
+            "U+FFFD stands for it"
+        )
     cells = _first_filter(cells, notes)
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
@@ -190,9 +197,7 @@ def _judgements(
     )
 
 
-def _numbers(
-    cells: dict[str, list[Any]], notes: list[str]
-) -> dict[str, tuple[str, list[float]]]:
+def _numbers(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, tuple[str, list[float]]]:
     """Of "retrieved" and "doubt" the likeliest column with numbers, and these numbers."""
     columns = {}
     for name in layouts.RETRIEVED:
@@ -335,9 +340,7 @@ def _refuse_brackets(path: Path, texts: Sequence[str]) -> None:
         )
 
 
-def _gold_answers(
-    predictions: Predictions, notes: list[str]
-) -> list[tuple[str, ...]] | None:
+def _gold_answers(predictions: Predictions, notes: list[str]) -> list[tuple[str, ...]] | None:
     """The gold answers in a file, which only tell questions apart; a note if they can't be read."""
     name = predictions.names["answers"]
     cells = predictions.cells[name]

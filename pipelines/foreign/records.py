@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -25,6 +26,7 @@ from pipelines.sources.streams import (
 )
 
 PARQUET_BATCH = 1 << 10  # rows
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them are a character
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
 JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins a list, or a list of lists
 COLUMNS_SHOWN = 30  # in a message
@@ -41,6 +43,8 @@ class RecordFile:
     kind: str  # in words, such as "JSON lines"
     columns: list[str]  # of a table, or of the first record
     records: Records
+    # numbers of the rows, read so far, in which half of a surrogate pair became U+FFFD
+    mended: list[int] = field(default_factory=list)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -83,7 +87,7 @@ def read_records(path: Path, known: Collection[str], expected: str) -> RecordFil
         raise LongtailError(
             f"{path}: {has}, expected a row for each question; check how it was written"
         )
-    return RecordFile(path, file.kind, columns, chain([first], file.records))
+    return RecordFile(path, file.kind, columns, chain([first], file.records), file.mended)
 
 
 def _without_columns(path: Path, columns: Iterable[str], expected: str) -> LongtailError:
@@ -211,9 +215,7 @@ def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile
     return RecordFile(path, kind, names, _table_records(path, names, rows))
 
 
-def _table_records(
-    path: Path, names: list[str], rows: Iterable[tuple[int, list[str]]]
-) -> Records:
+def _table_records(path: Path, names: list[str], rows: Iterable[tuple[int, list[str]]]) -> Records:
     for number, cells in rows:
         if len(cells) != len(names):
             raise LongtailError(
@@ -245,8 +247,8 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
         record = None
 
     if has_more_lines and (record is not None or has_more_lines.lstrip()[:1] == b"{"):
-        numbered = enumerate(open_text(path), start=1)
-        return RecordFile(path, "JSON lines", [], _line_records(path, numbered))
+        mended: list[int] = []
+        return RecordFile(path, "JSON lines", [], _line_records(path, mended), mended)
     if record is None:
         record = parse_whole(path)
     columns = {plain(name) for name, value in record.items() if not isinstance(value, list | dict)}
@@ -255,15 +257,21 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
     return _open_one_object(path, record, known)
 
 
-def _line_records(path: Path, lines: Iterable[tuple[int, str]]) -> Records:
-    for number, line in lines:
-        if line.strip():
-            try:
-                yield number, _checked(path, "line", number, parse_json(line))
-            except ValueError as error:
-                raise LongtailError(
-                    f"{path}: line {number}: {error}, expected a JSON object"
-                ) from None
+def _line_records(path: Path, mended: list[int]) -> Records:
+    for number, line in enumerate(open_text(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line) if SURROGATE.search(line) else parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise LongtailError(f"{path}: line {number}: {error}, expected a JSON object") from None
+        if SURROGATE.search(line):
+            text = json.dumps(value, ensure_ascii=False)
+            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            if whole != text:
+                mended.append(number)
+                value = json.loads(whole)
+        yield number, _checked(path, "line", number, value)
 
 
 def _objects(path: Path, what: str, elements: Iterable[Any]) -> Records:
@@ -285,7 +293,9 @@ def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str])
     if len(lists) == 1:
         (elements,) = lists.values()
         if isinstance(elements[0], dict):
-            return RecordFile(path, "JSON object with a list", [], _objects(path, "element", elements))
+            return RecordFile(
+                path, "JSON object with a list", [], _objects(path, "element", elements)
+            )
 
     are_objects = all(isinstance(value, dict) for value in record.values())
     if record and are_objects and any(plain(name) in known for name in record):

@@ -48,7 +48,7 @@ def test_the_published_set_is_read_with_its_month(real):
 
 
 def test_answers_are_kept_as_they_are_written():
-    """The published rule looks for an answer with its blanks; its form of Unicode makes no difference."""
+    """The published rule looks for an answer with its blanks, in any form of Unicode."""
     written = [
         '["A", " B "]',
         "['A', ' B ']",
@@ -155,10 +155,15 @@ def test_a_number_of_another_language_is_refused_by_its_row_with_the_choice():
         match=r"a.jsonl: s_pop of row 2 is 12.345, which is 12345 in one language and 12",
     ):
         read(rows)
-    assert read([*rows, ROW | {"id": 7, "s_pop": "0.5"}]).signal.tolist() == [917, 12.345, 1.234, 0.5]
+    assert read([*rows, ROW | {"id": 7, "s_pop": "0.5"}]).signal.tolist() == [
+        917,
+        12.345,
+        1.234,
+        0.5,
+    ]
 
 
-def test_unknown_numbers_and_groups_are_unknown_and_without_ids_groups_and_answers_a_table_is_whole():
+def test_unknown_numbers_and_groups_are_unknown_and_few_columns_are_needed():
     values = ["", None, "nan", "inf", True, "3.5"]
     asked = read(
         [ROW | {"id": i, "s_pop": value, "relation": ""} for i, value in enumerate(values)]
