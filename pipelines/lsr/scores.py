@@ -12,7 +12,7 @@ import pyarrow as pa
 from pipelines.language import language
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import supervising_lm
-from pipelines.lsr.settings import Settings
+from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.training_queries import CorpusQueries
 from pipelines.questions import matching
 from pipelines.scoring import logprobs

@@ -21,7 +21,7 @@ import yaml
 
 from pipelines import methods
 from pipelines.lsr import teacher
-from pipelines.lsr.settings import Settings
+from pipelines.lsr.lsr_settings import Settings
 from pipelines.methods import Method
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage

@@ -14,7 +14,7 @@ from pipelines import draws
 from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.lsr.settings import Settings
+from pipelines.lsr.lsr_settings import Settings
 from pipelines.methods import Method
 from pipelines.params.params import LSR
 from pipelines.retrieval.retriever import open_index
