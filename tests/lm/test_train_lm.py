@@ -22,8 +22,8 @@ def one_thread():
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.storage.atomic.SCRATCH", tmp_path / "scratch")
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_the_written_out_gradient_is_autograds():
 def test_the_learning_rate_warms_up_and_falls_to_nothing():
     factors = np.array([train_lm.schedule(step, 1000) for step in range(1000)])
     assert factors[0] < 0.1
-    assert (factors[train_lm.WARMUP : 500] == 1).all()
+    assert (factors[train_lm.WARMUP_STEPS : 500] == 1).all()
     assert (np.diff(factors[501:]) < 0).all()
     assert factors[-1] < 0.01
 
