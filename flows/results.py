@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -163,12 +162,12 @@ def reproduce(
         bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
     ] = False,
 ) -> None:
-    """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
+    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
     import yaml
 
     from flows import graph, profiles
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, rendering
+    from pipelines.report import comparison, comparison_page
 
     chosen = params_file.load_params(*Params.model_fields)
     behind = (
@@ -187,15 +186,12 @@ def reproduce(
     groups = [
         (group, [held.compare(number) for number in group.numbers]) for group in published.groups
     ]
-    real, found = rendering.read_real(chosen.profile), []
-    if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
-        found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with atomic(path) as file:
         file.write_text(
-            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found),
+            comparison_page.page(groups, published, chosen.profile, reach, prefix),
             encoding="utf-8",
         )
     print()

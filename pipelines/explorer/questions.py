@@ -25,7 +25,7 @@ from pyarrow import csv
 from pipelines import intervals, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import imported_passages, passages, prompts
+from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
@@ -43,8 +43,8 @@ from pipelines.explorer.run import (
 )
 from pipelines.intervals import Interval
 from pipelines.lm.language_model import Prompt
+from pipelines.pages import table_texts
 from pipelines.replug import ensemble
-from pipelines.report import page
 from pipelines.storage import database
 
 CELLS = {
@@ -64,7 +64,7 @@ BOUNDS = [
 ]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
 BATCH = 10_000  # rows of a CSV file that are sent at a time
-FORMULA = f"^([{re.escape(''.join(page.FORMULA))}])"
+FORMULA = f"^([{re.escape(''.join(table_texts.FORMULA))}])"
 MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
 
 # What the words of a search are looked for in. Of a subject's address only the id, as each address has "wikidata".
@@ -459,7 +459,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         )
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
-    pool = prompts.read_questions(imported_passages.read_asked(dataset, chosen, run.data)[0])
+    pool = prompts.read_questions(given_passages.read_asked(dataset, chosen, run.data)[0])
     place = pool.ids.index(answer["question_id"])
     made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
     documents = (
