@@ -70,7 +70,7 @@ def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the
 
 @torch.inference_mode()
 def test_a_document_learns_nothing_from_those_packed_before_it(model, words, monkeypatch):
-    monkeypatch.setattr(train_lm, "NUMBERS", torch.float32)
+    monkeypatch.setattr(train_lm, "PRODUCT_DTYPE", torch.float32)
     tokens, _, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
     ids, mask = torch.from_numpy(tokens[:4]), train_lm.document_mask(documents[:4])
     begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
