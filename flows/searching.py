@@ -77,7 +77,7 @@ def ask(
     stays open.
     """
     from pipelines.adaptive import ask
-    from pipelines.adaptive.ask import Opened
+    from pipelines.answering.session import Session
     from pipelines.answering import answer_files
 
     if attribute:
@@ -112,7 +112,7 @@ def ask(
     gc.set_threshold(
         1_000_000
     )  # loading transformers makes a million objects, all to stay: looks at them take a fifth
-    opened, failed = Opened() if question is None else None, False
+    session, failed = Session() if question is None else None, False
     for text in terminal.questions() if question is None else [question]:
         text = text.encode(
             errors="replace"
@@ -125,7 +125,7 @@ def ask(
                 params,
                 subject=subject,
                 data=Path("data"),
-                opened=opened,
+                session=session,
             )
         except LongtailError as error:
             if question is not None:

@@ -18,7 +18,7 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
-from pipelines.adaptive.ask import Opened
+from pipelines.answering.session import Session
 from pipelines.answering import answer, passages, prompts
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm import open_lm
@@ -332,11 +332,14 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
 
 
 def test_a_model_made_anew_between_two_questions_is_opened_anew(project, asked, tmp_path):
-    data, session = shutil.copytree(project / "data", tmp_path / "data"), Opened()
-    first, again = (asked("Where is Velm?", data=data, opened=session) for _ in range(2))
+    data, lock = shutil.copytree(project / "data", tmp_path / "data"), tmp_path / "dvc.lock"
+    session = Session(lock)
+    first, again = (asked("Where is Velm?", data=data, session=session) for _ in range(2))
     shutil.rmtree(data / "models/lm/tiny")
     tiny_models.language_model(data / "models/lm/tiny", positions=512, scale=0.1)
-    anew = asked("Where is Velm?", data=data, opened=session)
+    assert first == asked("Where is Velm?", data=data, session=session), "until a run has ended"
+    lock.write_text("outs: another run's", encoding="utf-8")
+    anew = asked("Where is Velm?", data=data, session=session)
     assert first == again != anew == asked("Where is Velm?", data=data)
 
 

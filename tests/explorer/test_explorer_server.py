@@ -201,7 +201,7 @@ def test_an_index_that_is_made_anew_is_opened_anew(at_work):
 
     first = opened("bm25")
     assert opened("bm25") is first
-    os.utime(at_work.data / "index/bm25/wikipedia/meta.json")
+    Path("dvc.lock").write_text("outs: another run's\n", encoding="utf-8")
     assert opened("bm25") is not first
     assert opened("closed_book") is None
 
