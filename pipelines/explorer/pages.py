@@ -9,12 +9,10 @@ from typing import Any
 
 import jinja2
 
-from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import ENDS
-from pipelines.explorer import asking, lm_queries
+from pipelines.explorer import lm_queries
 from pipelines.explorer import questions as run_questions
-from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.questions import UNKNOWN, Question, Slice
 from pipelines.explorer.run import PAGE, RUN, Run
@@ -175,7 +173,7 @@ def export(run: Run, chosen: Slice, most: int) -> str:
 
 
 def home(run: Run, places: Sequence[Place]) -> str:
-    """The run's main numbers, and what there is to look at: questions, texts, asking, the report, and `places`."""
+    """The run's main numbers, and what there is to look at: questions, texts, the report, and `places`."""
     answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
     scored = [page.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
@@ -189,7 +187,6 @@ def home(run: Run, places: Sequence[Place]) -> str:
             "/texts" if scored else "",
             ", ".join(scored) or "no scored texts in this run",
         ),
-        ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
         (
             "The report",
             "/report/" if report else "",
@@ -197,24 +194,6 @@ def home(run: Run, places: Sequence[Place]) -> str:
         ),
     ]
     return render("home", places=[*here, *places], accuracies=accuracies(run))
-
-
-def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
-    """The form for a question of one's own, with what is known of the answer so far."""
-    known = asking.ways(run)
-    methods = list(dict.fromkeys(name for names in known.values() for name in names))
-    shown = {
-        "models": list(known),
-        "methods": methods,
-        "chooses": Choice.named(asked.lm, asked.method),
-    }
-    shown |= {
-        "pair": BELOW in asked.method,
-        "examples": [] if asked.question else asking.examples(run),
-    }
-    return render(
-        "ask", here="ask", asked=asked, token=token, **shown, **vars(job or Job(working=""))
-    )
 
 
 def question(run: Run, asked: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import completions_server
 import pytest
 import yaml
 
-from flows import cache
+from flows.commands import cache
 from pipelines.lm.http_client import Ledger
 from pipelines.params import params
 from pipelines.work import http
