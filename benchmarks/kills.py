@@ -110,7 +110,7 @@ class Copy:
 
     def left(self) -> list[str]:
         """Temporary files and unfinished work below the project, and what lies in the home and the temporary folder."""
-        tops = [self.folder / ".longtail" / name for name in ("tmp", "shards", "checkpoints")]
+        tops = [self.folder / ".longtail" / name for name in ("tmp", "work")]
         found = [
             path for top in (*tops, self.home / "home", self.temporary) for path in top.rglob("*")
         ]

@@ -102,7 +102,7 @@ def write_shards(begin: int) -> None:
 
 
 def shards_there() -> int:
-    found = sorted(Path(".longtail/shards/mapped-key").glob("*"))
+    found = sorted(Path(".longtail/work/mapped/key").glob("*"))
     numbers = [unsealed(path) for path in found]
     assert numbers == [int(path.name) for path in found] == list(range(len(found)))
     return len(found) - 1

@@ -2,12 +2,11 @@
 
     .venv/bin/python -m benchmarks.real_models run sizes teachers --files FILES --models MODELS --work WORK
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
-    .venv/bin/python -m benchmarks.real_models claims --work WORK
 
 FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face folders;
 real_models.yaml says how the files are called, and which params each run has. A run works in one or more copies of the
 committed project in WORK/<run>. All copies share DVC's cache in WORK, so that no stage runs twice with the same inputs
-and params. After a kill `run` goes on. `claims` writes what `sizes` says of the papers' claims for the report.
+and params. After a kill `run` goes on.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from benchmarks.project_copy import ROOT, RUN, clone
+from benchmarks.project_copy import RUN, clone
 from pipelines.answering import latency
 from pipelines.storage.atomic import atomic, write_json
 
@@ -161,7 +160,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    of_run, of_page, of_claims = (commands.add_parser(name) for name in ("run", "page", "claims"))
+    of_run = commands.add_parser("run")
+    of_page = commands.add_parser("page")
     of_run.add_argument("what", choices=RUNS, nargs="+")
     of_run.add_argument("--files", type=Path, required=True)
     of_run.add_argument("--models", type=Path, required=True)
@@ -179,7 +179,7 @@ def main() -> None:
     of_run.add_argument(
         "--prepare", action="store_true", help="only make the copies, and print where they are"
     )
-    for command in (of_run, of_page, of_claims):
+    for command in (of_run, of_page):
         command.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
     work, given = (
@@ -192,10 +192,6 @@ def main() -> None:
         from benchmarks.real_page import page
 
         print("\n".join(page(work)))
-    elif args.command == "claims":
-        from benchmarks import real_verdicts
-
-        real_verdicts.write(work / "sizes/whole", ROOT / "pipelines/report/real_claims.yaml")
     else:
         sys.exit(not _run(args, work))
 

@@ -92,7 +92,8 @@ def thresholds(
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import from_files, rule
     from pipelines.evaluation import systems
-    from pipelines.report import page, prediction_pages
+    from pipelines.pages import table_texts
+    from pipelines.report import prediction_pages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -115,13 +116,13 @@ def thresholds(
     )
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": page.to_csv(prediction_pages.rule_table(results, asked.names)),
+        "thresholds.csv": table_texts.to_csv(prediction_pages.rule_table(results, asked.names)),
         "index.html": prediction_pages.rule_html(
             results, asked.names, asked.name, notes, by_popularity
         ),
     }
     for table in prediction_pages.decisions_tables(results):
-        texts[f"{table.name}.csv"] = page.to_csv(table)
+        texts[f"{table.name}.csv"] = table_texts.to_csv(table)
     write_page(out, texts)
     terminal.show("")
     of = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
@@ -141,7 +142,7 @@ def decide(
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each question, with the reason; needs no project."""
     from pipelines.adaptive import rule as rules
-    from pipelines.report import page
+    from pipelines.pages import section, table_texts
 
     file = rules.read_rule(terminal.CALLED_FROM / rule, name)
     asked = _questions(questions, columns, needed=("signal",))
@@ -159,7 +160,7 @@ def decide(
         asked.columns["signal"],
     ]
     head += ["retrieve", "answer", "why"]
-    table = page.to_csv(page.Table("decisions", "", head, rows))
+    table = table_texts.to_csv(section.Table("decisions", "", head, rows))
     path = terminal.CALLED_FROM / out
     write_page(path.parent, {path.name: table})
     for line in _doubts(file, asked):
@@ -214,7 +215,8 @@ def compare(
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
-    from pipelines.report import prediction_pages, rendering
+    from pipelines.pages import rendering
+    from pipelines.report import prediction_pages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)

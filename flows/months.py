@@ -14,7 +14,7 @@ import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.sources import snapshots, wikimedia
+from pipelines.sources import snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
@@ -76,7 +76,7 @@ def set_month(month: str, path: Path) -> str:
     line = rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)"
     text = re.sub(line, rf"\g<1>\g<2>{month}\g<2>", text)
     for entry in settings.fetch.files.get("pageviews", []):
-        text = text.replace(entry, snapshots.of_month(entry, old, month))
+        text = text.replace(entry, snapshots.with_month(entry, old, month))
 
     params = params_file.parse(yaml.safe_load(text))
     if params.popularity.month != month:
@@ -123,11 +123,11 @@ def _check_dumps(month: str) -> None:
     views = []
     for entry in fetch.files.get("pageviews", []):
         if "://" in entry:
-            views.append(snapshots.of_month(entry, old, month))
+            views.append(snapshots.with_month(entry, old, month))
     months = snapshots.months_until(month, settings.popularity.months)
     views = snapshots.views_files(views, months)
 
-    with wikimedia.open_client(settings.contact, ANSWERS) as client:
+    with wikimedia_client.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)
         snapshots.check_there(views, month, fetch.days_apart, client)
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)

@@ -75,7 +75,7 @@ def write_release(version: str | None = None, out: Path = OUT) -> str:
         out,
         read_provenance(root),
         version=version,
-        machine=contents.of_machine(os.environ, [root, Path.home()]),
+        machine=contents.machine_patterns(os.environ, [root, Path.home()]),
         ingest=params.ingest,
         threads=params.compute.threads,
     )
@@ -93,7 +93,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     from flows import graph
     from pipelines.release import card
 
-    citation = card.read_citation(root / card.PROJECT)
+    citation = card.read_citation(root / card.PROJECT_CITATION)
     _check_committed(root)
 
     stages, changed = graph.read_graph(root)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,28 +17,15 @@ from flows import terminal
 from pipelines import catalogue, methods, safe_text
 from pipelines.errors import LongtailError
 from pipelines.language import words
+from pipelines.methods import Method
 from pipelines.params import params_file
 
 if TYPE_CHECKING:
-    from pipelines.adaptive.ask import AskedQuestion
+    from pipelines.adaptive.ask import AskedQuestion, Settings
 
 RETRIEVERS = (
     "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), "
     "hybrid (bm25 and dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
-)
-SECTIONS = (  # of params.yaml, that answering a question reads
-    "seed",
-    "language",
-    "lm",
-    "lms",
-    "compute",
-    "retriever",
-    "retrievers",
-    "reranker",
-    "answer",
-    "parts",
-    "replug",
-    "ways",
 )
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
 TEXT_LINES = 4  # of a document's text that the terminal shows
@@ -83,7 +69,7 @@ def ask(
     ] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[
-        str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")
+        str | None, typer.Option(help="A pair of thresholds.pairs, such as dense_below_genread.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
@@ -108,21 +94,23 @@ def ask(
             terminal.show(line)
         return
 
+    from pipelines.adaptive.ask import Settings
+
     _check_subject(subject, question)
-    params = params_file.load_params(*SECTIONS)
-    if not params.lms and not lm:
+    settings = params_file.load_settings(Settings)
+    if not settings.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
-    method = pair or _method_of(retriever, lm, params)
-    lm = lm or params.lms[0]
+    pair = pair or _method_of(retriever, lm, settings)
+    lm = lm or settings.lms[0]
     gc.set_threshold(OBJECTS)  # to look at them again and again takes a fifth of the start
 
     if question is not None:
-        _show_answer(_answer(question, lm, method, params, subject=subject), as_json)
+        _show_answer(_answer(question, lm, pair, settings, subject=subject), as_json)
         return
-    _answer_typed(lm, method, params, as_json)
+    _answer_typed(lm, pair, settings, as_json)
 
 
-def _answer_typed(lm: str, method: str, params: SimpleNamespace, as_json: bool) -> None:
+def _answer_typed(lm: str, pair: str, settings: "Settings", as_json: bool) -> None:
     """Answer the questions that a person types or a pipe gives.
 
     Exits with 1 if one of them failed.
@@ -133,7 +121,7 @@ def _answer_typed(lm: str, method: str, params: SimpleNamespace, as_json: bool) 
     failed = False
     for question in terminal.questions():
         try:
-            answer = _answer(question, lm, method, params, opened=opened)
+            answer = _answer(question, lm, pair, settings, opened=opened)
         except LongtailError as error:
             failed = True
             print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
@@ -144,11 +132,11 @@ def _answer_typed(lm: str, method: str, params: SimpleNamespace, as_json: bool) 
 
 
 def _answer(
-    question: str, lm: str, method: str, params: SimpleNamespace, **more: Any
+    question: str, lm: str, pair: str, settings: "Settings", **more: Any
 ) -> "AskedQuestion":
     from pipelines.adaptive import ask
 
-    return ask.ask(_tokenizable(question), lm, method, params, data=Path("data"), **more)
+    return ask.ask(_tokenizable(question), lm, pair, settings, data=Path("data"), **more)
 
 
 def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
@@ -170,15 +158,15 @@ def _check_subject(subject: str | None, question: str | None) -> None:
         raise LongtailError(f"--subject {subject}: {expected}")
 
 
-def _method_of(retriever: str | None, lm: str | None, params: SimpleNamespace) -> str:
+def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> str:
     """The method that answers below the threshold: an imported model's or the retriever's."""
     from pipelines.answering import answer_files
 
-    imported = answer_files.way(lm, retriever, params.lms, params.retrievers)
+    imported = answer_files.way(lm, retriever, settings.lms, settings.retrievers)
     if imported:
         return imported
-    kind, name = index_of(retriever or _best_retriever(params), params)
-    return methods.short(kind, name, params.retrievers)
+    index = index_of(retriever or _best_retriever(settings), settings.retrievers)
+    return index.short_name(settings.retrievers)
 
 
 def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
@@ -191,20 +179,22 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
     params = params_file.load_params("retriever", "retrievers", "reranker", "compute", "parts")
     text = _tokenizable(text)
-    indexes = methods.indexes_of(*index_of(retriever, params))
+    method = index_of(retriever, params.retrievers)
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if corpus not in params.parts.corpora:
         corpora = ", ".join(params.parts.corpora) or "none; set parts.corpora"
         problem = f"this run has no such corpus, expected one of its own: {corpora}"
         raise LongtailError(f"--corpus {corpus}: {problem}")
-    for kind, name in indexes:
-        folder = methods.index(kind, name, corpus)
+    for index in method.indexes:
+        folder = methods.index_folder(index, corpus)
         if not folder.is_dir():
             raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
 
-    found = open_index(retriever, corpus, params).search([text], k)
-    positions, scores = found[0][0], found[1][0]
+    index = open_index(method, corpus, params, reranker=params.reranker)
+    found = index.search([text], k)
+    positions = found[0][0]
+    scores = found[1][0]
     if retriever == "bm25":
         positions = positions[scores > 0]
         scores = scores[scores > 0]
@@ -221,16 +211,13 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     ]
 
 
-def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
-    """(kind, retriever's name) of an index by its name.
-
-    Raises LongtailError for a name of no index.
-    """
-    kind, _ = methods.split(retriever)
+def index_of(retriever: str, retrievers: list[str]) -> Method:
+    """The index of a name. Raises LongtailError for a name of no index."""
+    kind = Method.of_name(retriever).kind
     if methods.INDEXES.get(kind) != kind:
         expected = "expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME"
         raise LongtailError(f"--retriever {retriever}: {expected}")
-    return methods.resolve(retriever, params.retrievers)
+    return Method.parse(retriever, retrievers)
 
 
 def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
@@ -281,7 +268,7 @@ def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
         yield f"{100 * document['share']:6.1f} %  {name}: {beginning}"
 
 
-def _best_retriever(params: SimpleNamespace) -> str:
+def _best_retriever(params: Any) -> str:
     """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
     if not params.retrievers:
         return "bm25"

@@ -98,11 +98,11 @@ def _remove_unfinished_work(lm_names: list[str]) -> None:
     unfinished: list[Path] = []
     for name in lm_names:
         unfinished += SCRATCH.glob(f"answers/*/{name}.json")
-    for path in SCRATCH.glob("shards/*"):
+    for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
             unfinished.append(path)
     if params_file.load_params("lsr").lsr.lm in lm_names:
-        unfinished += SCRATCH.glob("*/train_lsr*")
+        unfinished += SCRATCH.glob("work/train_lsr*")
 
     for path in unfinished:
         if path.is_dir():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -226,9 +225,9 @@ def reproduce(
         bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
     ] = False,
 ) -> None:
-    """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts."""
+    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
     from pipelines.params import params
-    from pipelines.report import comparison, comparison_page, rendering
+    from pipelines.report import comparison, comparison_page
 
     settings = params_file.load_params(*params.Params.model_fields)
     stale = _stale_stages() if settings.fetch.source != "world" else set()
@@ -241,10 +240,6 @@ def reproduce(
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
 
-    findings = []
-    findings_file = terminal.REPORT.with_name("findings.json")
-    if findings_file.is_file() and "report" not in stale:
-        findings = json.loads(findings_file.read_text(encoding="utf-8"))
     path = PUBLISHED_REPRODUCTION if docs else REPRODUCTION
     page = comparison_page.page(
         groups,
@@ -252,8 +247,6 @@ def reproduce(
         settings.profile,
         reach,
         "../" if docs else "../../docs/",
-        rendering.read_real(settings.profile),
-        findings,
     )
     with atomic(path) as file:
         file.write_text(page, encoding="utf-8")

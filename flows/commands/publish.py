@@ -60,7 +60,7 @@ def diff(
     ] = None,
 ) -> None:
     """Compare two releases of PopQA. Writes a table of changed questions, answers, popularity."""
-    from pipelines.release.versions import write_difference
+    from pipelines.release.difference import write_difference
 
     params = params_file.load_params("compute", "ingest")
     old = (terminal.CALLED_FROM / old).resolve()

@@ -97,7 +97,7 @@ def tune_from_files(
         right_without, right = without.correct[rows] == 1, other.correct[rows] == 1
         arrays = signal, questions.groups[rows], questions.subjects[rows], right_without, right
         how = {
-            "chosen": chosen,
+            "settings": chosen,
             "seed": seed,
             "resamples": resamples,
             "searches": (search,),

@@ -114,8 +114,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
                     min(share * MARGIN * corpus.documents / documents, 1.0) if documents else 1.0
                 )
         metrics = write_corpus(db, out, settings, read, cut, max_reject_share)
-    for path in (SCRATCH / "shards").glob(f"*-{name}-{key}"):
-        forget_shards(*path.name.rsplit("-", 1))
+    for path in (SCRATCH / "work").glob(f"*-{name}/{key}"):
+        forget_shards(path.parent.name, key)
     left_out = [new for of_batch in repeated.values() for new in of_batch.values() if new is None]
     return metrics | {"duplicates": float(len(left_out))}
 

@@ -18,7 +18,7 @@ from pipelines.explorer.questions import UNKNOWN, Question, Slice
 from pipelines.explorer.run import PAGE, RUN, Run
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
-from pipelines.report import page, rendering
+from pipelines.pages import rendering, values
 from pipelines.storage import database
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
@@ -43,8 +43,8 @@ def _templates() -> jinja2.Environment:
     made = rendering.environment()
     made.loader = jinja2.FileSystemLoader(TEMPLATES)
     made.filters |= {
-        "label": page.label,
-        "relation": page.named,
+        "label": values.label,
+        "relation": values.named,
         "views": lambda n: "popularity unknown" if n is None else f"{counted(n, 'view')} a month",
         "range": range_of,
         "counted": counted,
@@ -144,8 +144,9 @@ def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
         "answers": {lm: list(by_method) for lm, by_method in answers.items()},
         "ways": ways,
         "misread": f"a passage holds the answer, and {ways['method']} is wrong",
-        "relations": sorted(relations, key=lambda relation: page.named(relation).lower()),
-        "relation_names": {"": "all"} | {relation: page.named(relation) for relation in relations},
+        "relations": sorted(relations, key=lambda relation: values.named(relation).lower()),
+        "relation_names": {"": "all"}
+        | {relation: values.named(relation) for relation in relations},
         "bands": (
             bands := list(
                 dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])])
@@ -160,7 +161,7 @@ def ways_of(chosen: Slice) -> dict[str, str]:
     """What both ways of answering are called; with their models if these differ."""
     one_model = len({lm for lm, _ in chosen.compared}) == 1
     called = (
-        page.label(method) if one_model else f"{page.label(method)} of {lm}"
+        values.label(method) if one_model else f"{values.label(method)} of {lm}"
         for lm, method in chosen.compared
     )
     return dict(zip(("base", "method"), called, strict=True))
@@ -174,8 +175,8 @@ def export(run: Run, chosen: Slice, most: int) -> str:
 
 def home(run: Run, places: Sequence[Place]) -> str:
     """The run's main numbers, and what there is to look at: questions, texts, the report, and `places`."""
-    answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
-    scored = [page.label(name) for name in lm_queries.corpora(run)]
+    answered = [f"{values.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
+    scored = [values.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
     unanswered = (
         f"no answers yet; {RUN}" if run.params.parts.answered else "this run answers no questions"

@@ -43,8 +43,8 @@ from pipelines.explorer.run import (
 )
 from pipelines.intervals import Interval
 from pipelines.lm.language_model import Prompt
+from pipelines.pages import table_texts
 from pipelines.replug import ensemble
-from pipelines.report import page
 from pipelines.storage import database
 
 CELLS = {
@@ -64,7 +64,7 @@ BOUNDS = [
 ]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
 BATCH = 10_000  # rows of a CSV file that are sent at a time
-FORMULA = f"^([{re.escape(''.join(page.FORMULA))}])"
+FORMULA = f"^([{re.escape(''.join(table_texts.FORMULA))}])"
 MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
 
 # What the words of a search are looked for in. Of a subject's address only the id, as each address has "wikidata".

@@ -1,4 +1,4 @@
-"""The papers' numbers and claims beside ours: those with a verdict as lines for a terminal, all of them as a page."""
+"""The papers' numbers beside ours: those with a verdict as lines for a terminal, all of them as a page."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
 from pipelines.intervals import Interval
+from pipelines.pages.values import NONE, show
 from pipelines.report.comparison import RULE, Compared, Group, Number, Papers
-from pipelines.report.page import NONE, show
-from pipelines.report.rendering import RealModels
 
 WIDTH = 100
 NOT_RUN = "not run here"
@@ -49,13 +47,8 @@ def page(
     profile: str,
     reach: Mapping[str, Sequence[Number]],
     docs: str = "../",
-    real: RealModels | None = None,
-    findings: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The page, as Markdown; `docs` is the way to the folder docs, and `reach` what comparison.reach returns.
-
-    `real` is what real models say of the papers' claims, `findings` what this run says, as rows of findings.json.
-    """
+    """The page, as Markdown; `docs` is the way to the folder docs, and `reach` what comparison.reach returns."""
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -70,8 +63,6 @@ def page(
             for group, _ in groups
         },
         published=published,
-        real=real,
-        here={(row["claim"], row["on"], row["method"]): row for row in findings},
     )
     return re.sub(r"(?<=\]\()(?=[\w/-]+\.md\b)", docs, text)
 

@@ -15,21 +15,10 @@ import jinja2
 
 from pipelines.evaluation.tables import column
 from pipelines.intervals import NOTHING, Interval, interval
-from pipelines.report.drawing import STYLES
+from pipelines.pages.drawing import STYLES
+from pipelines.pages.section import AGREE, RULES, Block, Figure, Section, Table, by_rule
+from pipelines.pages.values import Percent, Share, label, named
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import (
-    AGREE,
-    RULES,
-    Block,
-    Figure,
-    Percent,
-    Section,
-    Share,
-    Table,
-    by_rule,
-    label,
-    named,
-)
 
 Row = Mapping[str, Any]
 Rows = Callable[[Inputs], Sequence[Row]]

@@ -19,9 +19,10 @@ from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.evaluation.task_items import LETTERS
 from pipelines.intervals import LEVEL, NOTHING, Interval, interval
+from pipelines.pages.section import Finding
+from pipelines.pages.values import Percent, label, percent, show
 from pipelines.report.entries import JINJA, Row, answered
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Finding, Percent, label, percent, show
 from pipelines.report.question_sections import in_use, too_few
 from pipelines.storage import database
 

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import all_studies
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
+from pipelines.pages.values import label
 from pipelines.params import params
-from pipelines.report.page import label
 from pipelines.storage import database, parquet
+from pipelines.studies import carried
+from pipelines.with_studies.tables import TABLES
+
+RULE_STUDIES = [
+    carried,
+]  # the studies with tables of thresholds
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,7 @@ def read_inputs(
 ) -> Inputs:
     """Read data/ of a run with these language models and parts. Raises LongtailError naming a table that is missing."""
     popularity = [_popularity(data, name) for name in parts.question_sets]
-    fitted = [
-        name for study in all_studies.studies_offering("RULE_TABLES") for name in study.RULE_TABLES
-    ]
+    fitted = [name for study in RULE_STUDIES for name in study.RULE_TABLES]
     return Inputs(
         data=data,
         manifest=json.loads((data / "raw/manifest.json").read_text(encoding="utf-8")),
@@ -105,7 +108,7 @@ def read_inputs(
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
-        tables={name: tables.read_analyses(data / "analyses", name) for name in tables.TABLES}
+        tables={name: tables.read_analyses(data / "analyses", name) for name in TABLES}
         | {
             name: read_fitted(data, name) if parts.rules else [] for name in ("thresholds", *fitted)
         },

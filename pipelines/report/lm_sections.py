@@ -7,9 +7,9 @@ from pipelines import catalogue
 from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
+from pipelines.pages.values import Percent, label
 from pipelines.report.entries import Row, known, spread
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, label
 
 ENDS = {"recall_at_1": "recall@1", "word": "accuracy"}  # of columns of a question set
 MEASURES = {  # column of the table `retrievers` -> head

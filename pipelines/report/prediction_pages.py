@@ -8,10 +8,12 @@ from typing import Any
 from pipelines.adaptive.from_files import Result
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
 from pipelines.intervals import Interval, interval
-from pipelines.report import rendering
+from pipelines.pages import rendering
+from pipelines.pages.figures import dumbbell, lines
+from pipelines.pages.section import Section, Table
+from pipelines.pages.table_texts import to_lines
+from pipelines.pages.values import Percent, show
 from pipelines.report.entries import Drawn, Row, cell, spread, table_of
-from pipelines.report.figures import dumbbell, lines
-from pipelines.report.page import Percent, Section, Table, show, to_lines
 from pipelines.report.question_sections import CUTS, ORACLE, POLICIES, WILSON, cut, draw_thresholds
 
 RULE_FOOTER = (

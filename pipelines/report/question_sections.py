@@ -12,10 +12,11 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.evaluation import popularity_bins
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import Interval
+from pipelines.pages.figures import ranges
+from pipelines.pages.section import RULES, Figure
+from pipelines.pages.values import label, named
 from pipelines.report.entries import RULED, Drawn, Row, Rows, measured, spread
-from pipelines.report.figures import ranges
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import RULES, Figure, label, named
 
 WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity

@@ -6,12 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import methods
+from pipelines.pages.section import Block, Table
+from pipelines.pages.values import label, show
 from pipelines.params import params
 from pipelines.report import landed
 from pipelines.report.entries import Row, answered, cell, known
 from pipelines.report.inputs import Inputs, read_inputs
 from pipelines.report.lm_sections import bits_by_k, saved_by_documents, solved_tasks
-from pipelines.report.page import Block, Table, label, show
 from pipelines.report.question_sections import best_policy, enough_known
 from pipelines.sources import snapshots
 from pipelines.storage import parquet

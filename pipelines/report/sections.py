@@ -7,10 +7,11 @@ from typing import Any
 import yaml
 
 from pipelines.evaluation import accuracy, retrieval_effects
-from pipelines.report import entries, figures, lm_sections, page, question_sections, run_sections
+from pipelines.pages import figures, section, values
+from pipelines.pages.section import Link
+from pipelines.report import entries, lm_sections, question_sections, run_sections
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Link
 
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
@@ -20,19 +21,17 @@ NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may 
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }
 WORDS = (
-    vars(accuracy) | vars(retrieval_effects) | vars(page) | vars(entries) | NAMES
+    vars(accuracy) | vars(retrieval_effects) | vars(section) | vars(values) | vars(entries) | NAMES
 )  # what words and `where` may use
 
 
 def report_sections() -> dict[str, Entry]:
     """Id -> entry, in their order. Raises KeyError if one names a function that is not there."""
     made = []
-    for section in _content()["sections"]:
-        texts = (section.get(key, "") for key in ("says", "missing"))
+    for entry in _content()["sections"]:
+        texts = (entry.get(key, "") for key in ("says", "missing"))
         functions = (NAMES[words] if words.isidentifier() else _words(words) for words in texts)
-        made.append(
-            Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions)
-        )
+        made.append(Entry(entry["id"], entry["title"], [*map(_part, entry["parts"])], *functions))
     return {entry.id: entry for entry in made}
 
 

@@ -5,21 +5,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import all_studies
 from pipelines.answering import answer_files, latency
+from pipelines.pages import rendering, table_texts
+from pipelines.pages.figures import bars
+from pipelines.pages.section import Figure, Section, Table
+from pipelines.pages.values import label
 from pipelines.params import params_file
-from pipelines.report import page, rendering
 from pipelines.report.entries import Drawn, Entry, in_order, measured, table_of
-from pipelines.report.figures import bars
 from pipelines.report.findings import findings
 from pipelines.report.inputs import Inputs, read_inputs
-from pipelines.report.page import Section, label
-from pipelines.report.rendering import read_real
 from pipelines.report.sections import page_text, report_sections
+from pipelines.report.studies import (
+    carried,
+    controls,
+    copying,
+    measures,
+    rarity,
+    seen,
+)
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/report")
+STUDIES = [
+    carried,
+    controls,
+    copying,
+    measures,
+    rarity,
+    seen,
+]
 QUANTILES = {"median": "median", "p90": "90 % within"}
 SECTIONS = (
     "profile", "seed", "language", "fetch", "lm", "lms", "retriever", "retrievers", "reranker", "lsr", "popularity",
@@ -35,23 +50,23 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     """
     inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs)
-    shown = [section for entry in listed() if (section := entry.section(inputs))]
+    shown = [one for entry in listed() if (one := entry.section(inputs))]
     styles = rendering.styles_of_page(shown)
     with atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
-        for block in (block for section in shown for block in section.blocks):
-            for figure in block.by_rule.values() if isinstance(block, page.Figure) else ():
+        for block in (block for one in shown for block in one.blocks):
+            for figure in block.by_rule.values() if isinstance(block, Figure) else ():
                 file = folder / f"figures/{figure.name}.svg"
                 file.write_text(rendering.standalone(figure, styles), encoding="utf-8")
-            if isinstance(block, page.Table):
+            if isinstance(block, Table):
                 (folder / f"tables/{block.name}.csv").write_text(
-                    page.to_csv(block), encoding="utf-8"
+                    table_texts.to_csv(block), encoding="utf-8"
                 )
         write_json(folder / "findings.json", [finding.as_json() for finding in found])
         intro, footer = (page_text(name, inputs) for name in ("introduction", "footer"))
-        title, real = f"Longtail report: {params.profile}", read_real(params.profile)
-        html = rendering.render(title, intro, found, shown, footer, real, inputs.main)
+        title = f"Longtail report: {params.profile}"
+        html = rendering.render(title, intro, found, shown, footer, inputs.main)
         (folder / "index.html").write_text(html, encoding="utf-8")
     write_latency(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if not finding.lacking}
@@ -59,11 +74,10 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 
 def listed() -> list[Entry]:
     """The report's entries. A study's entry says itself where it stands."""
-    studies = all_studies.studies_offering("report_entries")
     return in_order(
         [
             *report_sections().values(),
-            *(entry for study in studies for entry in study.report_entries()),
+            *(entry for study in STUDIES for entry in study.report_entries()),
         ]
     )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.prediction_layouts import ANSWERS, IDS, QUESTION, values_at
-from pipelines.sources.rejects import DETAIL, Rejects
+from pipelines.sources.rejects import DETAIL_CHARS, Rejects
 from pipelines.sources.streams import (
     is_parquet,
     open_blocks,
@@ -197,7 +197,7 @@ def _answered(
         if not isinstance(text, str) or not text.strip():
             rejects.add(path, number, "no question", shown(record))
         elif len(text) > LONGEST:
-            rejects.add(path, number, "too long", text[:DETAIL])
+            rejects.add(path, number, "too long", text[:DETAIL_CHARS])
         elif needed and not answers:
             rejects.add(path, number, "no answers", shown(record))
         else:

@@ -1,7 +1,9 @@
-"""What a killed training goes on from: weights, the optimizer's moments, torch's random state, what is done already.
+"""Checkpoints of trainings, from which a killed training goes on.
 
-It lies in .longtail/checkpoints/<stage>/<key>/saved-<n>/. The key names all that the weights depend on, so that with
-other inputs, params, code or libraries training starts anew.
+A checkpoint has the weights, the optimizer's moments, torch's random state, and the progress so
+far. It lies in the store of work (storage/work_store.py), as .longtail/work/<stage>/<key>/saved-<n>/.
+The key stands for all that the weights depend on, so that a training with other inputs, params,
+code or libraries starts anew.
 """
 
 import hashlib
@@ -19,51 +21,58 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pipelines.errors import LongtailError
-from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.work_store import key_of
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import WorkStore, key_of
 
-EVERY = 15.0  # seconds
+SECONDS_BETWEEN = 15.0  # seconds from one checkpoint to the next
+LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the weights
 
 
 class Checkpoints:
-    """Those of one training. A new one is there, whole, before the last one goes."""
+    """The checkpoints of one training. The last one stays until a new one is complete."""
 
     def __init__(self, stage: str, *parts: Any) -> None:
-        """`parts` are as for `key_of`: the training's inputs, params and own code; arrays by their `digest`."""
-        libraries = [(name, version(name)) for name in ("numpy", "torch", "transformers")]
-        key = key_of(*parts, libraries, torch.get_num_threads(), Path(__file__))
-        self._stage, self._folder = stage, folder(stage) / key
-        self._last = time.monotonic()
+        """`parts` are the training's inputs, params and code; arrays are given by their `digest`."""
+        versions = [(name, version(name)) for name in LIBRARIES]
+        key = key_of(*parts, versions, torch.get_num_threads(), Path(__file__))
+        self._stage = stage
+        self._folder = WorkStore().path(stage, key)
+        self._last_save = time.monotonic()
 
     def load(
         self, weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer
     ) -> dict[str, Any]:
-        """Put the last one into `weights`, `optimizer` and torch's generator; returns its progress, {} without one."""
+        """Put the last checkpoint into `weights`, `optimizer` and torch's random generator.
+
+        Returns the progress that was saved with it, or {} if there is none.
+        """
         saved = self._saved()
         if not saved:
             return {}
+
+        last = saved[-1]
         try:
-            progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
-            tensors = load_file(saved[-1] / "state.safetensors")
+            progress = json.loads((last / "progress.json").read_text(encoding="utf-8"))
+            tensors = load_file(last / "state.safetensors")
         except (OSError, ValueError, SafetensorError) as error:
-            raise LongtailError(
-                f"{saved[-1]}: damaged ({error}); remove it, to go on without it"
-            ) from None
+            message = f"{last}: damaged ({error}); remove it, to go on without it"
+            raise LongtailError(message) from None
+
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
-            number, what = name.split(".")
+            number, quantity = name.split(".")
             weight = weights[int(number)]
-            if what == "weight":
+            if quantity == "weight":
                 weight.data.copy_(tensor)
-            else:  # Adam counts steps on the CPU
-                optimizer.state[weight][what] = tensor.to(
-                    weight.device if tensor.ndim else "cpu", copy=True
-                )
+            else:
+                device = weight.device if tensor.ndim else "cpu"  # Adam counts steps on the CPU
+                optimizer.state[weight][quantity] = tensor.to(device, copy=True)
         print(f"{self._stage}: goes on from step {progress['step']}", flush=True)
         return progress
 
     def due(self) -> bool:
-        return time.monotonic() - self._last >= EVERY
+        """Whether it is time for the next checkpoint."""
+        return time.monotonic() - self._last_save >= SECONDS_BETWEEN
 
     def save(
         self,
@@ -71,40 +80,38 @@ class Checkpoints:
         weights: Sequence[torch.Tensor],
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        """Keep the present state, but not the learning rate; `progress` is JSON, and has the number of `step`s done."""
+        """Save the present state, without the learning rate.
+
+        `progress` is JSON, and has the number of `step`s done.
+        """
         tensors = {"random": torch.get_rng_state()}
         for i, weight in enumerate(weights):
             tensors[f"{i}.weight"] = weight.detach().contiguous()
-            tensors |= {
-                f"{i}.{name}": value.contiguous()
-                for name, value in optimizer.state.get(weight, {}).items()
-            }
-        saved = self._saved()
-        number = int(saved[-1].name[-8:]) + 1 if saved else 0
-        with atomic(self._folder / f"saved-{number:08d}") as whole:
-            whole.mkdir()
-            save_file(tensors, whole / "state.safetensors")
-            (whole / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-        for old in saved:
-            shutil.rmtree(old)
-        self._last = time.monotonic()
+            for name, value in optimizer.state.get(weight, {}).items():
+                tensors[f"{i}.{name}"] = value.contiguous()
+
+        earlier = self._saved()
+        number = int(earlier[-1].name[-8:]) + 1 if earlier else 0
+        with atomic(self._folder / f"saved-{number:08d}") as folder:
+            folder.mkdir()
+            save_file(tensors, folder / "state.safetensors")
+            (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+        for checkpoint in earlier:
+            shutil.rmtree(checkpoint)
+        self._last_save = time.monotonic()
 
     def _saved(self) -> list[Path]:
         return sorted(self._folder.glob("saved-*"))
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    """A hash of the arrays' values, for a training's key."""
+    arrays_hash = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    return found.hexdigest()
-
-
-def folder(stage: str) -> Path:
-    """Where a stage's checkpoints lie, by key."""
-    return SCRATCH / "checkpoints" / stage
+        arrays_hash.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return arrays_hash.hexdigest()
 
 
 def forget_checkpoints(stage: str) -> None:
-    """Remove all of a stage's, once its result is written."""
-    shutil.rmtree(folder(stage), ignore_errors=True)
+    """Remove all checkpoints of a stage, once its result is written."""
+    WorkStore().forget(stage)

@@ -1,14 +1,19 @@
-"""Keep finished parts of a stage's work, so that a killed run goes on where it stopped.
+"""Keep finished pieces of long work, so that a killed run goes on where it stopped.
 
-Finished shards of an unfinished stage lie in .longtail/shards/<stage>-<key>.
+The store is the folder .longtail/work/<work>/<key>. A work is what a stage does under one name, as
+"popularity". The key stands for the content that its result depends on: settings, code and input
+files (`content_key`). With other content the key is another, and the work is done anew.
 """
 
 import hashlib
+import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -18,44 +23,271 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.storage.atomic import SCRATCH, atomic, scratch_folder
 
-PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
-SAMPLE = 64 << 10  # bytes that a fingerprint reads at once
-SAMPLES = 1024  # samples of a file or folder; if they cover it, it is read as a whole
-END = (
-    16 << 20
-)  # bytes at a file's end: Parquet's say of every column chunk its place, size, minimum and maximum
-AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
+READ_BYTES = 1 << 20  # bytes of a streamed part that a worker reads at once
+SAMPLE_BYTES = 64 << 10  # bytes of one sample of a fingerprint
+SAMPLES = 1024  # samples of a file or folder; if they cover it, all of it is read
+END_BYTES = 16 << 20  # bytes read at the ends of large files, where Parquet keeps its statistics
+SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
+SECONDS_PER_DAY = 86_400
+DAYS_UNUSED = 60  # days after which `sweep` removes what no run has used
 
 
-def key_of(*parts: Any) -> str:
-    """A short name for the inputs of some work: values that print the same, and files by their `fingerprint`."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        digest.update((fingerprint(part) if isinstance(part, Path) else repr(part)).encode())
-    return digest.hexdigest()
+def content_key(settings: Any, code: str, *files: Path) -> str:
+    """A short name for the content that a result depends on.
+
+    `settings` are values that print alike when they are alike, `code` is a fingerprint of the code
+    (work/code.py:fingerprint), and files and folders count by their `fingerprint`.
+    """
+    fingerprints = [fingerprint(file) for file in files]
+    content = repr((settings, code, fingerprints))
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def fingerprint(path: Path) -> str:
-    """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
+    """A hash that stands for the content of a file or folder, in a fraction of a second.
 
-    Of large ones it reads names, sizes, the ends and pieces spread evenly. It could miss a few bytes edited by hand.
+    Of large ones it reads names, sizes, the ends and samples spread evenly. It could miss a few
+    bytes that were edited by hand.
     """
     path = Path(path)
-    files = sorted(
-        file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file()
-    )
+    paths = path.rglob("*") if path.is_dir() else [path]
+    files = sorted(file for file in paths if file.is_file())
+    names = [file.name for file in files]
     sizes = [file.stat().st_size for file in files]
-    digest = hashlib.blake2b(repr(([file.name for file in files], sizes)).encode(), digest_size=8)
-    step = max(SAMPLE, sum(sizes) // SAMPLES)
+
+    digest = hashlib.blake2b(repr((names, sizes)).encode(), digest_size=8)
+    step = max(SAMPLE_BYTES, sum(sizes) // SAMPLES)
     for file, size in zip(files, sizes, strict=True):
         with file.open("rb") as stream:
-            for place in range(0, size, step):
-                stream.seek(place)
-                digest.update(stream.read(SAMPLE))
-            if step > SAMPLE:
-                stream.seek(max(0, size - END // len(files)))
+            for position in range(0, size, step):
+                stream.seek(position)
+                digest.update(stream.read(SAMPLE_BYTES))
+            if step > SAMPLE_BYTES:
+                stream.seek(max(0, size - END_BYTES // len(files)))
                 digest.update(stream.read())
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The parts of a work, some of which earlier runs finished."""
+
+    paths: list[Path]  # the files of all parts
+    missing: list[int]  # the numbers of the parts that are not finished
+    bar: tqdm  # counts the sizes of finished parts
+
+
+@dataclass(frozen=True)
+class WorkStore:
+    """Finished pieces of work in `folder`, by work and key.
+
+    A work holds either parts or single files. The caller writes the stage's output from its parts,
+    and then calls `forget`. A file stays for later runs, until `sweep` finds it unused.
+    """
+
+    folder: Path = SCRATCH / "work"
+
+    def path(self, work: str, key: str) -> Path:
+        """Where the parts or the file of a work and key lie."""
+        return self.folder / work / key
+
+    def parts(
+        self,
+        work: str,
+        key: str,
+        tasks: Sequence[Any],
+        do: Callable[[Any, Path], None],
+        executor: Executor | None = None,
+        *,
+        sizes: Sequence[int] = (),
+        unit: str = "shard",
+    ) -> list[Path]:
+        """Have `do(task, path)` write the file of each task that has none; return all files.
+
+        The files are in the order of `tasks`. The first error ends the work. A progress bar counts
+        `sizes`, which say how many of `unit` each task has.
+        """
+        sizes = sizes or [1] * len(tasks)
+
+        with self.unfinished(work, key, sizes, unit) as parts:
+            if executor is None:
+                for i in parts.missing:
+                    with progress.piece(parts.bar, sizes[i]):
+                        _do_part(do, tasks[i], parts.paths[i])
+                return parts.paths
+
+            def submit(i: int) -> Future:
+                return executor.submit(_do_part, do, tasks[i], parts.paths[i])
+
+            for i, future in in_parallel(parts.missing, submit, SUBMITTED):
+                future.result()
+                parts.bar.update(sizes[i])
+        return parts.paths
+
+    @contextmanager
+    def unfinished(
+        self, work: str, key: str, sizes: Sequence[int], unit: str
+    ) -> Iterator[Unfinished]:
+        """Yield what is missing of a work of as many parts as `sizes`, under a progress bar."""
+        folder, finished = self._begin(work, key)
+        paths = [folder / _part_name(i) for i in range(len(sizes))]
+        missing = [i for i, path in enumerate(paths) if path.name not in finished]
+
+        missing_size = sum(sizes[i] for i in missing)
+        total = sum(sizes)
+        with progress.bar(work, total, unit, total - missing_size) as bar:
+            yield Unfinished(paths, missing, bar)
+
+    def parts_of_stream(
+        self,
+        work: str,
+        key: str,
+        do: Callable[[Any, Iterable[bytes], Path], None],
+        stream: Iterable[tuple[Any, Iterable[bytes]]],
+        executor: Executor | None = None,
+        at_once: int = 1,
+    ) -> Iterator[Path]:
+        """`parts` for a long stream that only this process can read; yields the files in order.
+
+        The stream yields pairs of a task and its bytes in pieces. `do(task, pieces, path)` reads
+        all pieces. At most `at_once` tasks wait or run. Workers get the bytes in that many files,
+        which is ten times faster than a pipe.
+        """
+        folder, finished = self._begin(work, key)
+        running: deque[tuple[Future | None, Path]] = deque()
+
+        def next_finished() -> Path:
+            future, path = running.popleft()
+            if future:
+                future.result()
+            return path
+
+        with scratch_folder() as slots, progress.bar(work, None, "shard") as bar:
+            for i, (task, pieces) in enumerate(stream):
+                if len(running) == at_once:
+                    yield next_finished()
+
+                path = folder / _part_name(i)
+                future = None
+                if path.name in finished:
+                    deque(pieces, maxlen=0)  # reads the stream on to the next task
+                else:
+                    slot = Path(slots, str(i % at_once))  # free: its last task is finished
+                    size = _fill_slot(slot, pieces)
+                    if executor is None:
+                        _do_slot(do, task, slot, size, path)
+                    else:
+                        future = executor.submit(_do_slot, do, task, slot, size, path)
+                running.append((future, path))
+                bar.update()
+
+            while running:
+                yield next_finished()
+
+    def file(self, work: str, key: str, write: Callable[[Path], None]) -> Path:
+        """The finished file or folder of a work and key; `write(path)` makes it if it is missing."""
+        path = self.path(work, key)
+        if path.exists():
+            os.utime(path)  # it is in use, and `sweep` leaves it
+        else:
+            with atomic(path, keep=True) as temporary:
+                write(temporary)
+        return path
+
+    def forget(self, work: str, key: str | None = None) -> None:
+        """Remove what is kept for a work and key; without a key, for all keys of the work."""
+        folder = self.folder / work
+        _remove(folder if key is None else folder / key)
+        with suppress(OSError):  # other keys are there
+            folder.rmdir()
+
+    def sweep(self, days: float = DAYS_UNUSED) -> None:
+        """Remove what no run has used for so many days."""
+        oldest = time.time() - days * SECONDS_PER_DAY
+        for path in self.folder.glob("*/*"):
+            with suppress(FileNotFoundError):  # another process removed it
+                if path.stat().st_mtime < oldest:
+                    self.forget(path.parent.name, path.name)
+
+    def _begin(self, work: str, key: str) -> tuple[Path, set[str]]:
+        """The folder of a work's parts, and the names of the finished ones.
+
+        The folder is listed once. A network file system goes on to deny a file that it once denied.
+        """
+        folder = self.path(work, key)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)  # it is in use, and `sweep` leaves it
+        return folder, {path.name for path in folder.iterdir()}
+
+
+def in_parallel(
+    numbers: Iterable[int], submit: Callable[[int], Future], at_once: int
+) -> Iterator[tuple[int, Future]]:
+    """Submit the numbers in order, and yield each with its future once that is done.
+
+    At most `at_once` futures are unfinished at any time.
+    """
+    waiting = deque(numbers)
+    running: dict[Future, int] = {}
+    done: SimpleQueue[Future] = SimpleQueue()
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            number = waiting.popleft()
+            future = submit(number)
+            running[future] = number
+            future.add_done_callback(done.put)
+        future = done.get()
+        yield running.pop(future), future
+
+
+def _part_name(number: int) -> str:
+    return f"{number:06d}"
+
+
+def _do_part(do: Callable[[Any, Path], None], task: Any, path: Path) -> None:
+    if path.exists():  # a worker that was thought lost has finished it meanwhile
+        return
+    with atomic(path, keep=True) as temporary:
+        do(task, temporary)
+
+
+def _fill_slot(slot: Path, pieces: Iterable[bytes]) -> int:
+    """Write the pieces over the start of the file `slot`; returns their size in bytes."""
+    size = 0
+    with slot.open("r+b" if slot.exists() else "wb") as file:
+        for piece in pieces:
+            size += file.write(piece)
+    return size
+
+
+def _do_slot(
+    do: Callable[[Any, Iterable[bytes], Path], None], task: Any, slot: Path, size: int, path: Path
+) -> None:
+    """Do a task whose bytes are the first `size` of the file `slot`."""
+
+    def pieces(file) -> Iterator[bytes]:
+        for start in range(0, size, READ_BYTES):
+            yield file.read(min(READ_BYTES, size - start))
+
+    # `keep`: a worker that was thought lost may have finished it meanwhile
+    with slot.open("rb") as file, atomic(path, keep=True) as temporary:
+        do(task, pieces(file), temporary)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# The functions below are the old names of the store's methods, for callers not yet converted.
+
+
+def key_of(*parts: Any) -> str:
+    """Use `content_key`."""
+    settings = [part for part in parts if not isinstance(part, Path)]
+    return content_key(settings, "", *[part for part in parts if isinstance(part, Path)])
 
 
 def map_shards(
@@ -68,63 +300,8 @@ def map_shards(
     sizes: Sequence[int] = (),
     unit: str = "shard",
 ) -> list[Path]:
-    """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
-
-    The first error ends it. The caller writes the stage's output, and then calls `forget_shards`. Progress is shown
-    in the `unit` of which `sizes` says how many each shard has.
-    """
-    sizes = sizes or [1] * len(shards)
-    with unfinished(stage, key, sizes, unit) as (paths, todo, bar):
-        if executor is None:
-            for i in todo:
-                with progress.piece(bar, sizes[i]):
-                    _one(work, shards[i], paths[i])
-            return paths
-        for i, future in in_parallel(
-            todo, lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE
-        ):
-            future.result()
-            bar.update(sizes[i])
-    return paths
-
-
-@contextmanager
-def unfinished(
-    stage: str, key: str, sizes: Sequence[int], unit: str
-) -> Iterator[tuple[list[Path], list[int], tqdm]]:
-    """Yield the files of all shards of a stage, the places of the missing ones, and a bar of all sizes."""
-    folder, done = _begun(stage, key)
-    paths = [folder / f"{i:06d}" for i in range(len(sizes))]
-    todo = [i for i, path in enumerate(paths) if path.name not in done]
-    before = sum(sizes) - sum(sizes[i] for i in todo)
-    with progress.bar(stage, sum(sizes), unit, before) as bar:
-        yield paths, todo, bar
-
-
-def in_parallel(
-    todo: Iterable[int], submit: Callable[[int], Future], at_once: int
-) -> Iterator[tuple[int, Future]]:
-    """Submit what is `todo`, at most `at_once` unfinished at a time; yield each with its future once it is done."""
-    waiting, running, ended = deque(todo), {}, SimpleQueue()
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            i = waiting.popleft()
-            running[future := submit(i)] = i
-            future.add_done_callback(ended.put)
-        yield running.pop(future := ended.get()), future
-
-
-def _begun(stage: str, key: str) -> tuple[Path, set[str]]:
-    """A stage's shards and their names, listed: a network file system goes on to deny a file that it once denied."""
-    folder = SCRATCH / "shards" / f"{stage}-{key}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder, {path.name for path in folder.iterdir()}
-
-
-def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
-    if not path.exists():  # done meanwhile by a worker that was thought lost
-        with atomic(path, keep=True) as temporary:
-            work(shard, temporary)
+    """Use `WorkStore.parts`."""
+    return WorkStore().parts(stage, key, shards, work, executor, sizes=sizes, unit=unit)
 
 
 def map_stream(
@@ -135,55 +312,10 @@ def map_stream(
     executor: Executor | None = None,
     at_once: int = 1,
 ) -> Iterator[Path]:
-    """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
-
-    A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` reads all pieces. At most `at_once`
-    wait or are worked on. Their bytes pass to workers in that many files, ten times faster than by a pipe.
-    """
-    folder, done = _begun(stage, key)
-    running: deque[tuple[Future | None, Path]] = deque()
-
-    def finished() -> Path:
-        future, path = running.popleft()
-        if future:
-            future.result()
-        return path
-
-    with scratch_folder() as slots, progress.bar(stage, None, "shard") as bar:
-        for i, (what, pieces) in enumerate(stream):
-            if len(running) == at_once:
-                yield finished()
-            path, future = folder / f"{i:06d}", None
-            if path.name in done:
-                deque(pieces, maxlen=0)
-            else:
-                slot = Path(
-                    slots, str(i % at_once)
-                )  # its last shard is finished: at most `at_once` are running
-                with slot.open("r+b" if slot.exists() else "wb") as file:
-                    size = sum(file.write(piece) for piece in pieces)
-                call = work, what, slot, size, path
-                future = executor.submit(_from_slot, *call) if executor else _from_slot(*call)
-            running.append((future, path))
-            bar.update()
-        while running:
-            yield finished()
-
-
-def _from_slot(
-    work: Callable[[Any, Iterable[bytes], Path], None], what: Any, slot: Path, size: int, path: Path
-):
-    with (
-        slot.open("rb") as file,
-        atomic(path, keep=True) as temporary,
-    ):  # `keep`: by a worker that was thought lost
-        work(
-            what,
-            (file.read(min(PIECE, size - start)) for start in range(0, size, PIECE)),
-            temporary,
-        )
+    """Use `WorkStore.parts_of_stream`."""
+    return WorkStore().parts_of_stream(stage, key, work, stream, executor, at_once)
 
 
 def forget_shards(stage: str, key: str) -> None:
-    """Remove the finished shards of a stage whose output is written."""
-    shutil.rmtree(SCRATCH / "shards" / f"{stage}-{key}", ignore_errors=True)
+    """Use `WorkStore.forget`."""
+    WorkStore().forget(stage, key)

@@ -19,6 +19,7 @@ from pipelines.params.params_file import Settings
 from pipelines.params.params_models import Section
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH, sweep, write_json
+from pipelines.storage.work_store import WorkStore
 from pipelines.work.run_log import log_stage
 
 Metrics = Mapping[str, float | list[float]]
@@ -69,6 +70,7 @@ def run(
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
+        WorkStore().sweep()
         found = work(settings)
         if metrics:
             write_json(

@@ -1,7 +1,9 @@
-"""A model at work in many processes: texts go to a worker, arrays come back, and this process writes the files.
+"""Do work with a model in many processes. Texts go to a worker, arrays come back, and this process
+writes the files.
 
-A worker opens a model once and keeps it. A shard is computed as a whole, by one worker, with the same number of
-threads, so the bytes don't depend on which worker did it. Little work is done in this process: a start imports torch.
+A worker opens a model once and keeps it. One worker computes a whole shard, with the same number of
+threads wherever it runs, so the bytes don't depend on which worker did it. Little work is done in
+this process, because a worker's start imports torch.
 """
 
 import threading
@@ -16,22 +18,25 @@ import psutil
 from pipelines import progress
 from pipelines.params import params
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import fingerprint, in_parallel, map_shards, unfinished
+from pipelines.storage.work_store import WorkStore, fingerprint, in_parallel
 from pipelines.work.executors import processes, visible_gpus
 
-WORTH = {
-    "cpu": 4e12,
-    "cuda": 1e15,
-}  # floating-point operations, some 20 seconds: less is not worth a worker
+# Floating-point operations, some 20 seconds of them: less is not worth a worker's start.
+OPERATIONS_PER_WORKER = {"cpu": 4e12, "cuda": 1e15}
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
-MEMORY = 0.8  # share of the free memory that models may take
-AHEAD = 2  # shards begun or waiting, for each worker
-SERVED = 4  # shards that ask a server at the same time: while the last answers of one come, it works for the others
-ROUNDS = 4  # a server's shard has as many prompts as so many times all the requests that it gets at the same time
+MEMORY_SHARE = 0.8  # share of the free memory that models may take
+SHARDS_PER_WORKER = 2  # shards begun or waiting, for each worker
+SHARDS_AT_SERVER = (
+    4  # shards that ask a server together: one waits for its last answers, others go on
+)
+ROUNDS = 4  # a server's shard has this many times the prompts that the server gets at once
 
 
 class Model(NamedTuple):
-    """How a process opens a model: `open(folder, *settings)`. The function is a module's, the settings print alike."""
+    """How a process opens a model: `open(folder, *settings)`.
+
+    `open` is a module's function. Settings that print alike are alike.
+    """
 
     open: Callable[..., Any]
     folder: Path
@@ -41,82 +46,93 @@ class Model(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What is done with each task: `write(task, work(model, read(task)), path)`. Only `work` needs the model."""
+    """What is done with each task: `write(task, work(model, read(task)), path)`.
 
-    read: Callable[[Any], Any]  # task -> what goes to a worker
-    work: Callable[
-        [Any, Any], Any
-    ]  # a module's function of the model and what was read; runs where the model is
-    write: Callable[[Any, Any, Path], None]  # writes what `work` gave for a task to a file
-    length: Callable[[Any], int]  # how many characters of text there are in what was read
+    Only `work` needs the model. It is a module's function, and runs where the model is.
+    """
+
+    read: Callable[[Any], Any]  # task -> the input, which goes to a worker
+    work: Callable[[Any, Any], Any]  # model, input -> result
+    write: Callable[[Any, Any, Path], None]  # task, result, path: writes the task's file
+    length: Callable[[Any], int]  # input -> the number of characters in its texts
 
 
 class Workers(ExitStack):
-    """A model in the processes that `compute` asks for, which end with the block; for little work, in this one."""
+    """A model in the processes that `compute` asks for; for little work, in this process.
+
+    The processes end with the block.
+    """
 
     def __init__(self, model: Model, compute: params.Compute, opened: Any = None) -> None:
         super().__init__()
-        self.model, self._compute, self._here, self._pool = model, compute, opened, None
-        self.usage: dict[
-            str, float
-        ] = {}  # what the model counts, if it does, in all processes together
+        self.model = model
+        self.usage: dict[str, float] = {}  # what the model counts, summed over all processes
+        self._compute = compute
+        self._model_here = opened
+        self._pool: Executor | None = None
 
     def here(self) -> Any:
         """The model, open in this process."""
-        if self._here is None:
-            self._here = self.model.open(self.model.folder, *self.model.settings)
-        return self._here
+        if self._model_here is None:
+            self._model_here = self.model.open(self.model.folder, *self.model.settings)
+        return self._model_here
 
     def count(self, used: Mapping[str, float]) -> None:
+        """Add to `usage`."""
         for name, value in used.items():
             self.usage[name] = self.usage.get(name, 0.0) + value
 
     def start(self, stage: str, first: Any, steps: Steps, times: float) -> Executor | None:
-        """The workers for work like that on the `first` task, so many `times`; None: this process does it."""
+        """The workers for `times` times the work on the `first` task; None if there are none."""
         compute = self._compute
-        if self._pool is not None or (compute.executor, compute.workers) == ("local", 1):
+        alone = compute.executor == "local" and compute.workers == 1
+        if self._pool is not None or alone:
             return self._pool
+
         tokens = steps.length(steps.read(first)) * times / BYTES_PER_TOKEN
-        most = int(
-            2.0 * self.model.parameters * tokens / WORTH[compute.device]
-        )  # workers that are worth their start
-        reason = ""
-        if compute.executor == "local":
-            most, copies = min(compute.workers, most), self._copies()
-            if copies < most:
-                most, reason = (
-                    copies,
-                    f", no {'memory for more' if compute.device == 'cpu' else 'more GPUs'}",
-                )
-                if most < 2:
-                    print(
-                        f"{stage}: this process alone opens {self.model.folder}{reason}", flush=True
-                    )
-        least = {"local": 2, "dask": 1 if compute.device == "cpu" else 0}[compute.executor]
-        if most < least:
+        operations = 2.0 * self.model.parameters * tokens
+        n_workers = int(operations / OPERATIONS_PER_WORKER[compute.device])
+
+        if compute.executor == "dask":
+            fewest = 1 if compute.device == "cpu" else 0
+            limit = ""
+        else:
+            fewest = 2
+            n_workers, limit = self._limited(min(compute.workers, n_workers))
+            if limit and n_workers < 2:
+                print(f"{stage}: this process alone opens {self.model.folder}{limit}", flush=True)
+        if n_workers < fewest:
             return None
-        self._here = None  # its memory is for the workers
-        self._pool = self.enter_context(processes(compute, most, gpu=compute.device == "cuda"))
-        each = f"{self.model.bytes / 1e9:.1f} GB each"
-        print(
-            f"{stage}: {self._pool.workers} workers open {self.model.folder}, {each}{reason}",
-            flush=True,
-        )
+
+        self._model_here = None  # its memory is for the workers
+        self._pool = self.enter_context(processes(compute, n_workers, gpu=compute.device == "cuda"))
+        size = f"{self.model.bytes / 1e9:.1f} GB each"
+        opening = f"{self._pool.workers} workers open {self.model.folder}"
+        print(f"{stage}: {opening}, {size}{limit}", flush=True)
         return self._pool
 
-    def _copies(self) -> int:
+    def _limited(self, n_workers: int) -> tuple[int, str]:
+        """As many workers as have room for the model, and what limits them, for a message."""
+        n_models = self._models_with_room()
+        if n_models >= n_workers:
+            return n_workers, ""
         if self._compute.device == "cpu":
-            return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1))
+            return n_models, ", no memory for more"
+        return n_models, ", no more GPUs"
+
+    def _models_with_room(self) -> int:
+        """How many times this machine has room for the model."""
+        size = self.model.bytes
+        if self._compute.device == "cpu":
+            return int(MEMORY_SHARE * psutil.virtual_memory().available / max(size, 1))
+
         import torch
 
-        memory = [
-            torch.cuda.get_device_properties(i).total_memory
-            for i in range(torch.cuda.device_count())
-        ]
-        fits = self.model.bytes < MEMORY * min(
-            memory, default=0
-        )  # else one process takes several GPUs
-        return len(visible_gpus()) if fits else 1
+        gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        smallest = min((gpu.total_memory for gpu in gpus), default=0)
+        if size < MEMORY_SHARE * smallest:
+            return len(visible_gpus())
+        return 1  # one process takes several GPUs
 
 
 def map_texts(
@@ -129,46 +145,44 @@ def map_texts(
     sizes: Sequence[int] = (),
     unit: str = "shard",
 ) -> list[Path]:
-    """`map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
+    """`WorkStore.parts` for work with a model.
+
+    In several processes, the tasks with most of `unit` begin first, a few at a time.
+    """
     sizes = sizes or [1] * len(tasks)
     if hasattr(model, "side_by_side"):
-        return _map_served(model, stage, key, tasks, steps, sizes, unit)
-    several = isinstance(model, Workers)
-    pool = (
-        model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1))
-        if several and tasks
-        else None
-    )
+        return _map_served(
+            model, stage=stage, key=key, tasks=tasks, steps=steps, sizes=sizes, unit=unit
+        )
+
+    pool = None
+    if isinstance(model, Workers) and tasks:
+        pool = model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1))
     if pool is None:
+        return _map_here(
+            model, stage=stage, key=key, tasks=tasks, steps=steps, sizes=sizes, unit=unit
+        )
 
-        def do(task: Any, path: Path) -> None:
-            result, used = counted(steps.work, model.here() if several else model, steps.read(task))
-            if several:
-                model.count(used)
-            steps.write(task, result, path)
-
-        return map_shards(stage, key, do, tasks, sizes=sizes, unit=unit)
-    state = fingerprint(
-        model.model.folder
-    )  # a worker that lives on opens the model anew when it changes
+    # A worker that lives on opens the model anew when its files change.
+    state = fingerprint(model.model.folder)
 
     def submit(i: int) -> Future:
         return pool.submit(do_in_worker, model.model, state, steps.work, steps.read(tasks[i]))
 
-    with unfinished(stage, key, sizes, unit) as (paths, todo, bar):
-        for i, future in in_parallel(
-            sorted(todo, key=lambda i: -sizes[i]), submit, AHEAD * pool.workers
-        ):
+    with WorkStore().unfinished(stage, key, sizes, unit) as parts:
+        largest_first = sorted(parts.missing, key=lambda i: -sizes[i])
+        for i, future in in_parallel(largest_first, submit, SHARDS_PER_WORKER * pool.workers):
             result, used = future.result()
             model.count(used)
-            with atomic(paths[i], keep=True) as temporary:
+            with atomic(parts.paths[i], keep=True) as temporary:
                 steps.write(tasks[i], result, temporary)
-            bar.update(sizes[i])
-    return paths
+            parts.bar.update(sizes[i])
+    return parts.paths
 
 
-def _map_served(
-    model: Any,
+def _map_here(
+    model: Workers | Any,
+    *,
     stage: str,
     key: str,
     tasks: Sequence[Any],
@@ -176,60 +190,88 @@ def _map_served(
     sizes: Sequence[int],
     unit: str,
 ) -> list[Path]:
-    """`map_texts` for a model on a server, which gets the requests of SERVED shards together."""
+    """`map_texts` in this process, for a model that is open here, or that Workers open here."""
 
-    def ask(task: Any, size: int) -> Any:
-        with progress.piece(bar, size):
-            return steps.work(model, task)
+    def do(task: Any, path: Path) -> None:
+        if isinstance(model, Workers):
+            result, used = counted(steps.work, model.here(), steps.read(task))
+            model.count(used)
+        else:
+            result = steps.work(model, steps.read(task))
+        steps.write(task, result, path)
 
+    return WorkStore().parts(stage, key, tasks, do, sizes=sizes, unit=unit)
+
+
+def _map_served(
+    model: Any,
+    *,
+    stage: str,
+    key: str,
+    tasks: Sequence[Any],
+    steps: Steps,
+    sizes: Sequence[int],
+    unit: str,
+) -> list[Path]:
+    """`map_texts` for a model on a server, which gets the requests of several shards together."""
     with (
-        unfinished(stage, key, sizes, unit) as (paths, todo, bar),
-        model.side_by_side(SERVED) as pool,
+        WorkStore().unfinished(stage, key, sizes, unit) as parts,
+        model.side_by_side(SHARDS_AT_SERVER) as pool,
     ):
-        submitted = in_parallel(
-            todo, lambda i: pool.submit(ask, steps.read(tasks[i]), sizes[i]), AHEAD * SERVED
-        )
-        for i, future in submitted:
+
+        def ask(work_input: Any, size: int) -> Any:
+            with progress.piece(parts.bar, size):
+                return steps.work(model, work_input)
+
+        def submit(i: int) -> Future:
+            return pool.submit(ask, steps.read(tasks[i]), sizes[i])
+
+        at_once = SHARDS_PER_WORKER * SHARDS_AT_SERVER
+        for i, future in in_parallel(parts.missing, submit, at_once):
             result = future.result()
-            with atomic(paths[i], keep=True) as temporary:
+            with atomic(parts.paths[i], keep=True) as temporary:
                 steps.write(tasks[i], result, temporary)
-    return paths
+    return parts.paths
 
 
 def shard_size(prompts: int, of_question: int, server: params.LMServer | None) -> int:
-    """How many questions a shard has: those of so many prompts, on a server of no fewer than ROUNDS of its requests."""
+    """How many questions a shard has, with so many `prompts` and each question's `of_question`.
+
+    On a server, a shard has at least as many prompts as ROUNDS of its requests.
+    """
     if server is None:
         return max(1, prompts // of_question)
-    return -(-max(prompts, ROUNDS * server.batch_size * server.concurrency) // of_question)
+    in_rounds = ROUNDS * server.batch_size * server.concurrency
+    return -(-max(prompts, in_rounds) // of_question)
 
 
-def counted(work: Callable[[Any, Any], Any], model: Any, task: Any) -> tuple[Any, dict[str, float]]:
-    """`work(model, task)`, and how far it raised the counts that the model has in its `usage`, if it has any."""
+def counted(
+    work: Callable[[Any, Any], Any], model: Any, work_input: Any
+) -> tuple[Any, dict[str, float]]:
+    """`work(model, work_input)`, and how far it raised the counts in the model's `usage`, if any."""
     usage = getattr(model, "usage", {})
     before = dict(usage)
-    return work(model, task), {name: value - before[name] for name, value in usage.items()}
+    result = work(model, work_input)
+    return result, {name: value - before[name] for name, value in usage.items()}
 
 
-_one_at_a_time = (
-    threading.Lock()
-)  # a worker of a cluster may have several threads, a model's passes want one
+# A cluster's worker may have several threads, but a model's passes want one.
+_model_lock = threading.Lock()
 _opened: dict[tuple, Any] = {}  # a worker's last model, by everything that it was opened with
 
 
 def do_in_worker(
-    model: Model, state: str, work: Callable[[Any, Any], Any], task: Any
+    model: Model, state: str, work: Callable[[Any, Any], Any], work_input: Any
 ) -> tuple[Any, dict[str, float]]:
-    """`counted` with the model that this process opened for an earlier task, or opens now."""
-    with _one_at_a_time:
+    """`counted` with the model that this process opened for an earlier task, or opens now.
+
+    `state` stands for the content of the model's folder.
+    """
+    with _model_lock:
         folder = str(Path(model.folder).absolute())
-        identity = (
-            model.open.__module__,
-            model.open.__qualname__,
-            folder,
-            repr(model.settings),
-            state,
-        )
+        function = (model.open.__module__, model.open.__qualname__)
+        identity = (function, folder, repr(model.settings), state)
         if identity not in _opened:
-            _opened.clear()  # first, as both may not fit into memory
+            _opened.clear()  # first, because both may not fit into memory
             _opened[identity] = model.open(model.folder, *model.settings)
-        return counted(work, _opened[identity], task)
+        return counted(work, _opened[identity], work_input)

@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
     table, taken = answered(EchoingLM(), "whole")
     assert [batch.questions for batch in taken.answers] == [10, 10, 10]
     assert sum(batch.questions for batch in taken.searches) > 30, "demonstrations, too"
-    shards = sum(len([*folder.iterdir()]) for folder in Path(".longtail/shards").iterdir())
+    shards = sum(len([*folder.iterdir()]) for folder in Path(".longtail/work").glob("*/*"))
     assert taken.seconds == shards > 6
     assert table.schema.metadata is None, "a table holds no times"
     with pytest.raises(KeyboardInterrupt):
@@ -113,7 +113,7 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
         assert resumed.equals(table, check_metadata=True)
     for key in ("whole", "cut"):
         answer.forget_answers("popqa", "echo", "dense", key)
-    assert not list(Path(".longtail/shards").iterdir())
+    assert not list(Path(".longtail/work").iterdir())
 
 
 @pytest.fixture

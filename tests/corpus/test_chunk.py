@@ -83,7 +83,7 @@ def test_several_processes_that_read_a_file_in_parts_write_the_same(
         settings.compute = settings.compute.model_copy(update={"executor": "dask", "dask": address})
     assert make(tokenizer, settings, "wikipedia", "several") == one
     assert_same_bytes("one", "several")
-    assert not list(Path(".longtail/shards").iterdir())
+    assert not list(Path(".longtail/work").iterdir())
 
 
 def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, monkeypatch):
@@ -233,7 +233,7 @@ def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_t
     assert_same_bytes("1.0", "0.1")
     assert read[0] == 400
     assert max(read[1:]) < 300
-    assert not list(Path(".longtail/shards").iterdir())
+    assert not list(Path(".longtail/work").iterdir())
     assert max(Counter(query["split"] for query in few).values()) == 7
     assert {query["id"] for query in few} < {query["id"] for query in all_queries}
     fewer = make(tokenizer, chosen(share=0.1, documents=20))[1]

@@ -110,4 +110,4 @@ def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer):
         match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file",
     ):
         make(tokenizer, settings())
-    assert not Path(".longtail/shards").exists()
+    assert not Path(".longtail/work").exists()

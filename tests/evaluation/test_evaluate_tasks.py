@@ -21,7 +21,7 @@ from pipelines.evaluation.task_items import Item, Task, answer_by_letter
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.params import params, params_file
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
 
 pytestmark = pytest.mark.usefixtures("workplace")
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
@@ -146,7 +146,7 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
         ),  # three prompts each
     ):
         assert evaluate(task, method, FakeLM(), finds, "sizes").equals(whole if finds else closed)
-        (folder,) = Path(".longtail/shards").glob(f"evaluate_tasks@*-{method}-sizes")
+        (folder,) = Path(".longtail/work").glob(f"evaluate_tasks@*-{method}/sizes")
         assert [pq.read_table(file).num_rows for file in sorted(folder.iterdir())] == sizes
     assert [number for number in asked if number >= len(task.items)] == [len(task.items)]
     assert len(asked) <= len(task.shots) + 1
@@ -320,7 +320,7 @@ def datastore(root):
     chosen = params_file.load_params(
         "seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts"
     )
-    bm25.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
+    bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 
 
@@ -362,7 +362,7 @@ def run_stage(raw, datastore, monkeypatch):
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()
         assert opened == ["fake"]
-        assert not list(Path(".longtail/shards").glob("*"))
+        assert not list(Path(".longtail/work").glob("*"))
         rows = pq.read_table(
             f"data/tasks/{task}/fake/predictions.parquet", schema=evaluate_tasks.SCHEMA
         ).to_pylist()

@@ -69,7 +69,7 @@ def test_what_was_named_is_dropped_and_nothing_else(longtail):
 
 
 def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail):
-    scored, other = (Path(".longtail/shards") / name for name in ("far-12", "tiny-12"))
+    scored, other = (Path(".longtail/work") / name for name in ("answer@far/12", "answer@tiny/12"))
     for folder in (scored, other):
         folder.mkdir(parents=True)
     answered = Path(".longtail/answers/popqa/far.json")

@@ -1,6 +1,7 @@
 """A killed LSR training resumes to the same bytes, wherever it was; with another param it starts anew."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,6 @@ from pipelines.lsr import rounds, train_lsr, training_queries
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
-from pipelines.storage import checkpoint
 
 
 def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(
@@ -36,7 +36,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
             with pytest.raises(StopIteration):
                 train_lsr.train_retriever(project.params)
     assert not TUNED.exists()
-    folder = checkpoint.folder("train_lsr@dense")
+    folder = Path(".longtail/work/train_lsr@dense")
     (saved,) = folder.glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
@@ -45,7 +45,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
     assert steps == [4, 5]
     assert written() == whole
     assert not folder.exists()
-    assert not list(Path(".longtail/shards").iterdir())
+    assert not list(Path(".longtail/work").iterdir())
 
 
 def test_training_embeds_documents_as_the_index_does(project):
@@ -53,7 +53,7 @@ def test_training_embeds_documents_as_the_index_does(project):
     project.params.retriever = project.params.retriever.model_copy(
         update={"document": "{title} is told of: {text}"}
     )
-    params, out = project.params, methods.index("dense", "dense", "")
+    params, out = project.params, methods.index_folder(methods.Method("dense", "dense"), "")
     corpora = training_queries.read_training_queries(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
@@ -63,7 +63,9 @@ def test_training_embeds_documents_as_the_index_does(project):
         [ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora)
     )
     for number, corpus in enumerate(corpora):
-        index.index_dense(corpus.docs, UNTUNED, out / corpus.corpus, params, "index")
+        settings = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
+        folder = out / corpus.corpus
+        index.index_dense(corpus.docs, UNTUNED, folder, settings, retriever="dense", name="index")
         texts = list(trainer.texts(number, positions.ravel()))
         stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
         np.testing.assert_allclose(

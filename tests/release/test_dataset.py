@@ -13,9 +13,9 @@ import yaml
 from releases import VIEWS, files_of, questions, release, write_data
 
 from pipelines.errors import LongtailError
+from pipelines.pages import values
 from pipelines.questions import published
 from pipelines.release import contents
-from pipelines.report import page
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -197,7 +197,7 @@ def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(
         in card
     )
     assert "**These dates are up to 70 days apart, more than fetch.days_apart allows (31)" in card
-    assert f"| popularity of the subjects: least, quartiles, highest | {page.NONE} |" in card
+    assert f"| popularity of the subjects: least, quartiles, highest | {values.NONE} |" in card
     assert said in " ".join(card.split())
     both = ["mit", "cc0-1.0"] if origin == "published" else ["cc0-1.0"]
     assert yaml.safe_load(card.split("---\n")[1])["license"] == both

@@ -11,7 +11,7 @@ import pytest
 import systems
 from chromium import COVERED, NAMELESS
 
-from pipelines.report import figures
+from pipelines.pages import figures
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
 PAGES = ("report", "thresholds", "comparison")

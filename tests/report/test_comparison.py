@@ -14,7 +14,7 @@ from flows import profiles
 from pipelines.answering import latency
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
-from pipelines.report import comparison, comparison_page, rendering
+from pipelines.report import comparison, comparison_page
 from pipelines.report.comparison import Group, Number, Run, alike, verdict
 
 PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
@@ -418,7 +418,7 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
 
 
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
-    """Whatever run it is of: published numbers, what they need, where ours is found, and real models' figures."""
+    """Whatever run it is of: published numbers, what they need, and where ours is found."""
     published = comparison.read_papers()
     numbers = [
         (group, [comparison.Compared(number) for number in group.numbers])
@@ -429,8 +429,8 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     chosen = {
         name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names
     }
-    reach, real = comparison.reach(published, chosen), rendering.read_real("sample")
-    made = comparison_page.page(numbers, published, "sample", reach, real=real)
+    reach = comparison.reach(published, chosen)
+    made = comparison_page.page(numbers, published, "sample", reach)
     written, expected = ([*of_any_run(text)] for text in (page, made))
     lines = [line for line in expected if "Held against a run" not in line]
     assert [line for line in lines if line not in written] == [], (
@@ -439,20 +439,7 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
 
 
 def of_any_run(page: str):
-    """The lines, of rows without the cells that are of a run: ours, here and the verdict, or the last one."""
-    claims = False
+    """The lines, of rows without the cells that are of a run: ours, here and the verdict."""
     for line in page.splitlines():
-        claims = line == "## The papers' claims, by real models" or (
-            claims and not line.startswith("## ")
-        )
         cells = line.split(" | ")
-        if len(cells) > 1:
-            yield (
-                cells[:-1]
-                if claims
-                else [cells[i] for i in (0, 1, 4, 5)]
-                if len(cells) == 7
-                else line
-            )
-        else:
-            yield line
+        yield [cells[i] for i in (0, 1, 4, 5)] if len(cells) == 7 else line

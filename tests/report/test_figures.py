@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report import drawing, entries, figures, page, rendering
+from pipelines.pages import drawing, figures, rendering, section, values
+from pipelines.report import entries
 from pipelines.report.question_sections import popularity_curves
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -63,7 +64,7 @@ def interval(value: float, width: float = 5.0) -> Interval:
     return Interval(value, value - width, value + width)
 
 
-def drawn(figure: page.Figure) -> tuple[str, str]:
+def drawn(figure: section.Figure) -> tuple[str, str]:
     """The figure alone on a page, wide and for a phone."""
     return figure.drawn(rendering.styles([figure.series]))
 
@@ -243,7 +244,7 @@ def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
         for svg in drawn(figure):
             groups = ElementTree.fromstring(svg).findall(f"{SVG}g[@class='series']")
             texts = {group.find(f"{SVG}text").text: group.find(f"{SVG}text") for group in groups}
-            assert [*texts] == [page.label(name) for name in heights]
+            assert [*texts] == [values.label(name) for name in heights]
             bands = [group.find(f"{SVG}path[@class='band']").get("visibility") for group in groups]
             assert {
                 name for name, hidden in zip(texts, bands, strict=True) if hidden is None
@@ -343,7 +344,7 @@ def test_bars_of_one_colour_beside_each_other_are_told_apart():
 
 def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
     def blocks(**word):
-        same = {"lm": "tiny"} | dict.fromkeys(page.RULES, interval(0.5, 0.1))
+        same = {"lm": "tiny"} | dict.fromkeys(section.RULES, interval(0.5, 0.1))
         rows = [{"method": "lsr"} | same | word, {"method": "dense"} | same]
         drawn = entries.Drawn(
             figures.bars, "bars", rows, "method", "substring", "Bars.", {"y": "accuracy"}, "lm"
@@ -351,10 +352,10 @@ def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
         return drawn.blocks()[0]
 
     assert blocks().rules == {}
-    assert blocks().caption == f"Bars. {page.AGREE}"
+    assert blocks().caption == f"Bars. {section.AGREE}"
     for other in (interval(0.4, 0.1), interval(0.5, 0.2), NOTHING):
-        assert [*blocks(word=other).by_rule] == [*page.RULES]
-        assert page.AGREE not in blocks(word=other).caption
+        assert [*blocks(word=other).by_rule] == [*section.RULES]
+        assert section.AGREE not in blocks(word=other).caption
 
 
 def test_popularity_adds_up_to_the_questions_of_a_set_and_rests_where_there_are_none():

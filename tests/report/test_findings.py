@@ -10,10 +10,10 @@ from report_files import findings_of, page_of
 from small_results import METHODS, SETTINGS, TUNING, write
 
 from pipelines.intervals import NOTHING, Interval
+from pipelines.pages.section import VERDICTS, Finding
 from pipelines.report import findings
 from pipelines.report.findings import Measured, hindrance
 from pipelines.report.inputs import read_inputs
-from pipelines.report.page import VERDICTS, Finding
 
 CLEAR, UNCLEAR = Interval(0.2, 0.1, 0.3), Interval(0.1, -0.1, 0.3)
 

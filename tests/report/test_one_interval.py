@@ -12,7 +12,7 @@ import systems
 from pipelines import intervals
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
-from pipelines.report.page import Percent, show
+from pipelines.pages.values import Percent, show
 
 
 def of_run(data) -> dict[tuple, dict[str, Interval]]:

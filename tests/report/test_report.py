@@ -11,7 +11,8 @@ from small_results import METHODS, QUESTIONS, SETTINGS
 
 from pipelines.answering import latency
 from pipelines.answering.latency import Batch
-from pipelines.report import page, write_report
+from pipelines.pages import values
+from pipelines.report import write_report
 from pipelines.report.inputs import read_inputs
 from pipelines.report.write_report import write_latency
 
@@ -176,7 +177,10 @@ def test_each_model_has_its_accuracy_by_all_its_methods(made):
     rows = [row for row in table_of(made[0], "models") if row["questions of"] == "PopQA"]
     assert [row["language model"] for row in rows] == ["tiny"] * len(METHODS) + ["davinci"] * 2
     assert rows[-1]["word"] == ""  # a file from elsewhere need not say
-    own = {"tiny": {page.label(method) for method in METHODS}, "davinci": {"closed-book", "dense"}}
+    own = {
+        "tiny": {values.label(method) for method in METHODS},
+        "davinci": {"closed-book", "dense"},
+    }
     for name in ("models", "accuracy-by-relation", "accuracy-by-popularity"):
         rows = [row for row in table_of(made[0], name) if row["questions of"] == "PopQA"]
         assert {

@@ -7,8 +7,8 @@ import pytest
 from small_results import PARTS, SETTINGS, settings
 
 from pipelines.evaluation import tables
+from pipelines.pages.values import Percent, show
 from pipelines.report.inputs import read_inputs
-from pipelines.report.page import Percent, show
 from pipelines.report.run_sections import main_shares, result_lines
 
 EVERYTHING = [Path("data")]

@@ -11,12 +11,12 @@ from report_files import table_of
 
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
-from pipelines.report import entries, page, run_sections, write_report
+from pipelines.pages import values
+from pipelines.pages.section import Table
+from pipelines.report import entries, run_sections, studies, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
-from pipelines.report.page import Table
 from pipelines.report.sections import report_sections
-from pipelines.studies import measures, seen
 
 
 def tables_of(section) -> dict[str, Table]:
@@ -238,10 +238,10 @@ def test_a_table_tells_what_a_language_model_could_teach_on_questions_and_on_tex
     ]
     heads = ["AUC, language model", "first holds an answer, language model", "by the best"]
     assert table[0].head[:6] == ["retriever", "queries of", "queries", *heads]
-    assert [page.show(one) for one in table[0].rows[0][3:6]] == [
+    assert [values.show(one) for one in table[0].rows[0][3:6]] == [
         "0.500 [0.250, 0.750]",
         "50.0 [25.0, 75.0]",
-        page.NONE,
+        values.NONE,
     ]
 
 
@@ -293,7 +293,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
-    (of_measures,), of_seen = measures.report_entries(), seen.report_entries()
+    (of_measures,), of_seen = studies.measures.report_entries(), studies.seen.report_entries()
     for name in ("accuracy_by_documents", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     for study in (of_measures, *of_seen):

@@ -45,6 +45,10 @@ def train(stage: str, seed: int = 0) -> dict[str, bytes]:
     return made | {"metrics": repr(metrics).encode()}
 
 
+def stage_folder(stage: str) -> Path:
+    return Path(".longtail/work", stage)
+
+
 STAGES = ("base_lm@lm", "base_retriever@dense")
 
 
@@ -53,7 +57,7 @@ def kill_each() -> None:
     from pipelines.lm import train_lm  # noqa: F401 - before the fork, not in each child
     from pipelines.retrieval import base_retriever  # noqa: F401
 
-    checkpoint.EVERY = 0.0
+    checkpoint.SECONDS_BETWEEN = 0.0
     for stage, (saves, written) in product(STAGES, ((2, 0.5), (3, 0.0))):
         if child := os.fork():
             assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -102,7 +106,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkey
     )  # what the killed ones half wrote
     capsys.readouterr()
     for stage in STAGES:
-        (saved,) = checkpoint.folder(stage).glob("*/*")
+        (saved,) = stage_folder(stage).glob("*/*")
         assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json"}
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, "forget_checkpoints", lambda stage: None)
@@ -110,7 +114,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkey
             assert "goes on" not in capsys.readouterr().out
         assert train(stage) == whole[stage, 0]
         assert capsys.readouterr().out == f"{stage}: goes on from step 5\n"
-        assert not checkpoint.folder(stage).exists()
+        assert not stage_folder(stage).exists()
 
 
 WEIGHTS = [torch.nn.Parameter(torch.zeros(2))]
@@ -131,7 +135,7 @@ def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
     assert opened(0.2).load(WEIGHTS, ADAM) == opened(array=data[::-1]).load(WEIGHTS, ADAM) == {}
     code.write_text("a = 2\n")
     assert opened().load(WEIGHTS, ADAM) == {}
-    (state,) = checkpoint.folder("training").glob("*/*/state.safetensors")
+    (state,) = stage_folder("training").glob("*/*/state.safetensors")
     state.write_bytes(state.read_bytes()[:-8])
     code.write_text("a = 1\n")
     with pytest.raises(

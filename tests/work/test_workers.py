@@ -10,7 +10,7 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage.work_store import _begun, forget_shards
+from pipelines.storage.work_store import WorkStore, forget_shards
 from pipelines.work import workers
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -21,7 +21,7 @@ EXPECTED = ["\n".join(f"<<{text}>>" for text in task) for task in TASKS]
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0, "cuda": 1.0})
+    monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": 1.0, "cuda": 1.0})
     monkeypatch.chdir(tmp_path)
     Path("model/inner").mkdir(parents=True)
     Path("model/prefix").write_text("<")
@@ -107,7 +107,7 @@ def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the
     monkeypatch,
 ):
     for worth, count in ((1.0, 1), (1e12, 2)):
-        monkeypatch.setattr(workers, "WORTH", {"cpu": worth})
+        monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": worth})
         assert on(compute_on(workers=count)) == EXPECTED
         assert seen == [("model", os.getpid(), 1)] * len(TASKS)
 
@@ -163,7 +163,7 @@ def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes
 
     with pytest.raises(KeyboardInterrupt), Workers(model(), dask(cluster)) as many:
         map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=SIZES)
-    done = _begun("stage", "key")[1]
+    done = list(WorkStore().path("stage", "key").iterdir())
     assert 0 < len(done) < len(TASKS)
     assert on(dask(cluster)) == EXPECTED
     assert len(seen) == len(TASKS) - len(done)

@@ -1,8 +1,4 @@
-"""Sections as one page that needs no other file, and figures as files of their own.
-
-Beside what a run says of the papers' claims, the page shows what pretrained models say of them on real texts, from
-real_claims.yaml. benchmarks/real_verdicts.py writes that after a run, which docs/measured/real.md explains.
-"""
+"""Sections as one page that needs no other file, and figures as files of their own."""
 
 import json
 import re
@@ -10,94 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import jinja2
-import yaml
 from markupsafe import Markup, escape
 
 from pipelines import safe_text
-from pipelines.intervals import interval
-from pipelines.report.drawing import GREYS, STYLES, Style
-from pipelines.report.figures import FIXED, fixed
-from pipelines.report.page import (
-    CELL,
-    RULES,
-    VERDICTS,
-    Figure,
-    Finding,
-    Link,
-    Section,
-    Table,
-    label,
-    show,
-    to_csv,
-)
+from pipelines.pages.drawing import GREYS, STYLES, Style
+from pipelines.pages.figures import FIXED, fixed
+from pipelines.pages.section import RULES, VERDICTS, Figure, Finding, Link, Section, Table
+from pipelines.pages.table_texts import to_csv
+from pipelines.pages.values import CELL_CHARACTERS, show
 
 TEMPLATES = Path(__file__).parent / "templates"
 RESULT = "result"  # the section that the page begins with
 LEFT = [
     STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)
 ]  # in the order in which names that are no method take them
-REAL_CLAIMS = Path(__file__).with_name("real_claims.yaml")
-
-
-class Row(NamedTuple):
-    """A method on a question set, corpus or benchmark, with its figures as `told` by each language model.
-
-    A figure has the words `said`, `beside`, `verdict` and `lacking`, and `remains`, as page.py:Finding has them.
-    """
-
-    on: str
-    method: str
-    told: Mapping[str, Mapping[str, Any]]
-
-
-class RealModels(NamedTuple):
-    """The language models, the smallest first; what their files of weights hold; by claim, rows and what they are of.
-
-    A claim is named by its sentence, as Finding.claim.
-    """
-
-    lms: Sequence[str]
-    weights: str
-    claims: Mapping[str, Sequence[Row]]
-    measured: Mapping[str, str]
-
-    def leading(self, claim: str) -> Row:
-        """The row that stands for a claim: the dense retriever's on the first set, else the first."""
-        rows = self.claims[claim]
-        return next(
-            (row for row in rows if (row.on, row.method) == (rows[0].on, label("dense"))), rows[0]
-        )
-
-
-def read_real(profile: str, path: Path = REAL_CLAIMS) -> RealModels | None:
-    """The content of real_claims.yaml; None for a run of the profile that it is of, which shows its own figures."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if content["profile"] == profile:
-        return None
-    lms = sorted(content["models"], key=lambda lm: (content["models"][lm]["parameters"] or 0, lm))
-    claims: dict[str, list[Row]] = {}
-    for entry in content["claims"]:
-        rows: dict[tuple[str, str], dict] = {}
-        for one in sorted(entry["figures"], key=lambda one: lms.index(one["lm"])):
-            said = show(interval(one), signed=True, digits=1 if entry["unit"] else None)
-            words = {
-                "said": said,
-                "beside": f"({show(one['n'])})",
-                "lacking": one.get("lacking", ""),
-            }
-            words |= {"verdict": one["verdict"], "remains": one.get("remains_after_holm", False)}
-            rows.setdefault((one["set"], one["method"]), {})[one["lm"]] = words
-        claims[entry["claim"]] = [Row(*names, told) for names, told in rows.items()]
-    return RealModels(
-        lms,
-        content["weights"],
-        claims,
-        {one["claim"]: one["measured"] for one in content["claims"]},
-    )
 
 
 def environment() -> jinja2.Environment:
@@ -130,12 +55,11 @@ def render(
     findings: Sequence[Finding],
     sections: Sequence[Section],
     footer: str,
-    real: RealModels | None = None,
     main: str = "",
 ) -> str:
     """The whole page, self-contained. A section `result` is what it begins with.
 
-    `real` is what real models say, beside the findings; `main` is the language model whose figures these are.
+    `main` is the language model whose figures these are.
     """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
@@ -147,7 +71,7 @@ def render(
     return template.render(
         drawn=lambda figure: figure.drawn(of_page),
         rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {}, title=title,
-        intro=intro, findings=findings, claims=claims, real=real, main=main, verdicts=VERDICTS,
+        intro=intro, findings=findings, claims=claims, main=main, verdicts=VERDICTS,
         result=next((section for section in sections if section.id == RESULT), None),
         sections=[section for section in sections if section.id != RESULT], footer=footer, css=inline("report.css"),
         script=inline("page.js"),
@@ -210,6 +134,9 @@ def standalone(figure: Figure, of_page: Mapping[str, Style]) -> str:
 
 def _data_csv(table: Table) -> str:
     """The table as CSV in an address, as spreadsheets may open it; of long texts what the page shows."""
-    rows = [[cell[:CELL] if isinstance(cell, str) else cell for cell in row] for row in table.rows]
+    rows = [
+        [cell[:CELL_CHARACTERS] if isinstance(cell, str) else cell for cell in row]
+        for row in table.rows
+    ]
     text = safe_text.text(to_csv(replace(table, rows=rows)))
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',;!*()?@$-_.~=')}"

@@ -7,9 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from pipelines.intervals import Interval
-from pipelines.report import drawing
-from pipelines.report.drawing import GREYS, GROUND, INK, Canvas, Scale, Style, linear, logarithmic
-from pipelines.report.page import Figure, label, show
+from pipelines.pages import drawing
+from pipelines.pages.drawing import GREYS, GROUND, INK, Canvas, Scale, Style, linear, logarithmic
+from pipelines.pages.section import Figure
+from pipelines.pages.values import label, show
 
 EDGE = 16  # pixels beside a plot for half of a tick's text
 BANDS = 3  # lines whose intervals are drawn; those of the others show when they are pointed at

@@ -1,4 +1,4 @@
-"""A result is whole or not there, and killed work goes on where it stopped."""
+"""A result is whole or not there."""
 
 import os
 import platform
@@ -7,22 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pipelines.storage.atomic import SCRATCH, atomic, lives, sweep, write_json
-from pipelines.storage.work_store import (
-    _from_slot,
-    _one,
-    forget_shards,
-    key_of,
-    map_shards,
-    map_stream,
-)
+from pipelines.storage.atomic import atomic, lives, sweep, write_json
 
 LEFT = Path(".longtail/tmp")
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -136,104 +126,3 @@ def test_what_killed_processes_left_on_another_file_system_is_swept_away_by_the_
     shutil.rmtree(disk / "data")
     write_json(disk / "release/a.json", 1)  # outside of the project
     assert sorted(p.name for p in disk.rglob("*")) == ["a.json", "release"]
-
-
-def double(shard: int, path: Path) -> None:
-    if shard < 0:
-        raise ValueError("bad shard")
-    path.write_text(str(2 * shard))
-
-
-class Counting(ThreadPoolExecutor):
-    """Notes how many futures there are that are not done, each time that it is given work."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.futures: list[Future] = []
-        self.unfinished: list[int] = []
-
-    def submit(self, *work) -> Future:
-        self.futures.append(super().submit(*work))
-        self.unfinished.append(sum(not future.done() for future in self.futures))
-        return self.futures[-1]
-
-
-@pytest.fixture(params=[False, True], ids=["here", "executor"])
-def executor(request):
-    with Counting() if request.param else nullcontext() as executor:
-        yield executor
-
-
-def test_shards_come_in_their_own_order_and_an_executor_is_never_given_more_than_some_at_once(
-    executor, monkeypatch
-):
-    monkeypatch.setattr("pipelines.storage.work_store.AT_ONCE", 3)
-    paths = map_shards("stage", "key", double, list(range(50)), executor)
-    assert [int(path.read_text()) for path in paths] == [2 * i for i in range(50)]
-    if executor:
-        assert len(executor.unfinished) == 50
-        assert max(executor.unfinished) <= 3
-
-
-def test_finished_shards_are_not_done_again_also_by_a_worker_thought_lost():
-    path = Path("shard")
-    _one(double, 4, path)
-    _one(double, 5, path)
-    Path("slot").write_bytes(b"another")
-    _from_slot(join, 6, Path("slot"), 7, path)
-    assert path.read_text() == "8"
-    with pytest.raises(ValueError, match="bad shard"):
-        map_shards("stage", "key", double, [1, 2, -1])
-    paths = map_shards(
-        "stage", "key", lambda shard, path: path.write_text(f"again {shard}"), [1, 2, -1]
-    )
-    assert [path.read_text() for path in paths] == ["2", "4", "again -1"]
-    forget_shards("stage", "key")
-    assert not any(path.exists() for path in paths)
-
-
-def test_a_key_follows_values_and_file_contents():
-    Path("d").mkdir()
-    Path("d/a").write_text("1")
-    key = key_of(1, "x", Path("d"))
-    assert key == key_of(1, "x", Path("d")) != key_of(2, "x", Path("d"))
-    Path("d/a").write_text("2")
-    assert key != key_of(1, "x", Path("d"))
-
-
-def join(what: int, pieces: Iterable[bytes], path: Path) -> None:
-    if what < 0:
-        raise ValueError("bad shard")
-    path.write_bytes(b"%d:" % what + b"".join(pieces))
-
-
-def stream(numbers: Iterable[int], taken: list[int]) -> Iterator[tuple[int, list[bytes]]]:
-    """Shards of growing and shrinking size."""
-    for number in numbers:
-        taken.append(number)
-        yield number, [b"%d," % number] * (abs(number) % 5 + 1) + [b"x" * 100_000] * (number % 2)
-
-
-def expected(number: int) -> bytes:
-    return b"%d:" % number + b"%d," % number * (number % 5 + 1) + b"x" * 100_000 * (number % 2)
-
-
-def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(executor):
-    taken = []
-    paths = map_stream("stage", "key", join, stream(range(12), taken), executor, at_once=3)
-    for number, path in enumerate(paths):
-        assert path.read_bytes() == expected(number)
-        assert len(taken) <= number + 4
-        assert sum(len(name) == 1 for _, _, names in os.walk(LEFT) for name in names) <= 3
-    assert number == 11
-    assert list(LEFT.iterdir()) == []
-
-
-def test_finished_shards_of_a_stream_are_not_done_again(executor):
-    with pytest.raises(ValueError, match="bad shard"):
-        list(map_stream("stage", "key", join, stream([1, 2, 3, -1], []), executor, at_once=3))
-    folder = SCRATCH / "shards/stage-key"
-    assert {"000000"} <= {path.name for path in folder.iterdir()} <= {"000000", "000001", "000002"}
-    (folder / "000000").write_bytes(b"kept")
-    paths = map_stream("stage", "key", join, stream([1, 2, 3, 4], []), executor, at_once=3)
-    assert [path.read_bytes() for path in paths] == [b"kept", *map(expected, [2, 3, 4])]
