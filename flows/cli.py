@@ -11,18 +11,18 @@ from typing import Any
 import typer
 
 from flows import anywhere, profiles, terminal
-from flows.commands import ask, cache, look, publish, run
+from flows.commands import asking, kept_answers, looking, publishing, running
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
 GROUPS = {  # what one wants -> the commands for it
-    "Run": (run.run, run.schedule, run.plan, run.init),
-    "Look": (look.status, look.report, look.explore, look.reproduce),
-    "Ask": (ask.search, ask.ask),
+    "Run": (running.run, running.schedule, running.plan, running.init),
+    "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
+    "Ask": (asking.search, asking.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
-    "Publish": (publish.release,),
+    "Publish": (publishing.release,),
 }
-SUBCOMMANDS = {look.status: cache.cache, publish.release: publish.diff}
+SUBCOMMANDS = {looking.status: kept_answers.cache, publishing.release: publishing.diff}
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder
 TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
 USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along

@@ -19,7 +19,7 @@ import yaml
 from waiting import PATIENCE, until
 
 from flows import cli, graph, server, workspace
-from flows.commands import run
+from flows.commands import running
 from pipelines.plan import forecast
 from pipelines.work.run_log import FLOW
 
@@ -46,7 +46,7 @@ def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch)
     assert "report" not in longtail("run")[1], "there is none yet"
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/index.html").touch()
-    assert [part for part in run.Part if "report" in longtail("run", part)[1]] == ["refresh"]
+    assert [part for part in running.Part if "report" in longtail("run", part)[1]] == ["refresh"]
 
 
 def test_help_lists_every_command_once_under_what_one_wants(longtail):

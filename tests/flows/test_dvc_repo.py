@@ -61,7 +61,6 @@ OF_REPO = {
     "lock",
     "commit",
     "config",
-    "cache",
 }  # what flows/ reads of a Repo, documented or not
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
