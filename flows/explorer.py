@@ -21,8 +21,8 @@ from starlette.responses import FileResponse, HTMLResponse, Response, StreamingR
 from starlette.routing import Route
 
 from pipelines.errors import LongtailError
-from pipelines.explorer import pages, questions
-from pipelines.explorer.run import RUN, Run, open_run
+from pipelines.explorer import pages, slices
+from pipelines.explorer.run import RUN_MAKES_IT, Run, open_run
 
 PORT = 4300  # unless it is taken
 # any other name in a request comes from a foreign page that was led here
@@ -57,10 +57,10 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
 
     def questions_csv(request: Request) -> Response:
         run = open_run()
-        listed = questions.Slice.of(run, request.query_params)
+        listed = slices.Slice.parse(run, request.query_params)
         headers = {"Content-Disposition": f'attachment; filename="questions-{listed.set}.csv"'}
         return StreamingResponse(
-            questions.to_csv(run, listed), media_type="text/csv; charset=utf-8", headers=headers
+            slices.to_csv(run, listed), media_type="text/csv; charset=utf-8", headers=headers
         )
 
     def report(request: Request) -> Response:
@@ -112,7 +112,7 @@ def _report_file(folder: Path, path: str) -> Response:
     path = path or "index.html"
     file = folder / path
     if ".." in file.parts or path.startswith("/") or not file.is_file():
-        raise LongtailError(f"{folder}/{path}: no such file; {RUN}")
+        raise LongtailError(f"{folder}/{path}: no such file; {RUN_MAKES_IT}")
     return FileResponse(file, headers={"Content-Security-Policy": REPORT_POLICY})
 
 

@@ -242,17 +242,17 @@ def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
 
 def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
     """Yield lines on what a scored text owes to the model's memory and to each document."""
-    from pipelines.explorer import lm_queries
+    from pipelines.explorer import scored_texts
     from pipelines.explorer.run import lookup, open_run
 
     run = open_run()
     values = {"corpus": "", "retriever": retriever}
-    for corpus in lm_queries.corpora(run):
-        if lookup(lm_queries.table(run, corpus), "query_id", [query_id]):
+    for corpus in scored_texts.corpora(run):
+        if lookup(scored_texts.table(run, corpus), "query_id", [query_id]):
             values["corpus"] = corpus
             break
-    settings = lm_queries.Texts.of(run, values)
-    text = lm_queries.read_scored_text(run, settings, query_id)
+    settings = scored_texts.Texts.parse(run, values)
+    text = scored_texts.read_scored_text(run, settings, query_id)
 
     yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"
     yield f"{'bits':>8} {'saved':>8} {'memory':>8}  token"

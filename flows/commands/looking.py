@@ -19,8 +19,8 @@ from pipelines.storage.atomic import atomic
 
 if TYPE_CHECKING:
     from flows.graph import Stage
-    from pipelines.explorer.questions import Slice
     from pipelines.explorer.run import Run
+    from pipelines.explorer.slices import Slice
     from pipelines.params.params import Params
 
 REASONS_SHOWN = 3  # of why a stage is not up to date
@@ -151,7 +151,7 @@ def explore(
         return
 
     from pipelines.explorer import pages
-    from pipelines.explorer.questions import list_questions
+    from pipelines.explorer.slices import list_questions
 
     if not list_questions(run, questions).total:
         raise LongtailError(f"{start}: no question matches; leave a part of the address out")
@@ -168,8 +168,8 @@ def _read_slice(address: str) -> tuple[Run, Slice]:
 
     Raises LongtailError for another path, and for a part or a value that the address can't have.
     """
-    from pipelines.explorer.questions import Slice
     from pipelines.explorer.run import open_run
+    from pipelines.explorer.slices import Slice
 
     page = urlsplit(address)
     if page.path not in (QUESTIONS, "/", ""):
@@ -180,7 +180,7 @@ def _read_slice(address: str) -> tuple[Run, Slice]:
         if name not in known:
             raise LongtailError(f"{address}: no part {name!r}, expected {', '.join(known)}")
     run = open_run()
-    return run, Slice.of(run, values)
+    return run, Slice.parse(run, values)
 
 
 def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:

@@ -62,6 +62,7 @@ class Parts:
     tuned: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     exposure: list[str] = field(default_factory=list)
+    given_passages: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -131,6 +132,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     if given:
         parts.tokenizers = ["documents"]
         parts.datastore = None
+        parts.given_passages = ["retrieval"]
         del set_aside["retrieval"]
     asked_for = parts.answered or parts.scored or parts.benchmarks
     uses_lms = given or bool(parts.corpora and asked_for)

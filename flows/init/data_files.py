@@ -14,10 +14,10 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import pageviews, source_documents, wikipedia
-from pipelines.sources.prediction_layouts import values_at
-from pipelines.sources.question_files import PASSAGES
+from pipelines.sources.decompression import DECOMPRESSORS
+from pipelines.sources.passage_files import PASSAGES
+from pipelines.sources.question_files import values_at
 from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
-from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of
 # sentence-transformers' modules.
@@ -28,7 +28,7 @@ MODEL_FILE = re.compile(
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 # fields with the passages of a question
-PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES.split("|")}
+PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES}
 TEMPLATES = "relation_query_templates.json"
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 NATURAL_QUESTIONS = re.compile(r"(?<![a-z])nq(?![a-z])|natural.?questions")
@@ -163,7 +163,7 @@ def _by_csv_header(file: Path, header: str) -> Seen:
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:
     """What a JSON file is by its first record; KILT has its fields in the first `output`."""
     fields = [*record]
-    for output in (record.get("output"), *values_at(record, "output.0")):
+    for output in (record.get("output"), *values_at(record, ["output.0"])):
         if isinstance(output, dict):
             fields += output
             break

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import question_files, record_files, streams, wikidata, wikipedia
+from pipelines.sources import delimited, question_files, streams, wikidata, wikipedia
 from pipelines.sources import rejects as rejects_module
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_whole
@@ -42,9 +42,9 @@ def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refuse
         list(wikipedia.read_articles(wikipedia.Part(Path("d.xml")), Rejects(1.0)))
     with Path("d.json").open("wb") as file:
         file.write(b'[\n{"type":"item","id":"Q1","labels":{"en":{"value":"')
-        file.truncate(wikidata.BLOCK + 10_000_000)
+        file.truncate(wikidata.BLOCK_BYTES + 10_000_000)
     with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB"):
-        deque(chain.from_iterable(streams.open_runs(Path("d.json"), wikidata.BLOCK)), maxlen=0)
+        deque(chain.from_iterable(streams.open_runs(Path("d.json"), wikidata.BLOCK_BYTES)), maxlen=0)
 
 
 def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():
@@ -52,7 +52,7 @@ def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():
     Path("t.csv").write_text("\n".join(['a,"b', *[line] * 99, 'c"', "1,2"]))
     tracemalloc.start()
     try:
-        rows = list(record_files.table_rows(Path("t.csv"), ",", 2))
+        rows = list(delimited.table_rows(Path("t.csv"), ",", 2))
         assert tracemalloc.get_traced_memory()[1] < 40_000_000
     finally:
         tracemalloc.stop()
