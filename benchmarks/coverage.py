@@ -30,11 +30,11 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.foreign import tune_from_files
 from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
-from pipelines.foreign.judge_files import Answered
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
+from pipelines.foreign import tune_from_files
+from pipelines.foreign.judge_files import Answered
 from pipelines.intervals import Interval
 from pipelines.studies import carried
 
