@@ -106,7 +106,7 @@ def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and
 
 def test_the_stages_that_may_have_their_own_workers_are_those_that_read_compute():
     computing = [stage for stage in STAGES if "compute" in sections_of(module_of(stage))]
-    assert sorted(get_args(params.Computing)) == sorted(computing)
+    assert sorted(get_args(params.ComputingStage)) == sorted(computing)
 
 
 def test_params_that_stages_follow_are_there():

@@ -82,11 +82,11 @@ def open_source(
     elif kind in INDEXES:
         from pipelines.retrieval.retriever import open_index
 
-        index = INDEXES[kind] + (f"_{name}" if name else "")
-        retriever, (*_, docs) = (
-            open_index(index, chosen.parts.datastore, chosen, data),
-            inputs(method, chosen, data),
-        )
+        corpus = chosen.parts.datastore
+        reranker = chosen.reranker if kind == "reranked" else None
+        index = methods.Method(kind, name)
+        retriever = open_index(index, corpus, chosen, reranker=reranker, data=data)
+        *_, docs = inputs(method, chosen, data)
     else:
         return None
     k, clipped = (
@@ -183,7 +183,7 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
         return []
     corpus = chosen.parts.datastore
     folders = [
-        methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)
+        methods.index_folder(index, corpus, data) for index in methods.Method(kind, name).indexes
     ]
     files = [folder / "meta.json" for folder in folders] + [data / methods.RERANKER] * (
         kind == "reranked"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines import catalogue, draws, intervals, methods
 from pipelines.params import params
 from pipelines.replug import ensemble
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.scoring.logprobs import read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
@@ -246,7 +247,7 @@ def over_documents(
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
-    return ensemble.bits_per_byte(sums[:, 0], sums[:, 1])
+    return bits_per_byte(sums[:, 0], sums[:, 1])
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:

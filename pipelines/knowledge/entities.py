@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pipelines.language import language
 from pipelines.language.relations import property_ids
+from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.params.params_models import Section
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files

@@ -25,8 +25,8 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
+from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.params.params_models import Section
 from pipelines.sources import bz2_blocks, mediawiki_tables, pageviews, pageviews_api, snapshots
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files

@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.language.relations import RELATIONS
+from pipelines.params.param_types import Section
 from pipelines.params.params import C4, Compute, Ingest
-from pipelines.params.params_models import Section
 from pipelines.sources import c4_sample, mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files

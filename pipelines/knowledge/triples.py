@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 
 from pipelines.language.relations import RELATIONS
+from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.params.params_models import Section
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 from pipelines.work import stage

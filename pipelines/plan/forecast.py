@@ -17,7 +17,7 @@ from pipelines.params.params import Params
 from pipelines.plan import model_sizes, token_counts
 from pipelines.plan.model_sizes import Size
 from pipelines.plan.token_counts import QUESTION_TOKENS, Reading
-from pipelines.retrieval.dense import GIB, choose_index
+from pipelines.retrieval.dense_build import GIB, choose_index
 
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines import catalogue, draws, methods, progress
 from pipelines.errors import LongtailError
+from pipelines.methods import Method
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
@@ -138,7 +139,8 @@ def find_all(
         return Candidates(name, rows, every, similarities_of_all)
 
     for name in methods.indexes(params):
-        retriever = open_index(name, corpus, params)
+        index = Method.parse(name, params.retrievers)
+        retriever = open_index(index, corpus, params)
         with progress.whole(f"{name}: search", len(texts), "query"):
             positions, scores = retriever.search(list(texts), k, without=list(sources))
         candidates.append(of_all(name, positions, comparable(scores, name)))
@@ -146,9 +148,13 @@ def find_all(
     candidates.append(of_all("random", positions, np.where(positions == NONE, -np.inf, 0.0)))
 
     settings, main = params.logprobs.datastore, params.retrievers[0]
-    embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
+    embeddings = Embeddings(
+        methods.index_folder(methods.Method(CURVE, main), corpus) / "embeddings"
+    )
     drawn = draws.sample(params.seed, "datastore queries", list(ids), settings.max_queries)
-    encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
+    encoder = Encoder.open(
+        methods.encoder_folder(methods.Method(CURVE, main)), params.retriever[main], params.compute
+    )
     vectors, shares = (
         encoder.embed_queries(list(queries.texts[searched[drawn]])),
         [*settings.shares, 1.0],

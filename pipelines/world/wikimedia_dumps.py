@@ -91,7 +91,8 @@ def _line(entity: dict) -> bytes:
 
 
 def _claims(world: World, entity: int, chance: float, number: int) -> list[Claim]:
-    """The facts of the entity, some with a further claim that is deprecated, outdated or unknown."""
+    """The facts of the entity, some with a further claim that is deprecated, outdated or unknown.
+    """
     claims = [Claim(relation, item) for relation, item in world.facts(entity)]
     first = claims[0]
     pool = world.pools[OBJECTS[first.relation]]
@@ -280,7 +281,8 @@ def wikipedia(world: World) -> Iterator[bytes]:
 
 
 def _article(world: World, entity: int, numbers: list[int]) -> str:
-    """The wikitext of the article about an entity; each fact's object is a link with a reference."""
+    """The wikitext of the article about an entity; each fact's object is a link with a reference.
+    """
     subject = subject_of(world, entity)
     text = page("article", subject, iter(numbers))
     for _, item in world.facts(entity):

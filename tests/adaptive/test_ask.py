@@ -24,7 +24,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
-from pipelines.retrieval import bm25, retriever
+from pipelines.retrieval import bm25_build, retriever
 
 SHOTS = 3
 DOCUMENTS = [
@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs
     )
     index = data / "index/bm25/wikipedia"
-    bm25.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
+    bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
     imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]
@@ -314,7 +314,9 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
     for module, name in ((open_lm, "open_lm"), (retriever, "open_index")):
         real = getattr(module, name)
         monkeypatch.setattr(
-            module, name, lambda *of, real=real: opened.append(real.__name__) or real(*of)
+            module,
+            name,
+            lambda *args, real=real, **kw: opened.append(real.__name__) or real(*args, **kw),
         )
     lines = "\n \n".join(asked).encode() + b"\n"
     code, said, errors = longtail("--retriever", "bm25", lines=lines + b"\xff?")

@@ -21,7 +21,7 @@ from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
 from pipelines.with_studies import attribute as attribute_with_studies
 
 METHODS = ("closed_book", "bm25", "genread")
@@ -92,7 +92,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
         "text": [*DOCUMENTS.values()],
     }
     pq.write_table(pa.table(columns), docs)
-    bm25.build(
+    bm25_build.build(
         docs,
         data / "index/bm25/wikipedia",
         params_file.parse(values).index,

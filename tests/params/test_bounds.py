@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
     for module, name, value in (
         (bounds, "RECORD", 1 << 19),
         (bounds, "WHOLE", 1 << 21),
-        (rejects_module, "KEPT", 7),
+        (rejects_module, "ROWS_KEPT", 7),
     ):
         monkeypatch.setattr(module, name, value)
 
