@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines.adaptive import pairs, rule, tune_thresholds
-from pipelines.answering.answer import SCHEMA
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
@@ -306,7 +306,7 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
     """Answers by the first language model, if there is one; imported ones by "davinci", if the run has none or two."""
     _, _, namesake, _ = _draws()
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
-    bare = {field.name: pa.nulls(n, field.type) for field in SCHEMA} | {"question_id": _ids()}
+    bare = {field.name: pa.nulls(n, field.type) for field in PREDICTIONS} | {"question_id": _ids()}
     for method in METHODS if tuned else [method for method in METHODS if "lsr" not in method]:
         answers = bare | {
             "correct": right[method],
@@ -329,18 +329,18 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
         if chosen.lms:
             write(
                 data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet",
-                pa.table(answers).cast(SCHEMA),
+                pa.table(answers).cast(PREDICTIONS),
             )
         if "entityquestions" in chosen.parts.answered:
             write(
                 data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet",
-                SCHEMA.empty_table(),
+                PREDICTIONS.empty_table(),
             )
         if method in ("closed_book", "dense") and len(chosen.lms) != 1:
             popular = np.arange(n) / n > 0.7
             imported = bare | {"correct": right[method] | popular}
             write(
-                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(SCHEMA)
+                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(PREDICTIONS)
             )
 
 

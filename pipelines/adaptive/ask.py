@@ -16,7 +16,7 @@ from pipelines import methods
 from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files, imported_passages, passages, prompts
+from pipelines.answering import answer_files, given_passages, passages, prompts
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -280,7 +280,7 @@ def _place(
     others."""
     reading = asked.reading
     dataset = reading.template.dataset if reading else PLAIN_SET
-    table = imported_passages.read_asked(dataset, settings, data)[0].sort_by("question_id")
+    table = given_passages.read_asked(dataset, settings, data)[0].sort_by("question_id")
     pool = prompts.read_questions(table)
 
     relation = ""

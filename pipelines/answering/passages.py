@@ -75,9 +75,9 @@ def open_source(
         return written(lm, chosen.answer.passage_tokens, spoken, chosen.lm[lm.name].http)
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
-        from pipelines.answering.imported_passages import read_given
+        from pipelines.answering.given_passages import open_passages
 
-        retriever = read_given(method, chosen, data)
+        retriever = open_passages(method, data)
         docs = retriever.read
     elif kind in INDEXES:
         from pipelines.retrieval.retriever import open_index
@@ -178,7 +178,9 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     """What a method retrieves with: descriptions of indexes, a cross-encoder, last the documents; or given passages."""
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
-        return [data / "raw/retrieval" / name]
+        from pipelines.answering.given_passages import passage_files
+
+        return passage_files(method, data)
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore

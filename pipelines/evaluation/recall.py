@@ -18,7 +18,7 @@ from pipelines.language import language
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import DEPTH, fuse, matching
-from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
+from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json

@@ -20,7 +20,7 @@ from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.sources.question_files import read_questions, read_records, shown
-from pipelines.sources.record_files import table_rows
+from pipelines.sources.delimited import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 

@@ -343,6 +343,8 @@ class Parts(Section):
     benchmarks: list[str]
     # sets of questions with passages that retrievers are compared on
     passages: list[str]
+    # sets of questions with passages that the ways given and replug_given answer from
+    given_passages: list[Literal["retrieval"]] = Field(default_factory=list)
     # what cuts corpora into tokens
     tokenizers: list[Literal["documents"]]
     # those of retrievers that LSR tunes to the language model lsr.lm

@@ -350,6 +350,12 @@ def _check_way(way: str, params: Params) -> None:
             f"fetch.files.{folder}",
             f"should name the file that has the passages of {way}",
         )
+    if method.kind in methods.GIVEN:
+        _require(
+            "retrieval" in params.parts.given_passages,
+            "parts.given_passages",
+            f"should be [retrieval], as {way} answers from it",
+        )
 
     if method.kind == "reranked":
         _require(

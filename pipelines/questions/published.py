@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
-from pipelines.sources.record_files import table_rows
+from pipelines.sources.delimited import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_json
 

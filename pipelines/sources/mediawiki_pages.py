@@ -23,7 +23,7 @@ from tqdm import tqdm
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources.record_files import strict_rows
+from pipelines.sources.delimited import strict_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import in_batches
 from pipelines.sources.wikimedia_client import IDS_PER_REQUEST, Client, Query, ask_query

@@ -20,6 +20,7 @@ from flows import cli
 from pipelines.adaptive import ask
 from pipelines.adaptive.ask import Opened
 from pipelines.answering import answer, passages, prompts
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
@@ -71,7 +72,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]
     for name in ("closed_book", "web-search"):
-        pq.write_table(pa.Table.from_pylist(rows, answer.SCHEMA), imported / f"{name}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS), imported / f"{name}.parquet")
     tuned = json.loads(file.read_text())
     tuned["rules"]["popqa"]["gpt-4.1"] = {
         "web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)

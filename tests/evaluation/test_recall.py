@@ -18,7 +18,7 @@ from pipelines.evaluation import recall
 from pipelines.params import params_file
 from pipelines.report.sections import report_sections
 from pipelines.retrieval.encoder import Encoder
-from pipelines.sources.question_files import Passage, QuestionWithPassages
+from pipelines.sources.passage_files import Passage, QuestionWithPassages
 
 QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
 OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"

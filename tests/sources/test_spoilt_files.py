@@ -11,13 +11,14 @@ import pytest
 from fetching import PACK, saved
 
 from pipelines.errors import LongtailError
+from pipelines.foreign import prediction_files
 from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
 from pipelines.sources import (
     c4_sample,
     mediawiki_tables,
     pageviews,
-    prediction_files,
+    passage_files,
     question_files,
     source_documents,
     wikidata,
@@ -108,7 +109,7 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "questions with passages": (
         "q.jsonl",
         PASSAGES,
-        of_folder(question_files.read_questions_with_passages),
+        of_folder(passage_files.read_questions_with_passages),
     ),
     "predictions": ("a.csv.gz", "id,pred\n1,a\n", predictions),
     "prediction list": ("a.json", '[{"id": 1, "pred": "a"}]', predictions),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.params import bounds
-from pipelines.sources.cell_values import written_list
+from pipelines.sources.delimited import one_row, strict_rows
+from pipelines.foreign.cell_values import written_list
 from pipelines.sources.streams import (
     is_parquet,
     open_blocks,
@@ -37,11 +36,6 @@ Records = Iterator[tuple[int, dict[str, Any]]]  # (line or row from 1, record)
 Opened = tuple[
     str, list[str], Records
 ]  # the file's kind in words, its columns if it has a header, its records
-csv.field_size_limit(
-    bounds.RECORD
-)  # for the whole process: what one reader permits must not depend on another
-LONGEST_CELL = 1 << 17  # characters, in `one_row`
-MOST_LINES = 100  # the most lines of a row; all of them have at most `bounds.RECORD` characters
 
 
 @lru_cache(maxsize=1 << 12)
@@ -179,7 +173,7 @@ def _table(path: Path, known: Known) -> Opened:
     ):
         return _lines(path)
     quoted = best != "\t" or _quotes_close(path, header.count("\t"))
-    rows = strict_rows(path, best, quoted=quoted)
+    rows = _strict_rows(path, best, quoted=quoted)
     names = next(rows, (0, []))[1]
 
     def records() -> Records:
@@ -271,61 +265,11 @@ def _predictions(elements: Iterable[Any]) -> Records:
     return enumerate(({"prediction": element} for element in elements), start=1)
 
 
-def table_rows(
-    path: Path, delimiter: str, columns: int | None = None
-) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Yield (its line, from 1; its cells, or None as in `one_row`; the line's text) of each row.
-
-    A row is one line. With `columns`, a quoted cell may span lines, if the row then has that many cells. A blank line
-    has no cells. Raises the errors of `open_text`.
-    """
-    lines = enumerate(open_text(path), start=1)
-    ahead = deque(islice(lines, 1))
-    while ahead:
-        number, text = ahead.popleft()
-        cells = one_row([text], delimiter)
-        if cells is None and columns:
-            held = len(text) + sum(len(line) for _, line in ahead)
-            while (
-                len(ahead) < MOST_LINES - 1
-                and held <= bounds.RECORD
-                and (line := next(lines, None))
-            ):
-                ahead.append(line)
-                held += len(line[1])
-            for more in range(1, len(ahead) + 1):
-                together = one_row([text, *(line for _, line in islice(ahead, more))], delimiter)
-                if together and len(together) == columns:
-                    cells, ahead = together, deque(islice(ahead, more, None))
-                    break
-        yield number, cells, text
-        ahead = ahead or deque(islice(lines, 1))
-
-
-def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """Yield (its last line, from 1; its cells) of each row that isn't blank. Quoted cells may span any number of lines.
-
-    Quotes are part of the cells where the file is not `quoted`. Raises LongtailError naming the line of a quote that is
-    out of place, and the errors of `open_text`.
-    """
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    lines = (line + "\n" for line in open_text(path))
-    reader, row = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), 1
-    try:
-        for cells in reader:
-            if cells:
-                yield reader.line_num, cells
-            row = reader.line_num + 1
-    except csv.Error as error:
-        raise LongtailError(
-            f"{path}: line {row}: {error}, expected a quoted table, its quotes doubled"
-        ) from None
-
-
-def one_row(lines: Iterable[str], delimiter: str) -> list[str] | None:
-    """The cells of the lines' one row; None by a stray quote, for several rows, or a cell above LONGEST_CELL."""
-    try:
-        rows = list(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True))
-    except csv.Error:
-        return None
-    return rows[0] if len(rows) == 1 and max(map(len, rows[0]), default=0) <= LONGEST_CELL else None
+def _strict_rows(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """`delimited.strict_rows`; quotes are part of the cells where the file is not `quoted`."""
+    if quoted:
+        yield from strict_rows(path, delimiter)
+        return
+    for number, line in enumerate(open_text(path), start=1):
+        if line:
+            yield number, line.split(delimiter)

@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli, terminal
-from pipelines.answering import answer, answer_files
+from pipelines.answering import answer_files
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.answer_files import sets
-from pipelines.answering.import_answers import Import, import_answers
+from pipelines.foreign.import_answers import Import, import_answers
 from pipelines.errors import LongtailError
 
 ASKED = [  # two films of one name, and their two answers' questions
@@ -100,7 +101,7 @@ def test_predictions_are_joined_by_id_and_judged_here(data):
         "mean_log_prob": "",
     }
     table, said = bring(data, [ROWS[i] | measures | {"is_correct": i < 2} for i in (2, 0, 3, 1)])
-    assert table.schema == answer.SCHEMA
+    assert table.schema == PREDICTIONS
     assert table["question_id"].to_pylist() == IDS
     assert table["prediction"].to_pylist() == [*SAID.values()]
     assert table["correct"].to_pylist() == [True, False, True, False]
@@ -231,7 +232,7 @@ def test_an_import_that_does_not_fit_is_left_out_by_name_and_the_others_stay(dat
     bad = data / "imported/popqa/a/bm25.parquet"
     first = table.to_pylist()[0]
     pq.write_table(
-        pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], answer.SCHEMA), bad
+        pa.Table.from_pylist([first | {"question_id": id_} for id_ in ids], PREDICTIONS), bad
     )
     found = sets("popqa", [], [], data)
     assert {lm: list(files) for lm, files in found.items()} == {

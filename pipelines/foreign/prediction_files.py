@@ -17,8 +17,8 @@ from typing import Any
 
 from pipelines import reasoning
 from pipelines.errors import LongtailError
-from pipelines.sources import prediction_layouts as layouts
-from pipelines.sources.cell_values import (
+from pipelines.foreign import layouts
+from pipelines.foreign.cell_values import (
     are_answer_lists,
     as_text,
     clean_id,
@@ -28,7 +28,7 @@ from pipelines.sources.cell_values import (
     read_lists,
     written_list,
 )
-from pipelines.sources.record_files import LINES, columns_of, listed, plain, read_any_records
+from pipelines.foreign.records import LINES, columns_of, listed, plain, read_any_records
 from pipelines.sources.streams import parse_json
 
 REASONING = re.compile(  # or an answer with something before it

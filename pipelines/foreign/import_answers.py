@@ -10,16 +10,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines import methods
-from pipelines.answering.answer import SCHEMA
 from pipelines.answering.answer_files import ABOUT, about, kind_by_name
-from pipelines.answering.answers_elsewhere import check_pattern, judge_file
+from pipelines.foreign.judge_files import check_pattern, judge_file
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
-from pipelines.questions.join_predictions import shown_rows
-from pipelines.questions.question_tables import read_question_table
-from pipelines.sources.cell_values import judgement, read_numbers
-from pipelines.sources.prediction_files import Predictions
+from pipelines.foreign.join_predictions import shown_rows
+from pipelines.foreign.question_tables import read_question_table
+from pipelines.foreign.cell_values import judgement, read_numbers
+from pipelines.foreign.prediction_files import Predictions
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 
@@ -27,7 +27,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # it names a folder and a file
 # Names with a meaning of their own in tables and figures, or in the names of two answers (adaptive/pairs.py:Choice).
 RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 
-# Columns of answer.SCHEMA that are taken over, with their types. Tables with empty cells may write 12 as 12.0.
+# Columns of PREDICTIONS that are taken over, with their types. Tables with empty cells may write 12 as 12.0.
 MEASURES: dict[str, type] = dict.fromkeys(("doc_id", "doc_title", "passage"), str) | {
     "doc_has_answer": bool
 }
@@ -55,7 +55,7 @@ def import_answers(
     pattern: str = "",
     language: Language = ENGLISH,
 ) -> list[str]:
-    """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
+    """Write data/imported/<dataset>/<lm>/<method>.parquet (PREDICTIONS) from a file of predictions.
 
     Returns a report in lines; `pattern` and `by_position` are as in `judge_file`. Raises LongtailError for a name that
     can't be one, an `lm` that is one of the params' models (`own_lms`), and a file whose rows are not the set's:
@@ -113,11 +113,11 @@ def import_answers(
         "file": file.name,
         "joined_by": match.by,
     }
-    schema = SCHEMA.with_metadata(
+    schema = PREDICTIONS.with_metadata(
         {ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))}
     )
     table = pa.table(
-        {name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema
+        {name: made.get(name, nothing) for name in PREDICTIONS.names}, schema=schema
     ).sort_by("question_id")
     with atomic(out) as temporary:
         parquet.write_parquet(table, temporary)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import cell_values
+from pipelines.foreign import cell_values
 
 HARD = [
     "politician",

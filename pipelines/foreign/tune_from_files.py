@@ -17,9 +17,9 @@ from pipelines.adaptive import held_out, refits, rule, tuning
 from pipelines.adaptive.refits import Column
 from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tuning import Tuned
-from pipelines.answering.answers_elsewhere import NO_ANSWER, Answered, in_all
+from pipelines.foreign.judge_files import NO_ANSWER, Answered, in_all
 from pipelines.errors import LongtailError
-from pipelines.questions.question_tables import Questions
+from pipelines.foreign.question_tables import Questions
 
 BUDGETS = np.linspace(
     0, 1, 101

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.questions import question_tables
+from pipelines.foreign import question_tables
 
 pytestmark = pytest.mark.usefixtures("workplace")
 ROW = {

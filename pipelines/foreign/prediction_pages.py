@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.adaptive.from_files import Result
-from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
+from pipelines.foreign.tune_from_files import Result
+from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
 from pipelines.intervals import Interval, interval
 from pipelines.pages import rendering
 from pipelines.pages.figures import dumbbell, lines
@@ -142,7 +142,7 @@ def rule_html(
     notes: Sequence[str],
     by_popularity: list[dict],
 ) -> str:
-    """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
+    """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `compare_systems.by_popularity`."""
     best, file = results[0], results[0].file
     named = [
         {"tail": one.tail, "popular": one.popular, "verdict": one.file.verdict} for one in results
@@ -242,7 +242,7 @@ def leaderboard_sections(
 
 
 def popularity_section(signal: str, rows: list[dict]) -> Section:
-    """Accuracy by popularity, from the rows of `systems.by_popularity`; without blocks if there are none."""
+    """Accuracy by popularity, from the rows of `compare_systems.by_popularity`; without blocks if there are none."""
     numbers = {
         decile: number
         for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)

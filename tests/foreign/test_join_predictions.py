@@ -9,15 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.questions import columns_by_value, join_predictions
-from pipelines.questions.join_predictions import (
+from pipelines.foreign import join_predictions, prediction_files
+from pipelines.foreign.join_predictions import (
     AMBIGUOUS,
     DOUBLED,
     OTHER_ANSWERS,
     OTHER_QUESTION,
     Asked,
 )
-from pipelines.sources.prediction_layouts import TELLING
+from pipelines.foreign.layouts import TELLING
 
 pytestmark = pytest.mark.usefixtures("workplace")
 SET = {
@@ -44,7 +44,7 @@ LIST = list(ALL.values())
 def joined(records, asked: Asked = ASKED, **how) -> SimpleNamespace:
     """The match, with `said`: question -> the prediction that answers it."""
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
-    read = columns_by_value.read_known_by_value(Path("a.json"), asked)
+    read = prediction_files.read_predictions(Path("a.json"))
     match = join_predictions.join_predictions(read, asked, **how)
     join_predictions.check_joined(read, asked, match)
     rows = zip(match.rows, match.questions, strict=True)
@@ -199,8 +199,6 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
         LongtailError, match="row 1 has other answers in `golds` than the set's question 1"
     ):
         joined({"preds": LIST, "golds": SET["possible_answers"][::-1]}, by_position=True)
-    prompts = [f"Q: {text} A:" for text in SET["question"]]
-    assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its questions confirm"
 
 
 def test_a_column_of_gold_answers_is_no_prediction():

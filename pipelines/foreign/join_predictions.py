@@ -11,10 +11,10 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.cell_values import as_set, as_text, clean_id, folded, text_key
+from pipelines.foreign.cell_values import as_set, as_text, clean_id, folded, text_key
 from pipelines.sources.mentions import Names
-from pipelines.sources.prediction_files import Predictions
-from pipelines.sources.prediction_layouts import QUESTION, TELLING
+from pipelines.foreign.prediction_files import Predictions
+from pipelines.foreign.layouts import QUESTION, TELLING
 
 SHOWN = 5  # rows in a message
 ENOUGH = (

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from echoing import CHOSEN, REPLUG, EchoingLM
 
-from pipelines.answering import answer, imported_passages, passages
+from pipelines.answering import answer, given_passages, passages
 from pipelines.errors import LongtailError
+from pipelines.foreign.imported_passages import import_passages
 
 pytestmark = pytest.mark.usefixtures("workplace")
 WAYS = ["closed_book", "given", "replug_given"]
@@ -47,14 +48,15 @@ def record(number, docs=("gold", "else"), scores=None, **more):
 
 
 def answers(chosen, method, n_shots=0):
-    table, lines = imported_passages.read_asked("popqa", chosen, Path("data"))
+    import_passages(chosen, "retrieval")
+    table, lines = given_passages.read_asked("popqa", chosen, Path("data"))
     source = passages.open_source(method, None, chosen, Path("data"))
     settings, lm = CHOSEN.model_copy(update={"n_shots": n_shots}), EchoingLM()
     setup = answer.Setup("popqa", method, lm, source, settings, REPLUG, 0, method)
     return answer.answer(table, setup)[0].to_pylist(), lm.asked, lines
 
 
-def test_all_ways_answer_the_questions_that_have_passages_and_the_others_are_named(run):
+def test_all_ways_answer_the_questions_that_have_passages_and_the_others_are_named(run, capsys):
     chosen = run([record(number, scores=[2.0, 0.5]) for number in (1, 2, 4, 99)])
     for method in WAYS:
         rows, asked, lines = answers(chosen, method)
@@ -63,9 +65,10 @@ def test_all_ways_answer_the_questions_that_have_passages_and_the_others_are_nam
     assert [row["prediction"] for row in rows] == ["gold1", "gold2", "gold4"]
     assert (rows[0]["doc_id"], rows[0]["similarity"]) == ("q01:1", 2.0)
     assert rows[0]["doc_title"] == "S1"
+    printed = capsys.readouterr().out
+    assert "3 of 4 rows joined by question" in printed
+    assert "1 rows answer no question of the set: row 4 (" in printed
     said = "\n".join(lines)
-    assert "3 of 4 rows joined by question" in said
-    assert "1 rows answer no question of the set: row 4 (" in said
     assert (
         "57 of 60 questions have no passages for given and are not asked: What is 0 ?, What is 3 ?"
         in said
@@ -94,9 +97,9 @@ def test_questions_of_the_same_text_have_their_own_passages_by_id(run, questions
 
 
 def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(run):
-    found = imported_passages.read_given(
-        "given", run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])]), Path("data")
-    )
+    chosen = run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])])
+    import_passages(chosen, "retrieval")
+    found = given_passages.open_passages("given", Path("data"))
     positions, scores = found.search(["q01", "q02"], 2)
     assert (positions >= 0).tolist() == [[True, True], [True, False]]
     assert scores.tolist() == [[0, 0], [3, -np.inf]]
@@ -105,10 +108,7 @@ def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(
 def test_a_name_is_a_folder_of_its_own_and_a_file_of_other_questions_is_refused(run):
     chosen = run([record(1, ("else",))], "data/raw/retrieval/bm25", ["given_bm25"])
     assert answers(chosen, "given_bm25")[0][0]["prediction"] == "else1"
-    with pytest.raises(
-        LongtailError, match=r"e5: 0 questions with passages, and none is of popqa; .*retrieval/e5"
-    ):
-        imported_passages.read_given("given_e5", chosen, Path("data"))
-    chosen = run([record(77)], "data/raw/retrieval/e5")
-    with pytest.raises(LongtailError, match=r"e5: 1 questions with passages, and none is of popqa"):
-        imported_passages.read_given("given_e5", chosen, Path("data"))
+    chosen = run([record(77)], "data/raw/retrieval/e5", ["given_e5"])
+    none_is = r"e5: 1 questions with passages, and none is of popqa; .*retrieval/e5"
+    with pytest.raises(LongtailError, match=none_is):
+        import_passages(chosen, "retrieval")

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.questions.columns_by_value import read_known_by_value
-from pipelines.questions.join_predictions import (
+from pipelines.foreign.join_predictions import (
     Match,
     check_joined,
     join_predictions,
     judge_predictions,
 )
-from pipelines.questions.question_tables import ROLES, Questions
-from pipelines.sources.prediction_files import Predictions
-from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED
+from pipelines.foreign.question_tables import ROLES, Questions
+from pipelines.foreign.prediction_files import Predictions, read_predictions
+from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 
@@ -156,10 +155,10 @@ def judge_file(
 
     They are judged as in the paper; a file's own judgement counts only where it has no predictions, or the set no
     answers. `pattern` cuts the answers out of longer texts, if the file has it; `more` are names of further columns to
-    keep. `by_position` says that rows are in the set's order. Raises LongtailError as `read_known_by_value` and
+    keep. `by_position` says that rows are in the set's order. Raises LongtailError as `read_predictions` and
     `join_predictions` do, and for a file of which no row answers a question.
     """
-    predictions = read_known_by_value(path, questions.asked, more, pattern)
+    predictions = read_predictions(path, more, pattern, len(questions.asked.questions))
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise LongtailError(

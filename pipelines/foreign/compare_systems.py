@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 
 from pipelines import draws
-from pipelines.answering.answers_elsewhere import Answered, in_all
+from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.evaluation import accuracy, popularity_bins
 from pipelines.evaluation.accuracy import Answers, Method
-from pipelines.questions.question_tables import Questions
+from pipelines.foreign.question_tables import Questions
 
 EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
 PAIRS = 6  # pairs of systems whose disagreements are shown, those of the best system first

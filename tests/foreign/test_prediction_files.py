@@ -9,7 +9,7 @@ import pytest
 from three_questions import GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
-from pipelines.sources.prediction_files import cut_answers, read_predictions
+from pipelines.foreign.prediction_files import cut_answers, read_predictions
 
 
 def as_quoted(delimiter, names=("id", "Prediction")):

@@ -1,4 +1,4 @@
-"""What columns of predictions are called, and where known systems have them: prediction_layouts.yaml says both."""
+"""What columns of predictions are called, and where known systems have them: layouts.yaml says both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipelines.sources.cell_values import written_list
-from pipelines.sources.record_files import plain
+from pipelines.foreign.cell_values import written_list
+from pipelines.foreign.records import plain
 
 _SAID = yaml.safe_load(
-    Path(__file__).with_name("prediction_layouts.yaml").read_text(encoding="utf-8")
+    Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")
 )
 _NAMES: dict[str, tuple[str, ...]] = {}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.cell_values import read_numbers
+from pipelines.foreign.cell_values import read_numbers
 
 
 @pytest.mark.parametrize(

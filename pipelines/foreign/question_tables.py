@@ -14,10 +14,10 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
-from pipelines.questions.join_predictions import Asked
-from pipelines.sources.cell_values import as_text, clean_id, gold_answers, read_numbers
-from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
-from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
+from pipelines.foreign.join_predictions import Asked
+from pipelines.foreign.cell_values import as_text, clean_id, gold_answers, read_numbers
+from pipelines.foreign.layouts import ANSWERS, QUESTION, TELLING
+from pipelines.foreign.records import columns_of, listed, plain, read_any_records
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
     "id": ("question_id", "id", "qid"),
