@@ -17,13 +17,6 @@ from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
 ENDS = ("", "_low", "_high")  # of an Interval's columns
-NUMBERED = {
-    "k",
-    "decile",
-    "bin",
-    "least",
-    "most",
-}  # columns of numbers that name a row, as texts do
 _KINDS = {"": str, "int": int, "float": float, "bool": bool, "interval": Interval}
 _TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 _SHARES = ("accuracy", "retrieved")
@@ -47,10 +40,10 @@ def read_columns(text: str) -> dict[str, type]:
     return columns
 
 
-_SAID = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
-COLUMNS = {name: Column(*said) for name, said in _SAID["columns"].items()}
-COMPARED = _SAID["compared"]
-TABLES = {name: read_columns(text) for name, text in _SAID["tables"].items()}
+_DECLARED = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+COLUMNS = {name: Column(*words) for name, words in _DECLARED["columns"].items()}
+COMPARED = _DECLARED["compared"]
+TABLES = {name: read_columns(text) for name, text in _DECLARED["tables"].items()}
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
 for _dataset in catalogue.names("answered"):
     TABLES["retrievers"][f"{_dataset}_recall_at_1"] = Interval
@@ -62,16 +55,16 @@ def column(name: str) -> Column:
     """How a column is shown; <name>_splits is over splits, and recalls and accuracies are shares."""
     if name in COLUMNS:
         return COLUMNS[name]
-    if (base := name.removesuffix("_splits")) != name:
-        return replace(column(base), label=f"{column(base).label}, over splits")
+    base = name.removesuffix("_splits")
+    if base != name:
+        over_all = column(base)
+        return replace(over_all, label=f"{over_all.label}, over splits")
     if "recall_at_" in name or name.endswith("_word"):
         return Column(name.replace("_at_", "@"), "share")
-    kind, _, what = name.partition("_")
-    return (
-        Column(f"{COLUMNS[kind].label}, {what}", "share")
-        if kind in _SHARES
-        else Column(name.replace("_", " "))
-    )
+    first, _, rest = name.partition("_")
+    if first in _SHARES:
+        return Column(f"{COLUMNS[first].label}, {rest}", "share")
+    return Column(name.replace("_", " "))
 
 
 def write_analyses(
