@@ -165,9 +165,8 @@ def _tables_of_answers(
             answered[lm] = answers
 
     rows: Tables = defaultdict(list)
-    seed = settings.seed
     resamples = settings.report.bootstrap
-    rows["comparisons"] = paired.comparisons(answered, seed, resamples)
+    rows["comparisons"] = paired.comparisons(answered, settings.seed, resamples)
     if len(answered) > 1:
         in_common = paired.in_common(list(answered.values()))
         for lm, answers in zip(answered, in_common, strict=True):
@@ -176,11 +175,6 @@ def _tables_of_answers(
                 rows[f"common_{name}"] += [{"lm": lm} | row for row in tables_of_lm[name]]
 
     for lm, answers in answered.items():
-        tables_of_lm = _accuracy_tables(answers, settings)
-        tables_of_lm |= _effect_tables(answers, settings)
-        guesses = read_guesses(questions, answers.ids, language.read_language(settings.language))
-        tables_of_lm["accuracy_by_group"] = accuracy.by_group(answers, guesses, seed, resamples)
-        tables_of_lm["guessable"] = accuracy.guessable(answers, guesses)
         answered_by_lm = AnswersOfLM(
             answers=answers,
             lm=lm,
@@ -189,14 +183,30 @@ def _tables_of_answers(
             data=data,
             settings=settings,
         )
-        for study in studies.of_answers:
-            tables_of_lm |= study.rows_of_answers(answered_by_lm)
-        if settings.parts.rules:
-            tables_of_lm["savings"] = savings.savings(
-                answers, questions, by_lm[lm], settings.thresholds, seed, resamples
-            )
-        for name, rows_of_lm in tables_of_lm.items():
+        for name, rows_of_lm in _tables_of_lm(answered_by_lm, by_lm[lm], studies).items():
             rows[name] += [{"lm": lm} | row for row in rows_of_lm]
+    return rows
+
+
+def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path], studies: Studies) -> Tables:
+    """The rows of one language model's answers to a question set; `files` are method -> file."""
+    answers = answered.answers
+    settings = answered.settings
+    seed = settings.seed
+    resamples = settings.report.bootstrap
+    spoken = language.read_language(settings.language)
+    guesses = read_guesses(answered.questions, answers.ids, spoken)
+
+    rows = _accuracy_tables(answers, settings)
+    rows |= _effect_tables(answers, settings)
+    rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, seed, resamples)
+    rows["guessable"] = accuracy.guessable(answers, guesses)
+    for study in studies.of_answers:
+        rows |= study.rows_of_answers(answered)
+    if settings.parts.rules:
+        rows["savings"] = savings.savings(
+            answers, answered.questions, files, settings.thresholds, seed, resamples
+        )
     return rows
 
 

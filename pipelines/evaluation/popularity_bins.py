@@ -58,7 +58,8 @@ def by_log_popularity(
 
 
 def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False) -> list[dict]:
-    """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20, 21)."""
+    """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and
+    21)."""
     least = LEAST if merge else LEAST_OF_RELATION
     groups = []
     for relation, rows in answers.by_relation().items():

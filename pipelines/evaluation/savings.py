@@ -1,6 +1,7 @@
 """What answering costs by method, and what popularity thresholds save (PopQA, section 6).
 
-Thresholds are fitted on one side of every split of `adaptive.held_out` and judged here on the other.
+Thresholds are fitted on one side of every split of `adaptive.held_out` and judged here on the
+other.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""The figures that stages left in data/metrics, and rows of tables made of them (REPLUG, section 6)."""
+"""The figures that stages left in data/metrics, and rows of tables made of them (REPLUG,
+section 6)."""
 
 import json
 import math

@@ -1,7 +1,9 @@
-"""The tables that the stage `analyse` writes: the columns of each, how these are shown, and how rows are kept.
+"""The tables that the stage `analyse` writes: the columns of each, how these are
+shown, and how rows are kept.
 
-A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
-to measure. Studies have tables of their own (pipelines/with_studies/tables.py).
+A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high,
+null if there was nothing to measure. Studies have tables of their own
+(pipelines/with_studies/tables.py).
 """
 
 import math
@@ -32,7 +34,8 @@ class Column:
 
 
 def read_columns(text: str) -> dict[str, type]:
-    """The columns of a table and their types, as tables.yaml writes them: `<name>` or `<name>:<type>`."""
+    """The columns of a table and their types, as tables.yaml writes them: `<name>` or
+    `<name>:<type>`."""
     columns = {}
     for word in text.split():
         name, _, kind = word.partition(":")
@@ -52,7 +55,8 @@ TABLES["retrievers"] |= dict.fromkeys(("real_recall_at_1", "real_recall_at_10"),
 
 
 def column(name: str) -> Column:
-    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are shares."""
+    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are
+    shares."""
     if name in COLUMNS:
         return COLUMNS[name]
     base = name.removesuffix("_splits")
@@ -93,7 +97,8 @@ def write_analyses(
 
 
 def read_analyses(folder: Path, name: str) -> list[dict]:
-    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has Intervals."""
+    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has
+    Intervals."""
     table = parquet.read_parquet(folder / f"{name}.parquet")
     columns = set(table.column_names)
     intervals = [

@@ -1,7 +1,7 @@
 """What the benchmarks ask: their items, and the items' prompts with one document each.
 
-Natural Questions and TriviaQA have short answers and no options (REPLUG, section 6.3). MMLU has four
-options (section 6.2).
+Natural Questions and TriviaQA have short answers and no options (REPLUG, section 6.3). MMLU has
+four options (section 6.2).
 """
 
 from collections import Counter
@@ -75,8 +75,8 @@ def read_open_qa(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> 
     if settings.qa_shots and items:
         if not (folder / "train").is_dir():
             raise LongtailError(
-                f"params.yaml: tasks.qa_shots is {settings.qa_shots}, but {folder}/train has no file "
-                f"to take demonstrations from; name the training file under fetch.files as "
+                f"params.yaml: tasks.qa_shots is {settings.qa_shots}, but {folder}/train has no "
+                f"file to take demonstrations from; name the training file under fetch.files as "
                 f"{name}/train, or set 0"
             )
         training_items = _items(folder / "train", rejects)
@@ -137,8 +137,8 @@ def read_mmlu(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> Tas
 def read_split(
     folder: Path, split: str, rejects: Rejects, with_options: bool = False
 ) -> list[Item]:
-    """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's; searched for
-    `with_options`.
+    """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's; searched
+    for `with_options`.
 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question,
     A, B, C, D and the right letter. The Hub's is Parquet or JSON with question, subject, choices

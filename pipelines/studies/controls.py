@@ -40,8 +40,9 @@ BEFORE = """SELECT before FROM queries
     SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"""
 TABLES = {
     "lm_controls": (
-        "corpus lm control retriever k:int documents:float added_bytes:float bits_per_byte:interval "
-        "saved:interval saved_over_same:interval saved_over_ensemble:interval"
+        "corpus lm control retriever k:int documents:float added_bytes:float "
+        "bits_per_byte:interval saved:interval saved_over_same:interval "
+        "saved_over_ensemble:interval"
     )
 }
 SCHEMA = pa.schema(
@@ -260,9 +261,9 @@ def compare_controls(
     """Bits per byte of each control, and the % saved against no documents, the same documents and
     the whole ensemble.
 
-    A longer context, which has no documents, is compared with each retriever's ensemble. `documents`
-    is the mean over the queries that have any, `added_bytes` the mean over all. `intervals_of` takes
-    (name, function of sums, columns (queries,) to sum).
+    A longer context, which has no documents, is compared with each retriever's ensemble.
+    `documents` is the mean over the queries that have any, `added_bytes` the mean over all.
+    `intervals_of` takes (name, function of sums, columns (queries,) to sum).
     """
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
     rows = []

@@ -82,7 +82,8 @@ def read_measures(answered: AnswersOfLM) -> dict[Measure, np.ndarray]:
 
 
 def _read_column(answered: AnswersOfLM, file: Path, column: str, key: str) -> np.ndarray:
-    """A file's column for each question, joined to its subject by `key`; NaN where there is none."""
+    """A file's column for each question, joined to its subject by `key`; NaN where there is
+    none."""
     entities = answered.data / "knowledge/wikidata/entities.parquet"
     with database.connect(1.0, 1) as db:
         database.view(db, "measured", file, columns=[key, column])

@@ -36,7 +36,8 @@ TABLES = {
         "substring:interval word:interval gain:interval"
     ),
     "accuracy_by_date": (
-        "dataset lm method cutoff group questions:int substring:interval word:interval gain:interval"
+        "dataset lm method cutoff group questions:int "
+        "substring:interval word:interval gain:interval"
     ),
 }
 
