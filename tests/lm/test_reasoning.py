@@ -11,7 +11,7 @@ import pytest
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Choice, fault
+from pipelines.lm.server_answers import Choice, fault
 from pipelines.lm.language_model import Prompt
 
 PROMPT = [Prompt("Where is the Louvre?")]
