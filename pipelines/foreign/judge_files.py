@@ -158,7 +158,7 @@ def judge_file(
     keep. `by_position` says that rows are in the set's order. Raises LongtailError as `read_predictions` and
     `join_predictions` do, and for a file of which no row answers a question.
     """
-    predictions = read_predictions(path, more, pattern, len(questions.asked.questions))
+    predictions = read_predictions(path, more, pattern)
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise LongtailError(
