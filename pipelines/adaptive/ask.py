@@ -147,7 +147,7 @@ def ask(
     `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
     bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
     `subject` is a Wikidata id, to choose among namesakes. `tell` hears what is known after the
-    decision and after the search. With a `session`, what is opened stays there for the next question.
+    decision and after the search. With `session`, what is opened stays there for the next question.
     Raises LongtailError for an empty question, an unknown language model, method or subject, and
     for a missing file."""
     if not question.strip():

@@ -1,15 +1,13 @@
-"""Stage `answer`: a language model's answers to a question set by each method of params.ways.
+"""Stage `answer`: one LM's answers to a question set by each method of params.yaml's `ways`.
 
-PopQA, sections 4 and 5; REPLUG, section 3.2. Finished answers of a method are kept in the work
-store by their content, so that a changed method is answered alone.
+The methods are those of PopQA (sections 4 and 5) and of REPLUG (section 3.2). Finished answers of a
+method are kept by all that they depend on, so that a changed method is answered alone.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,13 +17,13 @@ import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
 from pipelines.answering import given_passages, latency, passages, prompts
-from pipelines.answering.passages import AnsweringSettings, Lookup, Source
+from pipelines.answering.passages import Lookup, PassageSettings, Source, Timed
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.prompts import Sent
 from pipelines.language import language
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
-from pipelines.methods import Method
+from pipelines.methods import ENSEMBLES, GIVEN, Method
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble
@@ -34,17 +32,28 @@ from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import stage, workers
 
-# Prompts of a shard, or those of one question. A killed run of a local LM loses them. No answer
-# depends on it.
-SHARD = 64
-# A local LM reads long prompts slowly: prompts and demonstrations with passages, together.
-LONG_PROMPTS = 128
-CODE = Path("data/code.json")
+DATA = Path("data")
+CODE = DATA / "code.json"
+# Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends on
+# the number.
+PROMPTS_PER_SHARD = 64
+# A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a shard.
+LONG_PROMPTS_PER_SHARD = 128
+METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
+    "accuracy": "correct",
+    "accuracy_word": "correct_word",
+    "passage_has_answer": "doc_has_answer",
+    "lm_calls_per_question": "lm_calls",
+    "prompt_tokens_per_question": "prompt_tokens",
+    "new_tokens_per_question": "new_tokens",
+    "cost_per_question": "cost",
+}
 
 
-class Settings(AnsweringSettings):
+class Settings(PassageSettings):
     """The sections of params.yaml that this stage reads."""
 
+    seed: int
     ways: list[str]
 
 
@@ -64,144 +73,123 @@ class Setup:
     language: language.Language = language.ENGLISH
 
     @property
-    def lm_writes_passages(self) -> bool:
+    def written(self) -> bool:
         """Whether the LM writes the passages itself, by one more prompt per question."""
         return self.source is not None and self.source.written
 
     @property
-    def is_ensemble(self) -> bool:
+    def ensemble(self) -> bool:
         """Whether a question has a prompt for each of its documents."""
         return Method.of_name(self.method).is_ensemble
 
     @property
-    def shard(self) -> int:
+    def questions_per_shard(self) -> int:
         """How many questions are answered at once."""
-        n_prompts = SHARD
+        prompts_per_shard = PROMPTS_PER_SHARD
         if self.source is not None and self.server is None:
-            n_prompts = min(SHARD, LONG_PROMPTS // (1 + self.answer.n_shots))
-        of_question = self.replug.top_k if self.is_ensemble else 1
-        return workers.shard_size(n_prompts, of_question, self.server)
+            long_prompts = LONG_PROMPTS_PER_SHARD // (1 + self.answer.n_shots)
+            prompts_per_shard = min(prompts_per_shard, long_prompts)
+        prompts_of_question = self.replug.top_k if self.ensemble else 1
+        return workers.shard_size(prompts_per_shard, prompts_of_question, self.server)
 
     @property
     def name(self) -> str:
-        """The data set, the LM and the method, as they name the shards."""
         return f"{self.dataset}-{self.lm.name}-{self.method}"
 
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
-    """Answers (PREDICTIONS) to the test questions, ordered by question_id, and how long they took.
+    """Answers (PREDICTIONS) to the test questions, at most `max_questions`, by question_id.
 
-    At most `max_questions` are drawn by hash. A second call goes on from the shards that a first one
-    finished, until `forget_answers` removes them. The time is that of all shards, in whichever call.
+    Questions are drawn by hash. A second call goes on from the shards that a first one finished,
+    until `forget_answers` removes them. Also returns how long all shards took, in whichever call.
     """
-    asking = _Asking(questions.sort_by("question_id"), setup)
-    n_questions = len(asking.asked)
-    tasks = []
-    for start in range(0, n_questions, setup.shard):
-        tasks.append(slice(start, min(start + setup.shard, n_questions)))
+    questions = questions.sort_by("question_id")
+    pool = prompts.read_questions(questions)
+    asked = _draw(questions, pool, setup)
+    shots = prompts.demonstrations(
+        setup.seed, setup.dataset, pool, asked, setup.answer.n_shots, common=setup.written
+    )
+    lookup = _look_up(pool, asked, shots, setup)
 
+    def read(shard: slice) -> Sent:
+        return _prompts(pool, asked[shard], shots[shard], lookup, setup)
+
+    def write(shard: slice, answered: Timed, path: Path) -> None:
+        rows = _rows(setup, pool, asked[shard], lookup, *answered.result)
+        table = pa.Table.from_pylist(rows, schema=PREDICTIONS)
+        passages.write_shard(table, path, answered.seconds, answered.machine)
+
+    size = setup.questions_per_shard
+    starts = range(0, len(asked), size)
+    parts = [slice(start, min(start + size, len(asked))) for start in starts]
     ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     files = workers.map_texts(
         setup.lm,
         f"answer@{setup.name}",
         setup.key,
-        tasks,
-        workers.Steps(asking.read, partial(passages.timed, ask), asking.write, Sent.length),
-        sizes=[task.stop - task.start for task in tasks],
+        parts,
+        workers.Steps(read, partial(passages.timed, ask), write, Sent.length),
+        sizes=[part.stop - part.start for part in parts],
         unit="question",
     )
     table, batches = passages.read_shards(files, PREDICTIONS)
-    taken = latency.Taken(batches, asking.lookup.batches)
-    return table.sort_by("question_id").replace_schema_metadata(), taken
+    answers = table.sort_by("question_id").replace_schema_metadata()
+    return answers, latency.Taken(batches, lookup.batches)
 
 
-class _Asking:
-    """The questions of one file of answers, with their demonstrations and passages."""
+def _draw(questions: pa.Table, pool: prompts.Questions, setup: Setup) -> list[int]:
+    """Positions of the test questions that are asked, drawn by a hash of seed and id."""
+    splits = questions["split"].to_pylist()
+    tested = [position for position, split in enumerate(splits) if split == "test"]
+    ids = [pool.ids[position] for position in tested]
+    drawn = draws.sample(setup.seed, "answer", ids, setup.answer.max_questions)
+    return [tested[i] for i in drawn]
 
-    def __init__(self, questions: pa.Table, setup: Setup) -> None:
-        self.setup = setup
-        self.pool = prompts.read_questions(questions)
-        splits = questions["split"].to_pylist()
-        tested = [place for place, split in enumerate(splits) if split == "test"]
-        ids = [self.pool.ids[place] for place in tested]
-        drawn = draws.sample(setup.seed, "answer", ids, setup.answer.max_questions)
-        self.asked = [tested[i] for i in drawn]  # places in the pool, as are the demonstrations
-        self.shots = prompts.demonstrations(
-            setup.seed,
-            setup.dataset,
-            self.pool,
-            self.asked,
-            setup.answer.n_shots,
-            common=setup.lm_writes_passages,
-        )
-        searched = set(self.asked)
-        if setup.answer.shot_passages:
-            for shots in self.shots:
-                searched.update(shots)
-        by_id = setup.source is not None and setup.source.by_id
-        keys = self.pool.ids if by_id else self.pool.texts
-        texts = {place: keys[place] for place in searched}
-        self.lookup = Lookup(setup.source, texts, f"passages@{setup.name}", setup.key)
 
-    def read(self, task: slice) -> Sent:
-        """The prompts for some of the questions."""
-        examples = self._examples(self.shots[task])
-        rows = self.lookup.rows(self.asked[task])
-        sent = []
-        for place, row, shots in zip(self.asked[task], rows, self.shots[task], strict=True):
-            shown = [examples[shot] for shot in shots]
-            for text in row["texts"]:
-                sent.append(
-                    prompts.question_prompt(
-                        self.pool.texts[place], text, shown, self.setup.language
-                    )
-                )
-        similarities = None
-        if self.setup.is_ensemble:
-            similarities = np.array([row["similarities"] for row in rows])
-        return Sent(sent, similarities)
+def _look_up(
+    pool: prompts.Questions, asked: list[int], shots: list[list[int]], setup: Setup
+) -> Lookup:
+    """The passages of the questions asked, and of their demonstrations if these have passages."""
+    searched = list(asked)
+    if setup.answer.shot_passages:
+        for shots_of_question in shots:
+            searched += shots_of_question
+    keys = pool.texts
+    if setup.source and setup.source.by_id:
+        keys = pool.ids
+    texts = {position: keys[position] for position in searched}
+    return Lookup(setup.source, texts, f"passages@{setup.name}", setup.key)
 
-    def _examples(self, shots: Sequence[Sequence[int]]) -> dict[int, tuple[str, str, str | None]]:
-        """Each demonstration's question, answer, and passage."""
-        shown = set()
-        for places in shots:
-            shown.update(places)
-        places = sorted(shown)
-        rows = [passages.CLOSED_BOOK] * len(places)
-        if self.setup.answer.shot_passages:
-            rows = self.lookup.rows(places)
-        examples = {}
-        for place, row in zip(places, rows, strict=True):
-            examples[place] = (self.pool.texts[place], self.pool.shown[place], row["texts"][0])
-        return examples
 
-    def write(self, task: slice, answered: tuple, path: Path) -> None:
-        """Write the answers (PREDICTIONS) to some of the questions."""
-        (sent, seen, generations), seconds, machine = answered
-        places = self.asked[task]
-        k = len(sent) // len(places)  # prompts of a question: one, or one per document
-        rows = []
-        for i, (place, row) in enumerate(zip(places, self.lookup.rows(places), strict=True)):
-            of_question = slice(i * k, (i + 1) * k)
-            rows.append(
-                _row(
-                    self.setup,
-                    self.pool,
-                    place,
-                    retrieved=row,
-                    sent=sent[of_question],
-                    seen=seen[of_question],
-                    generation=generations[i],
-                )
+def _prompts(
+    pool: prompts.Questions,
+    asked: list[int],
+    shots: list[list[int]],
+    lookup: Lookup,
+    setup: Setup,
+) -> Sent:
+    """The prompts of some questions: one each, or one for each document of an ensemble."""
+    shown = sorted({shot for shots_of_question in shots for shot in shots_of_question})
+    passages_of_shots = [passages.CLOSED_BOOK] * len(shown)
+    if setup.answer.shot_passages:
+        passages_of_shots = lookup.rows(shown)
+    examples = {}
+    for shot, row in zip(shown, passages_of_shots, strict=True):
+        examples[shot] = (pool.texts[shot], pool.shown[shot], row["texts"][0])
+
+    found = lookup.rows(asked)
+    sent = []
+    for position, row, shots_of_question in zip(asked, found, shots, strict=True):
+        examples_of_question = [examples[shot] for shot in shots_of_question]
+        for passage in row["texts"]:
+            prompt = prompts.question_prompt(
+                pool.texts[position], passage, examples_of_question, setup.language
             )
-        table = pa.Table.from_pylist(rows, schema=PREDICTIONS)
-        passages.write_shard(table, path, seconds, machine)
-
-
-def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
-    """Remove the finished shards of answers that are written."""
-    for work in ("answer", "passages"):
-        WorkStore().forget(f"{work}@{dataset}-{lm}-{method}", key)
+            sent.append(prompt)
+    similarities = None
+    if setup.ensemble:
+        similarities = np.array([row["similarities"] for row in found])
+    return Sent(sent, similarities)
 
 
 def ask_lm(
@@ -212,193 +200,224 @@ def ask_lm(
     return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
 
 
+def _rows(
+    setup: Setup,
+    pool: prompts.Questions,
+    asked: list[int],
+    lookup: Lookup,
+    sent: list[Prompt],
+    seen: list[Prompt],
+    generations: list[Generation],
+) -> list[dict]:
+    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts `sent`."""
+    k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
+    rows = []
+    for i, passage_row in enumerate(lookup.rows(asked)):
+        of_question = slice(k * i, k * (i + 1))
+        row = _row(setup, pool, asked[i], passage_row, sent[of_question], generations[i])
+        if setup.source:
+            row |= _passage_columns(
+                setup, pool, asked[i], passage_row, sent[of_question], seen[of_question]
+            )
+        rows.append(row)
+    return rows
+
+
 def _row(
     setup: Setup,
     pool: prompts.Questions,
-    place: int,
-    *,
-    retrieved: dict,
-    sent: Sequence[Prompt],
-    seen: Sequence[Prompt],
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
     generation: Generation,
 ) -> dict:
-    """A row of PREDICTIONS; `retrieved` is a row of passages.SCHEMA or CLOSED_BOOK."""
-    answers = pool.answers[place]
-    row = {
-        "question_id": pool.ids[place],
+    """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
+    answers = pool.answers[position]
+    # The tokens of an answer and of its passages are not known if the server does not show them.
+    new_tokens = None
+    if generation.new_tokens or not generation.text:
+        new_tokens = generation.new_tokens + passage_row["new_tokens"]
+    prompt_tokens = None
+    if generation.prompt_tokens:
+        prompt_tokens = generation.prompt_tokens + passage_row["prompt_tokens"]
+    return {
+        "question_id": pool.ids[position],
         "method": Method.of_name(setup.method).kind,
         "prediction": generation.text.strip(),
         "correct": matching.substring(generation.text, answers),
         "correct_word": matching.word(generation.text, answers, setup.language),
         "prompt_hash": prompts.prompt_hash(*sent),
         "mean_log_prob": generation.mean_log_prob,
-        "lm_calls": len(sent) + setup.lm_writes_passages,
-        "passage": retrieved["texts"][0] if setup.lm_writes_passages else None,
+        "lm_calls": len(sent) + (1 if setup.written else 0),
+        "passage": passage_row["texts"][0] if setup.written else None,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": new_tokens,
+        "cost": _cost(setup.server, prompt_tokens, new_tokens),
     }
-    row |= _tokens_and_cost(setup.server, retrieved, generation)
-    if not setup.source:
-        return row
-
-    title = retrieved["titles"][0]
-    row["doc_id"] = retrieved["doc_ids"][0]
-    row["doc_title"] = title
-    row["similarity"] = retrieved["similarities"][0]
-    row["doc_has_answer"] = False
-    for text, prompt, prompt_seen in zip(retrieved["texts"], sent, seen, strict=True):
-        left = prompts.passage_left(text, pool.texts[place], prompt, prompt_seen, setup.language)
-        if matching.word(left, answers, setup.language):
-            row["doc_has_answer"] = True
-            break
-    page = pool.pages[place]
-    if title is not None and page:
-        row["doc_is_subject"] = title == page
-        row["doc_is_namesake"] = matching.namesake(title, pool.subjects[place] or "", page)
-    return row
 
 
-def _tokens_and_cost(
-    server: params.LMServer | None, retrieved: dict, generation: Generation
-) -> dict:
-    """The tokens of an answer and its passages, and their price; null where a server hides them."""
-    new_tokens = None
-    if generation.new_tokens or not generation.text:
-        new_tokens = generation.new_tokens + retrieved["new_tokens"]
-    prompt_tokens = None
-    if generation.prompt_tokens:
-        prompt_tokens = generation.prompt_tokens + retrieved["prompt_tokens"]
-    cost = None
+def _cost(
+    server: params.LMServer | None, prompt_tokens: int | None, new_tokens: int | None
+) -> float | None:
+    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not known."""
     if server is None:
-        cost = 0.0
-    elif prompt_tokens is not None and new_tokens is not None:
-        price = prompt_tokens * server.prompt_price + new_tokens * server.completion_price
-        cost = price / 1000
-    return {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "cost": cost}
+        return 0.0
+    if prompt_tokens is None or new_tokens is None:
+        return None
+    return (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
+
+
+def _passage_columns(
+    setup: Setup,
+    pool: prompts.Questions,
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
+    seen: list[Prompt],
+) -> dict:
+    """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+    answers = pool.answers[position]
+    has_answer = False
+    for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
+        left = prompts.passage_left(
+            passage, pool.texts[position], prompt, seen_prompt, setup.language
+        )
+        has_answer = has_answer or matching.word(left, answers, setup.language)
+
+    title = passage_row["titles"][0]
+    columns = {
+        "doc_has_answer": has_answer,
+        "doc_id": passage_row["doc_ids"][0],
+        "doc_title": title,
+        "similarity": passage_row["similarities"][0],
+    }
+    page = pool.pages[position]
+    if title is not None and page:
+        subject = pool.subjects[position] or ""
+        columns["doc_is_subject"] = title == page
+        columns["doc_is_namesake"] = matching.namesake(title, subject, page)
+    return columns
+
+
+def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
+    """Remove the finished shards of answers that are written."""
+    for work in ("answer", "passages"):
+        WorkStore().forget(f"{work}@{dataset}-{lm}-{method}", key)
 
 
 def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> stage.Metrics:
     """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `settings.ways`.
 
-    Answers whose inputs, settings and code are the same come from the work store. Returns metrics of
-    the others. Raises LongtailError where there is no question set, or an ensemble is asked of an LM
-    that can't mix.
+    Answers that were finished before with the same inputs, settings and code are taken from the work
+    store. Returns the metrics of the others. Raises LongtailError where there is no question set, or
+    an ensemble is asked of an LM that can't mix.
     """
-    data = Path("data")
+    questions = DATA / f"questions/{dataset}/{dataset}.parquet"
+    model = open_lm.MODELS / lm_name
     store = WorkStore()
-    work = f"answers@{dataset}-{lm_name}"
-    keys = {way: _key(dataset, lm_name, way, settings, data) for way in settings.ways}
-    missing = [way for way in settings.ways if not store.path(work, keys[way]).exists()]
-    metrics = {}
+    finished = {}
+    for way in settings.ways:
+        key = _key(way, settings, settings.lm[lm_name], questions, model)
+        finished[way] = store.path(f"answers@{dataset}-{lm_name}-{way}", key)
+
+    missing = [way for way, file in finished.items() if not file.exists()]
+    metrics: stage.Metrics = {}
     if missing:
-        metrics = _answer_missing(dataset, lm_name, missing, keys, settings, data)
+        metrics = _answer_missing(dataset, lm_name, settings, missing, finished)
 
-    with atomic(data / "predictions" / dataset / lm_name) as folder:
+    with atomic(DATA / "predictions" / dataset / lm_name) as folder:
         folder.mkdir()
-        for way in settings.ways:
-            finished = store.path(work, keys[way])
-            os.utime(finished)  # it is in use, and `sweep` leaves it
-            shutil.copyfile(finished, folder / f"{_file_name(way, settings)}.parquet")
+        for way, file in finished.items():
+            shutil.copyfile(file, folder / f"{_file_name(way, settings)}.parquet")
     return metrics
-
-
-def _file_name(way: str, settings: Settings) -> str:
-    """The name of a method's files, which has the retriever's."""
-    return Method.parse(way, settings.retrievers).name
 
 
 def _answer_missing(
     dataset: str,
     lm_name: str,
-    missing: Sequence[str],
-    keys: dict[str, str],
     settings: Settings,
-    data: Path,
+    ways: list[str],
+    finished: dict[str, Path],
 ) -> stage.Metrics:
-    """Answer by the methods that are not in the work store yet; returns their metrics."""
-    questions, lines = given_passages.read_asked(dataset, settings, data)
+    """Answer by some methods into their files of the work store; returns their metrics."""
+    lm_settings = settings.lm[lm_name]
+    asked, lines = given_passages.read_asked(dataset, settings, DATA)
     for line in lines:
         print(f"{dataset}: {line}", flush=True)
 
-    lm_settings = settings.lm[lm_name]
     metrics = {}
-    weights = open_lm.MODELS / lm_name
-    with open_lm.lm_at_work(weights, lm_settings, settings.compute) as lm:
-        if any(Method.of_name(way).is_ensemble for way in missing):
+    with open_lm.lm_at_work(open_lm.MODELS / lm_name, lm_settings, settings.compute) as lm:
+        if methods.of_kinds(ways, *ENSEMBLES):
             ensemble.check_ability(lm, settings.replug)
-        for way in missing:
+        for way in ways:
+            file = finished[way]
             setup = Setup(
                 dataset=dataset,
                 method=way,
                 lm=lm,
-                source=passages.open_source(way, lm, settings, data),
+                source=passages.open_source(way, lm, settings, DATA),
                 answer=settings.answer.of(lm_settings),
                 replug=settings.replug,
                 seed=settings.seed,
-                key=keys[way],
+                key=file.name,
                 server=lm_settings.http,
                 language=language.read_language(settings.language),
             )
-            table, taken = answer(questions, setup)
-            WorkStore().file(
-                f"answers@{dataset}-{lm_name}", keys[way], partial(parquet.write_parquet, table)
-            )
-            forget_answers(dataset, lm_name, way, keys[way])
-
-            name = _file_name(way, settings)
+            table, taken = answer(asked, setup)
+            WorkStore().file(file.parent.name, file.name, partial(parquet.write_parquet, table))
             latency.write_latency(
-                data,
+                DATA,
                 dataset,
                 lm_name,
-                name,
+                _file_name(way, settings),
                 taken,
                 threads=settings.compute.threads,
                 server=lm_settings.http is not None,
             )
-            for figure, value in _metrics(table, taken.seconds).items():
-                metrics[f"{way}/{figure}"] = value
+            forget_answers(dataset, lm_name, way, file.name)
+            for name, value in _metrics(table, taken.seconds).items():
+                metrics[f"{way}/{name}"] = value
         return metrics | lm.usage
 
 
-def _key(dataset: str, lm_name: str, way: str, settings: Settings, data: Path) -> str:
-    """The key of all that a method's answers depend on: inputs, settings and code."""
+def _file_name(way: str, settings: Settings) -> str:
+    """The name of a method's file: with the retriever's name, the main one's too."""
+    return Method.parse(way, settings.retrievers).name
+
+
+def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, model: Path) -> str:
+    """A key for all that a method's answers depend on: inputs, settings, and code.
+
+    The code counts by the fingerprint that the stage `code` wrote.
+    """
     method = Method.parse(way, settings.retrievers)
-    code = None
+    code = ""
     if CODE.is_file():
         code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"]
-    values = (
-        *(SHARD, LONG_PROMPTS, workers.ROUNDS, settings.seed, settings.language, settings.answer),
-        settings.replug if method.is_ensemble else None,
-        settings.compute.device,
-        settings.compute.threads,
-        settings.retriever.get(method.retriever),
-        settings.reranker if method.kind == "reranked" else None,
-        settings.lm[lm_name],
-    )
+    used = {
+        "way": way,
+        "seed": settings.seed,
+        "language": settings.language,
+        "answer": settings.answer,
+        "replug": settings.replug if method.is_ensemble else None,
+        "device": settings.compute.device,
+        "threads": settings.compute.threads,
+        "retriever": settings.retriever.get(method.retriever),
+        "reranker": settings.reranker if method.kind == "reranked" else None,
+        "lm": lm_settings,
+        "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
+    }
     # Given passages say which questions all methods answer.
-    ways = [way, *methods.of_kinds(settings.ways, *methods.GIVEN)]
-    files = [data / f"questions/{dataset}/{dataset}.parquet", open_lm.MODELS / lm_name]
-    files += _inputs(ways, settings, data)
-    return content_key(values, str(code), *files)
-
-
-def _inputs(ways: Iterable[str], settings: Settings, data: Path) -> list[Path]:
-    """What some methods retrieve with, each file once."""
-    files: dict[Path, None] = {}
-    for way in ways:
-        files.update(dict.fromkeys(passages.inputs(way, settings, data)))
-    return list(files)
+    files = dict.fromkeys(passages.inputs(way, settings, DATA))
+    for given in methods.of_kinds(settings.ways, *GIVEN):
+        files |= dict.fromkeys(passages.inputs(given, settings, DATA))
+    return content_key(used, code, questions, model, *files)
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
-    """Means over the questions of what is known of them."""
-    columns = {
-        "accuracy": "correct",
-        "accuracy_word": "correct_word",
-        "passage_has_answer": "doc_has_answer",
-    }
-    for name in ("lm_calls", "prompt_tokens", "new_tokens", "cost"):
-        columns[f"{name}_per_question"] = name
+    """The means of METRICS over the answers where they are known, and the time of a question."""
     metrics = {}
-    for name, column in columns.items():
+    for name, column in METRICS.items():
         values = table[column].drop_null().to_numpy(zero_copy_only=False)
         if len(values):
             metrics[name] = float(values.mean())
@@ -411,12 +430,12 @@ def main() -> None:
     args = stage.arguments(
         __doc__, dataset=catalogue.names("answered"), lm="one of params.yaml's lms"
     )
-    stage.run(
-        f"answer@{args.dataset}-{args.lm}",
-        Settings,
-        partial(answer_by_all_methods, args.dataset, args.lm),
-        out=f"data/predictions/{args.dataset}/{args.lm}",
-    )
+
+    def work(settings: Settings) -> stage.Metrics:
+        return answer_by_all_methods(args.dataset, args.lm, settings)
+
+    out = f"data/predictions/{args.dataset}/{args.lm}"
+    stage.run(f"answer@{args.dataset}-{args.lm}", Settings, work, out=out)
 
 
 if __name__ == "__main__":
