@@ -132,9 +132,7 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     return by_text
 
 
-def _contradiction(
-    predictions: Predictions, contradicting: list[tuple[int, int]]
-) -> LongtailError:
+def _contradiction(predictions: Predictions, contradicting: list[tuple[int, int]]) -> LongtailError:
     first_row, _ = contradicting[0]
     name = "text" if predictions.questions else "answer"
     return LongtailError(
@@ -160,9 +158,7 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
         _check_texts(predictions, asked, pairs)
 
 
-def _check_texts(
-    predictions: Predictions, asked: Asked, pairs: Sequence[tuple[int, int]]
-) -> None:
+def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[int, int]]) -> None:
     """Refuse texts that are all gold answers, or most of which hold their question."""
     texts = [(folded(predictions.texts[row]), place) for row, place in pairs]
     are_golds = all(text in asked.answer_sets[place] for text, place in texts)
@@ -267,9 +263,7 @@ def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
     return IdJoin(match, contradicting)
 
 
-def _doubt(
-    predictions: Predictions, asked: Asked, ours: str, theirs: str, n_known: int
-) -> str:
+def _doubt(predictions: Predictions, asked: Asked, ours: str, theirs: str, n_known: int) -> str:
     """What is odd about two columns of ids, of which so many are the same; "" for nothing."""
     our_first = _numbers_from(predictions.ids[ours])
     their_first = _numbers_from(asked.ids[theirs])
