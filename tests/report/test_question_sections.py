@@ -11,9 +11,9 @@ from adaptive_pairs import CHOSEN, made_pairs
 from pipelines.adaptive import tune_thresholds
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
-from pipelines.report import studies
 from pipelines.report.inputs import read_fitted
 from pipelines.report.sections import report_sections
+from pipelines.report.studies import carried as carried_section
 from pipelines.studies import carried
 
 STUDIED = carried.RULE_TABLES
@@ -63,7 +63,7 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     )
     listed = [
         report_sections()["adaptive"],
-        *(entry for entry in studies.carried.report_entries()),
+        *(entry for entry in carried_section.report_entries()),
     ]
     made = [section for entry in listed if (section := entry.section(inputs))]
     blocks = [block for section in made for block in section.blocks]

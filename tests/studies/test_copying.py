@@ -1,4 +1,5 @@
-"""Tokens by the longest n-gram that the documents share with the text, and by how often a corpus has their word."""
+"""Tokens by the longest n-gram that the documents share with the text, and by how often a corpus
+has their word."""
 
 import gzip
 import itertools
@@ -53,7 +54,9 @@ def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has
 
 def test_a_tokens_frequency_is_its_words_in_the_corpus():
     """A token's word is the first that it has a character of; a text's last word may go on."""
-    texts = [  # context, and each token of the continuation with its frequency; an empty one is inside a character
+    # context, and each token of the continuation with its frequency; an empty one is inside a
+    # character
+    texts = [
         (
             "the Ve",
             [
@@ -163,7 +166,8 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
     assert len({row["least"] for of in figures.values() for row in of["by_shared"]}) > 2
     assert {of["counted_in"] for of in figures.values()} == {"pile"}
 
-    # without the model's tokenizer nothing is known of copying; where a run has C4, words are counted in it
+    # without the model's tokenizer nothing is known of copying; where a run has C4, words are
+    # counted in it
     Path("data/models/lm/tiny/tokenizer_config.json").unlink()
     Path("data/raw/c4").mkdir(parents=True)
     texts = ["Velm, velm and VELM", "the field. The field", "Velm of Mira"]

@@ -9,11 +9,12 @@ import scored_texts
 from pipelines.evaluation import stage_metrics
 from pipelines.pages import section
 from pipelines.replug import attribution
-from pipelines.report import studies
+from pipelines.report.studies import copying as copying_section
+from pipelines.report.studies import rarity as rarity_section
 from pipelines.studies import copying, rarity
 from pipelines.with_studies import attribute as attribute_with_studies
 
-(ATTRIBUTION,) = studies.rarity.report_entries()
+(ATTRIBUTION,) = rarity_section.report_entries()
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
 
@@ -61,7 +62,7 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
         "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
     }
     of = inputs(project, corpora)
-    (copied,) = tables_of(*studies.copying.report_entries(), of).values()
+    (copied,) = tables_of(*copying_section.report_entries(), of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
     assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
     assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
