@@ -11,7 +11,7 @@ from pipelines.pages.values import label
 from pipelines.params import params
 from pipelines.storage import database, parquet
 from pipelines.studies import carried
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 
 RULE_STUDIES = [
     carried,

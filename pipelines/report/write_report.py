@@ -16,24 +16,24 @@ from pipelines.report.findings import findings
 from pipelines.report.inputs import Inputs, read_inputs
 from pipelines.report.sections import page_text, report_sections
 from pipelines.report.studies import (
-    carried,
-    controls,
-    copying,
-    measures,
-    rarity,
-    seen,
+    carried_section,
+    controls_section,
+    copying_section,
+    measures_section,
+    rarity_section,
+    seen_section,
 )
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/report")
 STUDIES = [
-    carried,
-    controls,
-    copying,
-    measures,
-    rarity,
-    seen,
+    carried_section,
+    controls_section,
+    copying_section,
+    measures_section,
+    rarity_section,
+    seen_section,
 ]
 QUANTILES = {"median": "median", "p90": "90 % within"}
 SECTIONS = (

@@ -16,7 +16,7 @@ import small_results
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -87,7 +87,7 @@ def made(tmp_path_factory):
         patch.chdir(home)
         write_data(home / "data")
         metrics = analyse.analyse(
-            home / "data", home / "out", home / "metrics.json", PARAMS, analyse_with_studies.STUDIES
+            home / "data", home / "out", home / "metrics.json", PARAMS, run_analyse.STUDIES
         )
     return home / "out", metrics, json.loads((home / "metrics.json").read_text())
 

@@ -13,7 +13,7 @@ from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
 from pipelines.report.inputs import read_fitted
 from pipelines.report.sections import report_sections
-from pipelines.report.studies import carried as carried_section
+from pipelines.report.studies import carried_section
 from pipelines.studies import carried
 
 STUDIED = carried.RULE_TABLES

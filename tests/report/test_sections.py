@@ -17,7 +17,7 @@ from pipelines.report import entries, run_sections, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.sections import report_sections
-from pipelines.report.studies import measures, seen
+from pipelines.report.studies import measures_section, seen_section
 
 
 def tables_of(section) -> dict[str, Table]:
@@ -294,7 +294,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
-    (of_measures,), of_seen = measures.report_entries(), seen.report_entries()
+    (of_measures,), of_seen = measures_section.report_entries(), seen_section.report_entries()
     for name in ("accuracy_by_documents", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     for study in (of_measures, *of_seen):

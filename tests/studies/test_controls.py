@@ -18,7 +18,7 @@ from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.params import params
 from pipelines.scoring import score_lm
 from pipelines.studies import controls
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.with_studies import run_score_lm
 
 OUT = score_lm.OUT / "pile/tiny"
 CORPUS = Path("data/corpus/pile")
@@ -87,7 +87,7 @@ def test_a_run_without_controls_has_none(project):
         update={"controls": False, "max_queries": 2}
     )
     assert "controls" not in score_lm.score_corpus(
-        project.params, "pile", "tiny", score_lm_with_studies.STUDIES
+        project.params, "pile", "tiny", run_score_lm.STUDIES
     )
     assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
     assert controls.read_controls(OUT, np.array(["q"])) == []

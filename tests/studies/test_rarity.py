@@ -9,10 +9,9 @@ import scored_texts
 from pipelines.evaluation import stage_metrics
 from pipelines.pages import section
 from pipelines.replug import attribution
-from pipelines.report.studies import copying as copying_section
-from pipelines.report.studies import rarity as rarity_section
+from pipelines.report.studies import copying_section, rarity_section
 from pipelines.studies import copying, rarity
-from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.with_studies import run_attribution
 
 (ATTRIBUTION,) = rarity_section.report_entries()
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
@@ -25,7 +24,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         params, _ = scored_texts.write(home)
-        attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
+        attribution.attribute_corpus(params, "pile", run_attribution.STUDIES)
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(data=home / "data", figures=figures)
 
