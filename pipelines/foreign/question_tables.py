@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.cell_values import as_text, clean_id, gold_answers, read_numbers
+from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.foreign.join_predictions import Asked
+from pipelines.foreign.cell_values import as_text, clean_id, gold_answers, read_numbers
 from pipelines.foreign.layouts import ANSWERS, QUESTION, TELLING
 from pipelines.foreign.records import columns_of, listed, plain, read_any_records
-from pipelines.language.relations import BY_NAME, RELATIONS
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
     "id": ("question_id", "id", "qid"),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.cell_values import written_list
 from pipelines.sources.delimited import one_row, strict_rows
+from pipelines.foreign.cell_values import written_list
 from pipelines.sources.streams import (
     is_parquet,
     open_blocks,
