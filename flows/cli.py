@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from flows import anywhere, profiles, terminal
-from flows.commands import asking, kept_answers, looking, publishing, running
+from flows.commands import answer_cache, asking, looking, publishing, running
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
@@ -25,7 +25,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {
-    looking.status: kept_answers.cache,
+    looking.status: answer_cache.cache,
     publishing.release: publishing.diff,
 }
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder

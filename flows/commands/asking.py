@@ -114,13 +114,13 @@ def _answer_typed(lm: str, pair: str, settings: "Settings", as_json: bool) -> No
 
     Exits with 1 if one of them failed.
     """
-    from pipelines.adaptive.ask import Opened
+    from pipelines.answering.session import Session
 
-    opened = Opened()
+    session = Session()
     failed = False
     for question in terminal.questions():
         try:
-            answer = _answer(question, lm, pair, settings, opened=opened)
+            answer = _answer(question, lm, pair, settings, session=session)
         except LongtailError as error:
             failed = True
             print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)

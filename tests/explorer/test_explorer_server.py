@@ -3,7 +3,6 @@ elsewhere tries.
 """
 
 import html
-import os
 import re
 import shutil
 import signal
@@ -20,7 +19,7 @@ from waiting import PATIENCE
 
 from flows import explorer
 from pipelines.errors import LongtailError
-from pipelines.explorer.run import OPENED, Run
+from pipelines.explorer.run import SESSION, Run
 
 PATHS = ("/", "/questions", "/question?id=q0007", "/report/", "/style.css")
 
@@ -175,12 +174,16 @@ def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, r
     assert child.returncode == 0
 
 
-def test_an_index_that_is_made_anew_is_opened_anew(at_work):
+def test_an_index_that_a_run_made_anew_is_opened_anew(at_work, tmp_path, monkeypatch):
+    lock = tmp_path / "dvc.lock"
+    monkeypatch.setattr("pipelines.answering.session.LOCK", lock)
+    lock.write_text("first")
+
     def opened(method):
-        return OPENED.source(method, at_work.params, at_work.data)
+        return SESSION.source(method, at_work.params, at_work.data)
 
     first = opened("bm25")
     assert opened("bm25") is first
-    os.utime(at_work.data / "index/bm25/wikipedia/meta.json")
+    lock.write_text("second")
     assert opened("bm25") is not first
     assert opened("closed_book") is None
