@@ -18,7 +18,7 @@ from pipelines import catalogue, draws, intervals, methods
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.scoring.bits_per_byte import bits_per_byte
-from pipelines.scoring.logprobs import read_scored_texts
+from pipelines.scoring.logprob_files import read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage

@@ -17,7 +17,7 @@ from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, OfTokens
+    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 LONGEST = 9  # longer n-grams count as this long
 COLUMN = pa.field("shared", pa.int32())
@@ -31,19 +31,19 @@ TABLES = {
 }
 
 
-def number_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering | None, dict[str, str]]:
     """The longest n-gram that each token shares with the documents; None where the model's tokenizer is not known."""
-    if not (tokenizer := open_tokenizer(MODELS / of.params.lms[0])):
+    if not (tokenizer := open_tokenizer(MODELS / attributing.settings.lms[0])):
         return None, {}
-    database.view(of.db, "docs", of.docs, columns=["id", "text"])
-    rows = of.db.sql(
+    database.view(attributing.db, "docs", attributing.docs, columns=["id", "text"])
+    rows = attributing.db.sql(
         """SELECT id, text FROM docs
         SEMI JOIN (SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id) ORDER BY id"""
     ).to_arrow_reader(4096)
-    documents = database.mapped(of.scratch / "documents", rows.schema, rows)
+    documents = database.mapped(attributing.scratch / "documents", rows.schema, rows)
 
     def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
-        texts, _ = tokenizer.continuations(of.queries["continuation"][queries].to_pylist())
+        texts, _ = tokenizer.continuations(attributing.queries["continuation"][queries].to_pylist())
         rows, ranks = np.nonzero(doc_ids != "")
         asked = pa.compute.index_in(pa.array(doc_ids[rows, ranks], pa.string()), documents["id"])
         of_texts, _ = tokenizer.tokens(documents["text"].take(asked).to_pylist())

@@ -24,7 +24,7 @@ from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, OfTokens
+    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 TEXT = pa.schema([("text", pa.string())])
@@ -42,20 +42,26 @@ TABLES = {
 }
 
 
-def number_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
     """How often a token's word stands in C4, or in the corpus if the run has no C4."""
     if files := visible_files(C4):
-        of.db.register("texts", of_c4(files, of.params.c4.sample_mb, of.params.seed))
+        attributing.db.register(
+            "texts", of_c4(files, attributing.settings.c4.sample_mb, attributing.settings.seed)
+        )
     else:
-        database.view(of.db, "texts", of.docs, columns=["text"])
-    tokens = database.mapped(of.scratch / "words", WORDS, words_of_tokens(of.queries, of.block))
-    rows = frequencies(of.db, tokens)
-    frequency = database.mapped(of.scratch / "frequency", rows.schema, rows)["n"]
+        database.view(attributing.db, "texts", attributing.docs, columns=["text"])
+    tokens = database.mapped(
+        attributing.scratch / "words",
+        WORDS,
+        words_of_tokens(attributing.queries, attributing.block),
+    )
+    rows = frequencies(attributing.db, tokens)
+    frequency = database.mapped(attributing.scratch / "frequency", rows.schema, rows)["n"]
 
     def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
         return frequency[tokens].to_numpy()
 
-    return of_block, {"counted_in": "c4" if files else of.corpus}
+    return of_block, {"counted_in": "c4" if files else attributing.corpus}
 
 
 def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
