@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.foreign.tune_from_files import Result
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
+from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import Interval, interval
 from pipelines.pages import rendering
 from pipelines.pages.figures import dumbbell, lines
