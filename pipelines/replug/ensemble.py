@@ -140,9 +140,9 @@ def vote(
 
     `generations` are k in a row for each, `log_weights` (questions, k). Answers that are equal
     after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob); an
-    empty text weighs nothing. Of equally heavy answers the one with the earliest document wins; the text
-    is that of the earliest document. The log of the weight takes the place of the mean log-prob;
-    tokens are those of all k. Raises LongtailError if a mean log-prob is not known.
+    empty text weighs nothing. Of equally heavy answers the one with the earliest document wins, and
+    the text is that of the earliest document. The log of the weight takes the place of the mean
+    log-prob; tokens are those of all k. Raises LongtailError if a mean log-prob is not known.
     """
     k = log_weights.shape[1]
     mean_log_probs = np.array([generation.mean_log_prob for generation in generations])

@@ -51,12 +51,12 @@ TABLES = {
 
 def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
     """How often a token's word stands in C4, or in the corpus if the run has no C4."""
-    params = attributing.settings
+    settings = attributing.settings
     db = attributing.db
     scratch = attributing.scratch
     files = visible_files(C4)
     if files:
-        db.register("texts", texts_of_c4(files, params.c4.sample_mb, params.seed))
+        db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
     else:
         database.view(db, "texts", attributing.docs, columns=["text"])
     words = words_of_tokens(attributing.queries, attributing.block)
