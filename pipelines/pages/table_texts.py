@@ -51,7 +51,9 @@ def _csv_cells(cell: Any, wide: bool) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as CSV has it: up to ten digits of a float, and no carriage return, which csv does not quote."""
+    """A value as CSV has it: up to ten digits of a float, and no carriage return, which csv does
+    not quote.
+    """
     if isinstance(value, float):
         if math.isnan(value):
             return ""

@@ -1,4 +1,6 @@
-"""Pages and lines on files of predictions: when to retrieve (`longtail thresholds`), and a leaderboard (`compare`)."""
+"""Pages and lines on files of predictions: when to retrieve (`longtail thresholds`), and a
+leaderboard (`compare`).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from pipelines.report.entries import Drawn, Row, cell, spread, table_of
 from pipelines.report.question_sections import CUTS, ORACLE, POLICIES, WILSON, cut, draw_thresholds
 
 RULE_FOOTER = (
-    "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
-    "beside this page is the rule; thresholds.csv has the thresholds of all files."
+    "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "
+    "rule). rule.json beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
 HEADS = {
     "tail": "below",
@@ -31,8 +33,8 @@ HEADS |= {"augmented": "with", "gain": "gain"}
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
 ENDS = {"value": "", "low": "_low", "high": "_high"}
 COMPARE_FOOTER = (
-    "Made by `longtail compare`. An answer is right if it contains a gold answer (the published rule). Accuracies have "
-    "Wilson's 95 % intervals, and differences bootstraps over subjects."
+    "Made by `longtail compare`. An answer is right if it contains a gold answer (the published "
+    "rule). Accuracies have Wilson's 95 % intervals, and differences bootstraps over subjects."
 )
 SYSTEM = {"method": "system", "against": "less", "substring": "accuracy"}
 
@@ -71,7 +73,9 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
 
 
 def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> list[Table]:
-    """Each policy, and each file that decides when to retrieve; the columns `plain` are without intervals."""
+    """Each policy, and each file that decides when to retrieve; the columns `plain` are without
+    intervals.
+    """
     columns = "system said accuracy difference retrieved calls accuracy_area less"
     heads = {"said": "what it is", "difference": "less adaptive", "calls": "retrievals"}
     heads |= {"accuracy_area": "area", "less": "area, less adaptive"}
@@ -80,10 +84,11 @@ def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> li
         rows = [row | {"less": cell(row.get("less"), "difference")} for row in result.decided.rows]
         rows = [row | {of: row[of].value for of in plain if of in row} for row in rows]
         caption = (
-            f"Who decides when to retrieve, held out; where it has no answers, those of {result.popular} and "
-            f"{result.tail} count. Shares in per cent, differences in points, retrievals a question; 95 % intervals "
-            "over subjects. The area is the mean accuracy over all shares that may retrieve, if a signal retrieves "
-            "where it is strongest, or thresholds are shifted together."
+            "Who decides when to retrieve, held out; where it has no answers, those of "
+            f"{result.popular} and {result.tail} count. Shares in per cent, differences in points, "
+            "retrievals a question; 95 % intervals over subjects. The area is the mean accuracy "
+            "over all shares that may retrieve, if a signal retrieves where it is strongest, or "
+            "thresholds are shifted together."
         )
         tables.append(table_of("decisions", caption, rows, columns.split(), heads))
     return tables
@@ -92,9 +97,9 @@ def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> li
 def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
     """A row for each pair of files and relation."""
     caption = (
-        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is not clearly worse; "
-        "accuracies and the share that retrieves in per cent, those of adaptive held out. Relations with few questions "
-        "share the threshold of all relations together."
+        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is "
+        "not clearly worse; accuracies and the share that retrieves in per cent, those of adaptive "
+        "held out. Relations with few questions share the threshold of all relations together."
     )
     columns = [
         "tail",
@@ -142,7 +147,9 @@ def rule_html(
     notes: Sequence[str],
     by_popularity: list[dict],
 ) -> str:
-    """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
+    """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of
+    `systems.by_popularity`.
+    """
     best, file = results[0], results[0].file
     named = [
         {"tail": one.tail, "popular": one.popular, "verdict": one.file.verdict} for one in results
@@ -154,8 +161,8 @@ def rule_html(
         dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}
     ).blocks()
     caption = (
-        "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
-        "questions that retrieve in per cent."
+        "Held-out accuracy in per cent, the gain over the better of always and never in points, "
+        "and the share of questions that retrieve in per cent."
     )
     columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
     said = f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}."
@@ -169,8 +176,9 @@ def rule_html(
         for row in one.decided.curves
     ]
     caption = (
-        "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
-        "strongest, and thresholds that are shifted together. Marks are systems as they decided."
+        "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve "
+        "where they are strongest, and thresholds that are shifted together. Marks are systems as "
+        "they decided."
     )
     axes = {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"}
     drawn = Drawn(lines, "budgets", curves, "percent", "accuracy", caption, axes, "system").blocks()
@@ -183,10 +191,11 @@ def rule_html(
     ]
     views = f", page views of {file.month}" if file.month else ""
     intro = (
-        f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of {best.tail} where its "
-        f"{file.signal} are below its relation's threshold. Adaptive retrieves for "
-        f"{show(Percent(_held(best)['retrieved']))} % of the questions. The thresholds were searched for by "
-        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
+        f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
+        f"{best.tail} where its {file.signal} are below its relation's threshold. Adaptive "
+        f"retrieves for {show(Percent(_held(best)['retrieved']))} % of the questions. The "
+        f"thresholds were searched for by `{file.search}`; held-out figures are over 100 splits, "
+        "each with a subject's questions on one side."
     )
     sections = [section for section in sections if section.blocks]
     return rendering.render(
@@ -197,7 +206,9 @@ def rule_html(
 def leaderboard_sections(
     name: str, signal: str, compared: Compared, notes: Sequence[str]
 ) -> list[Section]:
-    """The sections on one question set; `signal` says what its questions' popularity is, `notes` what was read."""
+    """The sections on one question set; `signal` says what its questions' popularity is, `notes`
+    what was read.
+    """
     of = f"{compared.questions:,} questions of {name} that all {len(compared.counts)} systems answered"
     of += f"; page views of {compared.month}" if compared.month else ""
     board = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
@@ -208,14 +219,15 @@ def leaderboard_sections(
     blocks = [
         shown(
             "leaderboard", board, "method place answers substring correlation",
-            f"Accuracy in per cent on {of}, and its correlation with log popularity. Answers: how many of the set's "
-            "questions a system answers at all. Systems of equal accuracy share a place.",
+            f"Accuracy in per cent on {of}, and its correlation with log popularity. Answers: how "
+            "many of the set's questions a system answers at all. Systems of equal accuracy share "
+            "a place.",
         ),
         shown(
             "pairs", compared.pairs, "method against gain only_this only_that p",
-            f"One system less another in points, on {of}, with 95 % intervals over subjects. Only this and only that: "
-            "questions on which only the first or only the second is right, with McNemar's exact test, which takes "
-            "questions as independent.",
+            f"One system less another in points, on {of}, with 95 % intervals over subjects. Only "
+            "this and only that: questions on which only the first or only the second is right, "
+            "with McNemar's exact test, which takes questions as independent.",
             gain="accuracy", only_this="only this right", only_that="only that right", p="McNemar's p",
         ),
     ]  # fmt: skip
@@ -227,8 +239,8 @@ def leaderboard_sections(
     )
     disagree = shown(
         "disagreements", compared.examples, "right wrong question answer said instead popularity relation",
-        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind, of "
-        f"{PAIRS} pairs at most, those of the best system first.",
+        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most "
+        f"of each kind, of {PAIRS} pairs at most, those of the best system first.",
         answer="a gold answer", said="right answer", instead="wrong answer", popularity="popularity",
     )  # fmt: skip
     by_popularity = popularity_section(signal, compared.by_popularity)
@@ -242,7 +254,9 @@ def leaderboard_sections(
 
 
 def popularity_section(signal: str, rows: list[dict]) -> Section:
-    """Accuracy by popularity, from the rows of `systems.by_popularity`; without blocks if there are none."""
+    """Accuracy by popularity, from the rows of `systems.by_popularity`; without blocks if there are
+    none.
+    """
     numbers = {
         decile: number
         for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)
@@ -284,8 +298,8 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
         clear = "" if row["gain"].sign else "; no clear difference"
         difference = show(Percent(row["gain"], signed=True))
         yield (
-            f"{row['method']} less {row['against']}: {difference} points; only the first is right on "
-            f"{row['only_this']:,}, only the second on {row['only_that']:,}{clear}"
+            f"{row['method']} less {row['against']}: {difference} points; only the first is right "
+            f"on {row['only_this']:,}, only the second on {row['only_that']:,}{clear}"
         )
 
 
