@@ -21,8 +21,9 @@ from benchmarks import measure
 from benchmarks.measure import Row, Run
 from pipelines.language.language import ENGLISH
 from pipelines.params.params import Index
-from pipelines.retrieval import bm25
-from pipelines.retrieval.bm25 import BM25, Analyser
+from pipelines.retrieval import bm25_build
+from pipelines.retrieval.analyser import Analyser
+from pipelines.retrieval.bm25 import BM25
 
 WORDS, VOCABULARY, ASKED = 100, 1_000_000, 10  # of a passage, of all, of a query
 EXPONENT, SHIFT = 1.07, 2.7  # Zipf-Mandelbrot
@@ -65,7 +66,7 @@ def longtail(docs: Path, queries: Sequence[str]) -> Found:
     values = {"kind": "auto", "memory_gb": 1, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
     settings = Index(**values)
     out = Path("index")
-    build = measure.timed(lambda: bm25.build(docs, out, settings, measure.compute(), "bm25"))
+    build = measure.timed(lambda: bm25_build.build(docs, out, settings, measure.compute(), "bm25"))
     index = BM25(out, docs)
     return _searched(build, lambda query: index.search(query, K)[1], queries, at_once=True)
 

@@ -30,10 +30,11 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.adaptive import from_files, held_out, tune_thresholds, tuning
+from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
-from pipelines.answering.answers_elsewhere import Answered
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
+from pipelines.foreign import tune_from_files
+from pipelines.foreign.judge_files import Answered
 from pipelines.intervals import Interval
 from pipelines.studies import carried
 
@@ -154,7 +155,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)
     places = np.arange(len(pairs.ids))
-    for row in from_files.judge_deciders(
+    for row in tune_from_files.judge_deciders(
         tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES
     ).rows:
         for name, figure in row.items():

@@ -15,7 +15,7 @@ from benchmarks import row_files
 from benchmarks.faults_project import Stage, remove, run_all
 from benchmarks.mutations_records import BEGINNING, EVIDENCE, NAMES, RIGHT
 from flows import anywhere
-from pipelines.sources.record_files import LINES, TEXTS
+from pipelines.foreign.records import LINES, TEXTS
 
 MODULE = "flows.cli"  # the command's
 ALONE = ("predictions alone", "LLaMA-Factory, label")  # have neither ids nor questions

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.measure import Row, Run
 from pipelines.params import params
-from pipelines.retrieval import dense
+from pipelines.retrieval import dense, dense_build, dense_tuning
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
 EIGENVALUES = {
@@ -96,7 +96,7 @@ def flat(folder: Path) -> Speed:
     queries = np.load(folder / "queries.npy")[-BATCH:]
 
     def search(rows: np.ndarray) -> np.ndarray:
-        return index.search(rows, dense.K)[1]
+        return index.search(rows, dense_tuning.RECALL_DEPTH)[1]
 
     faiss.omp_set_num_threads(1)
     np.save(folder / "exact.npy", search(queries))
@@ -109,14 +109,16 @@ def longtail(folder: Path) -> Speed:
     settings = params.Index(**SETTINGS)
     with chdir(folder):
         where = Path(".")
-        chosen = dense.choose_index(dense.Index(where, flat=True).count, queries.shape[1], settings)
-        dense.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
+        chosen = dense_build.choose_index(
+            dense.Index(where, flat=True).count, queries.shape[1], settings
+        )
+        dense_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
         index = dense.Index(where, threads=1)
-        dense.tune_search(index, queries[: dense.HELD_OUT], chosen, settings)
+        dense_tuning.tune_search(index, queries[: dense_tuning.TUNING_QUERIES], settings)
         index = dense.Index(where, index.probe, index.refine, threads=1)
 
         def search(rows: np.ndarray) -> np.ndarray:
-            return index.search(rows, dense.K)[0]
+            return index.search(rows, dense_tuning.RECALL_DEPTH)[0]
 
         found, exact = search(queries[-BATCH:]), np.load("exact.npy")
         recall = float((found[:, :, None] == exact[:, None, :]).any(2).mean())
@@ -127,12 +129,12 @@ def exact(folder: Path, ours: bool) -> np.ndarray:
     """The nearest of all documents to every query, by our flat search or by FAISS's flat index, which is filled."""
     queries, index = np.load(folder / "queries.npy"), dense.Index(folder, flat=True)
     if ours:
-        return index.search(queries, dense.K)[0]
+        return index.search(queries, dense_tuning.RECALL_DEPTH)[0]
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(index.dim)
     for start in range(0, index.count, SHARD):
         flat.add(index.embeddings.rows(start, start + SHARD))
-    return flat.search(queries, dense.K)[1]
+    return flat.search(queries, dense_tuning.RECALL_DEPTH)[1]
 
 
 def _runs(search: Callable[[np.ndarray], object], queries: np.ndarray) -> dict[str, Run]:
@@ -149,7 +151,7 @@ def rows(quick: bool = False) -> list[Row]:
     (count, dim), made = (5000, 32) if quick else (1_000_000, 384), []
     with measure.in_folder() as folder:
         measure.alone(
-            write, folder, count, dim, dense.HELD_OUT + BATCH
+            write, folder, count, dim, dense_tuning.TUNING_QUERIES + BATCH
         )  # to tune by, and to measure with
         plain, ours = (measure.alone(way, folder) for way in (flat, longtail))
     for way, theirs in plain.result[1].items():

@@ -110,7 +110,7 @@ def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     search = measure.timed(lambda: refresher.search(0))
     ask = partial(_candidates, refresher, search.result)
     score, again = measure.timed(ask), measure.timed(ask)  # the second time all scores are kept
-    untuned = methods.encoder("dense", params.retrieves)
+    untuned = methods.encoder_folder(methods.Method("dense", params.retrieves))
     shapes = {
         f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned,
         "MiniLM's shape": _minilm(untuned),

@@ -22,12 +22,14 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import training_queries
+from pipelines.methods import Method
 from pipelines.params import params_file
 from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.storage.work_store import forget_shards, key_of
@@ -67,7 +69,7 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
     for temperature in TEMPERATURES:
         weights = ensemble.log_weights(similarities, temperature)
         nats = -ensemble.MIXTURES[chosen.replug.mixture](log_probs, weights).sum()
-        bits = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+        bits = float(bits_per_byte(nats, n_bytes.sum()))
         rows.append({"temperature": temperature, "bits_per_byte": bits})
     best = min(rows, key=lambda row: row["bits_per_byte"])["temperature"]
     set_params(Path(), replug={"temperature": best})
@@ -135,9 +137,9 @@ def search(
     chosen: SimpleNamespace, retriever: str, table: pa.Table, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions and similarities (questions, k) of the documents that a retriever finds."""
-    return open_index(retriever, chosen.parts.datastore, chosen, DATA).search(
-        table["question"].to_pylist(), k
-    )
+    index = Method.parse(retriever, chosen.retrievers)
+    opened = open_index(index, chosen.parts.datastore, chosen, data=DATA)
+    return opened.search(table["question"].to_pylist(), k)
 
 
 def score_answers(

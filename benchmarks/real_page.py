@@ -23,8 +23,8 @@ from pipelines import draws, intervals, methods
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
 from pipelines.pages.values import label, show
-from pipelines.replug import ensemble
 from pipelines.report import findings, inputs
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 
 CALLS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call in each copy
@@ -268,8 +268,8 @@ def _bits(copy: Path) -> dict[str, str]:
         of[name].to_numpy().astype(float) for name in ("dense_nats", "lsr_nats", "bytes")
     )
     asked = [
-        ("bits per byte", lambda sums: ensemble.bits_per_byte(*sums.T), [dense, n_bytes]),
-        ("bits per byte, LSR", lambda sums: ensemble.bits_per_byte(*sums.T), [lsr, n_bytes]),
+        ("bits per byte", lambda sums: bits_per_byte(*sums.T), [dense, n_bytes]),
+        ("bits per byte, LSR", lambda sums: bits_per_byte(*sums.T), [lsr, n_bytes]),
         ("saved, %", lambda sums: 100 * (1 - intervals.ratio(sums)), [lsr, dense]),
     ]
     subjects = of["subject"].to_numpy().astype(str)

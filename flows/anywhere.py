@@ -23,8 +23,8 @@ from pipelines.storage.file_kinds import check_link
 
 if TYPE_CHECKING:
     from pipelines.adaptive.rule import Rule
-    from pipelines.answering.answers_elsewhere import Answered
-    from pipelines.questions.question_tables import Questions
+    from pipelines.foreign.judge_files import Answered
+    from pipelines.foreign.question_tables import Questions
 
 RELEASED = (
     "popqa.parquet",
@@ -90,18 +90,17 @@ def thresholds(
     ),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
-    from pipelines.adaptive import from_files, rule
-    from pipelines.evaluation import systems
+    from pipelines.adaptive import rule
+    from pipelines.foreign import compare_systems, prediction_pages, tune_from_files
     from pipelines.pages import table_texts
-    from pipelines.report import prediction_pages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
     files = [closed, *augmented]
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
     asked, answered = _given(*given, decisions=True)
-    answered = from_files.with_answers(answered)
-    results = from_files.tune_from_files(
+    answered = tune_from_files.with_answers(answered)
+    results = tune_from_files.tune_from_files(
         asked, answered[0], answered[1:], search.value, SEED, RESAMPLES
     )
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
@@ -111,7 +110,7 @@ def thresholds(
     )
     for line in (*notes, *prediction_pages.rule_lines(results, asked.names)):
         terminal.show(line)
-    by_popularity = systems.by_popularity(
+    by_popularity = compare_systems.by_popularity(
         asked, [one for one in answered if one.says or one.decides]
     )
     texts = {
@@ -175,7 +174,7 @@ def decide(
 def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     """What a rule and other questions than its own may not have in common."""
     from pipelines.adaptive.rule import NEVER, VIEWS
-    from pipelines.questions.question_tables import ROLES
+    from pipelines.foreign.question_tables import ROLES
 
     views = file.signal == VIEWS and asked.columns["signal"] in (
         "s_pop",
@@ -213,10 +212,9 @@ def compare(
     ),
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
-    from pipelines.answering.answers_elsewhere import short_name
-    from pipelines.evaluation import systems
+    from pipelines.foreign import compare_systems, prediction_pages
+    from pipelines.foreign.judge_files import short_name
     from pipelines.pages import rendering
-    from pipelines.report import prediction_pages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -232,7 +230,7 @@ def compare(
             terminal.show(
                 f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions"
             )
-    compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
+    compared = compare_systems.compare_systems(asked, answered, SEED, RESAMPLES)
     for line in prediction_pages.leaderboard_lines(compared):
         terminal.show(line)
     name = short_name(Path(asked.name))
@@ -259,7 +257,7 @@ def _given(
 
     With a subset, the answers to its questions alone.
     """
-    from pipelines.answering.answers_elsewhere import keep_subset, named_files, read_answers
+    from pipelines.foreign.judge_files import keep_subset, named_files, read_answers
     from pipelines.subsets import read_subsets
 
     if subset and subset not in (known := read_subsets()):
@@ -280,7 +278,7 @@ def _questions(
     separator: str = "",
     needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
-    from pipelines.questions.question_tables import read_question_table
+    from pipelines.foreign.question_tables import read_question_table
 
     if place is None:
         raise LongtailError(
@@ -361,7 +359,7 @@ def imports(
     if file is None:
         _list_or_remove(remove)
         return
-    from pipelines.answering import import_answers
+    from pipelines.foreign import import_answers
     from pipelines.language import language
 
     path = (terminal.CALLED_FROM / file).resolve()

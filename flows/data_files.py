@@ -14,8 +14,8 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import pageviews, source_documents, wikipedia
-from pipelines.sources.prediction_layouts import values_at
-from pipelines.sources.question_files import PASSAGES
+from pipelines.sources.passage_files import PASSAGES
+from pipelines.sources.question_files import values_at
 from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
 from pipelines.sources.streams import DECOMPRESSORS
 
@@ -26,7 +26,7 @@ BESIDE = re.compile(
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 GIVEN = {
-    place.rpartition(".")[2] for place in PASSAGES.split("|")
+    place.rpartition(".")[2] for place in PASSAGES
 }  # fields with the passages of a question
 TEMPLATES = "relation_query_templates.json"
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
@@ -130,7 +130,7 @@ def _by_head(file: Path) -> Seen:
         output = next(
             (
                 of
-                for of in (record.get("output"), *values_at(record, "output.0"))
+                for of in (record.get("output"), *values_at(record, ["output.0"]))
                 if isinstance(of, dict)
             ),
             {},

@@ -55,6 +55,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
     )
     if given:  # passages of each question, in place of a search
         parts |= {"tokenizers": ["documents"], "datastore": None}
+        parts["given_passages"] = ["retrieval"]
         del set_aside["retrieval"]
     uses_lms = given or bool(
         parts["corpora"] and (parts["answered"] or parts["scored"] or parts["benchmarks"])

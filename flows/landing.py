@@ -33,7 +33,7 @@ def diff(
     ] = None,
 ) -> None:
     """Compare two releases of PopQA. Writes a table of changed questions, answers and popularity."""
-    from pipelines.release.versions import write_difference
+    from pipelines.release.difference import write_difference
 
     params = params_file.load_params("compute", "ingest")
     old, new, out = (
@@ -85,7 +85,7 @@ def land(version: str | None = None, out: Path = OUT) -> str:
     from pipelines.release import contents, versions
 
     root, params = Path.cwd(), params_file.load_params("compute", "ingest")
-    machine = contents.of_machine(os.environ, [root, Path.home()])
+    machine = contents.machine_patterns(os.environ, [root, Path.home()])
     limits = {"ingest": params.ingest, "threads": params.compute.threads}
     landed = versions.write_release(
         Path("data"), out, record(root), version=version, machine=machine, **limits
@@ -134,7 +134,7 @@ def record(root: Path) -> dict[str, Any]:
     from flows import graph
     from pipelines.release import card
 
-    cited = card.read_citation(root / card.PROJECT)
+    cited = card.read_citation(root / card.PROJECT_CITATION)
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed := [name for entry in entries if (name := entry[3:].strip('"')) not in RECORDED]:
         raise LongtailError(

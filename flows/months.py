@@ -13,7 +13,7 @@ import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.sources import snapshots, wikimedia
+from pipelines.sources import snapshots, wikimedia_client
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
@@ -65,7 +65,7 @@ def set_month(month: str, path: Path) -> str:
     old = settings.popularity.month
     text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)
     for entry in settings.fetch.files.get("pageviews", []):
-        text = text.replace(entry, snapshots.of_month(entry, old, month))
+        text = text.replace(entry, snapshots.with_month(entry, old, month))
     parsed = params_file.parse(yaml.safe_load(text))
     if parsed.popularity.month != month:
         raise LongtailError(
@@ -103,12 +103,12 @@ def _check_dumps(month: str) -> None:
     if fetch.source != "wikimedia" or not urls:
         return
     views = [
-        snapshots.of_month(entry, old, month)
+        snapshots.with_month(entry, old, month)
         for entry in fetch.files.get("pageviews", [])
         if "://" in entry
     ]
     views = snapshots.views_files(views, snapshots.months_until(month, count))
-    with wikimedia.open_client(settings.contact, ANSWERS) as client:
+    with wikimedia_client.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)
         snapshots.check_there(views, month, fetch.days_apart, client)
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)

@@ -78,7 +78,7 @@ def run(
 
 def _say_results(part: Part, stages: Sequence[Stage]) -> None:
     from pipelines.params.params import Params
-    from pipelines.report.run_sections import result_lines
+    from pipelines.report.result_lines import result_lines
 
     params = params_file.load_params(*Params.model_fields)
     for line in result_lines({out for stage in stages for out in stage.outs}, params):

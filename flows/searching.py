@@ -59,7 +59,7 @@ def ask(
     ] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[
-        str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")
+        str | None, typer.Option(help="A pair of thresholds.pairs, such as dense_below_genread.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
@@ -108,7 +108,7 @@ def ask(
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
-    by = by or methods.short(*index_of(retriever or _best(params), params), params.retrievers)
+    by = by or index_of(retriever or _best(params), params).short_name(params.retrievers)
     gc.set_threshold(
         1_000_000
     )  # loading transformers makes a million objects, all to stay: looks at them take a fifth
@@ -150,9 +150,8 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
     params = params_file.load_params("retriever", "retrievers", "reranker", "compute", "parts")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    searched = [
-        methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))
-    ]
+    method = index_of(retriever, params)
+    searched = [methods.index_folder(index, corpus) for index in method.indexes]
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
@@ -163,7 +162,8 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
         )
     if missing := [str(index) for index in searched if not index.is_dir()]:
         raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
-    positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
+    opened = open_index(method, corpus, params, reranker=params.reranker)
+    positions, scores = (row[0] for row in opened.search([text], k))
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
@@ -174,14 +174,14 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     return [dict(zip(("score", "id", "title", "text"), hit, strict=True)) for hit in found]
 
 
-def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
-    """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
-    kind, _ = methods.split(retriever)
+def index_of(retriever: str, params: SimpleNamespace) -> methods.Method:
+    """The index of a name. Raises LongtailError where there can be no such index."""
+    kind = methods.Method.of_name(retriever).kind
     if methods.INDEXES.get(kind) != kind:
         raise LongtailError(
             f"--retriever {retriever}: expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME"
         )
-    return methods.resolve(retriever, params.retrievers)
+    return methods.Method.parse(retriever, params.retrievers)
 
 
 def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:

@@ -125,6 +125,18 @@ class Method:
         return self.name
 
     @property
+    def indexes(self) -> list[Method]:
+        """The indexes that its passages come from: two for a hybrid, none for a method without."""
+        dense = Method("dense", self.retriever)
+        if self.kind == "hybrid":
+            return [Method("bm25"), dense]
+        if self.kind == "reranked":
+            return [dense]
+        if self.kind in INDEXES:
+            return [Method(INDEXES[self.kind], self.retriever)]
+        return []
+
+    @property
     def is_ensemble(self) -> bool:
         """Whether each passage has a prompt of its own, and the answers are mixed (REPLUG)."""
         return self.kind in ENSEMBLES
@@ -171,13 +183,6 @@ def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
     return ordered(way for way in ways if split(way)[0] in kinds)
 
 
-def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
-    """(kind, retriever's name) of each index that is searched for a kind of INDEXES' values: two for a hybrid."""
-    return {"hybrid": [("bm25", ""), ("dense", name)], "reranked": [("dense", name)]}.get(
-        kind, [(kind, name)]
-    )
-
-
 def ordered(methods: Iterable[str]) -> list[str]:
     """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep their order."""
     kinds = ("none", "random", *METHODS)
@@ -189,14 +194,24 @@ def ordered(methods: Iterable[str]) -> list[str]:
     return sorted(methods, key=place)
 
 
-def encoder(kind: str, name: str, data: Path = Path("data")) -> Path:
-    """The folder of a retriever's encoder, by the kind of its index: dense or lsr."""
-    return data / MODELS[kind] / name
+def run_indexes(retrievers: Sequence[str], tuned: Sequence[str]) -> list[Method]:
+    """The indexes of a run: BM25, each retriever untuned, and those of `tuned` tuned."""
+    untuned = [Method("dense", name) for name in retrievers]
+    return [
+        Method("bm25"),
+        *untuned,
+        *(Method("lsr", name) for name in retrievers if name in tuned),
+    ]
 
 
-def index(kind: str, name: str, corpus: str, data: Path = Path("data")) -> Path:
-    """The folder of a corpus's index; `name` is "" for BM25."""
-    return data / "index" / kind / name / corpus
+def encoder_folder(index: Method, data: Path = Path("data")) -> Path:
+    """The folder of the encoder whose vectors are in an index, dense or lsr."""
+    return data / MODELS[index.kind] / index.retriever
+
+
+def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
+    """The folder of a corpus's index: bm25, dense or lsr."""
+    return data / "index" / index.kind / index.retriever / corpus
 
 
 def measure(method: str, params: SimpleNamespace) -> str:

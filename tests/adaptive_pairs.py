@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import Pairs
-from pipelines.answering.answer import SCHEMA
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.params import params
 
 CHOSEN = params.Thresholds(
@@ -70,10 +70,10 @@ def summary(
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:
-    nulls = {field.name: pa.nulls(len(ids), field.type) for field in SCHEMA}
+    nulls = {field.name: pa.nulls(len(ids), field.type) for field in PREDICTIONS}
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(SCHEMA), path
+        pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(PREDICTIONS), path
     )
     return path
 

@@ -28,7 +28,14 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.sources import download, pageviews, snapshots, wikimedia, wikimedia_apis
+from pipelines.sources import (
+    download,
+    mediawiki_pages,
+    pageviews_api,
+    query_service,
+    snapshots,
+    wikimedia_client,
+)
 from pipelines.work import http
 
 ATTEMPTS = 2
@@ -75,17 +82,15 @@ class Laboratory:
 
 
 def opened(folder: Path):
-    return wikimedia.open_client("someone@example.org", folder / "kept")
+    return wikimedia_client.open_client("someone@example.org", folder / "kept")
 
 
 def statements(lab: Laboratory, folder: Path) -> object:
     at = {"query_service": f"{lab.address()}/sparql", "api": f"{lab.address()}/w/api.php"}
     settings = params.Wikidata(source="query_service", **at)
-    few = mock.patch.object(wikimedia_apis, "STATEMENTS", 3)
+    few = mock.patch.object(query_service, "STATEMENTS_PER_PAGE", 3)
     with opened(folder) as client, few:
-        counts = wikimedia_apis.write_statements(
-            client, folder / "dump.json.gz", settings, ["P106"]
-        )
+        counts = query_service.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
         return counts, gzip.decompress((folder / "dump.json.gz").read_bytes())
 
 
@@ -94,13 +99,13 @@ def views(lab: Laboratory, folder: Path) -> object:
         source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user"
     )
     with opened(folder) as client:
-        batches = pageviews.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
+        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
         return [row for batch in batches for row in batch.to_pylist()]
 
 
 def redirects(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client:
-        tables = pageviews.ask_redirects(
+        tables = pageviews_api.ask_redirects(
             client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects"
         )
         return [row for table in tables for row in table.to_pylist()]
@@ -118,7 +123,7 @@ def pages(lab: Laboratory, folder: Path, **more) -> object:
         api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more
     )
     with opened(folder) as client:
-        wikimedia_apis.write_api_pages(client, settings, 0, published, *written)
+        mediawiki_pages.write_api_pages(client, settings, 0, published, *written)
     return [path.read_bytes() for path in written]
 
 
@@ -234,8 +239,9 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
         patch.setattr("pipelines.params.bounds.WHOLE", 2**20)
         for module in (http, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
-        patch.setattr(wikimedia, "AT_ONCE", 1)
-        patch.setattr(wikimedia_apis, "AT_MOST", 3)
+        patch.setattr(wikimedia_client, "AT_ONCE", 1)
+        for module in (mediawiki_pages, query_service):
+            patch.setattr(module, "IDS_PER_REQUEST", 3)
         patch.setattr(snapshots, "today", lambda: date(2019, 1, 8))
         yield lab
 

@@ -1,13 +1,10 @@
 """docs/params.md, the reference of params.yaml, read off params.py and its parts; running this file writes it.
 
-A key's text is the comment behind it in the class, its type what pydantic checks, its value that of the sample profile.
+A key's text is the comment above it in the class, its type what pydantic checks, its value that of the sample profile.
 """
 
 import ast
-import inspect
-import io
 import sys
-import tokenize
 from pathlib import Path
 
 import yaml
@@ -19,7 +16,7 @@ HEAD = """# Every parameter
 key. The values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they
 differ.
 This page is made from `pipelines/params/params.py` (`python tests/params_reference.py`): what is said of a key
-stands there, behind it.
+stands there, above it.
 
 """
 PROFILES = ("sample", "paper-popqa", "paper-replug")
@@ -130,27 +127,22 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _comments(file: Path) -> dict[tuple[str, str], str]:
-    """(class, key) -> the comment behind the key, with the comment lines that follow it."""
+    """(class, key) -> the comment lines above the key."""
     source = file.read_text(encoding="utf-8")
-    lines, whole = {}, set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            lines[token.start[0]] = token.string.lstrip("# ")
-            if not token.line[: token.start[1]].strip():
-                whole.add(token.start[0])
-    found = {}
+    lines = [line.strip() for line in source.splitlines()]
+    comments = {}
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):
             continue
         for entry in node.body:
-            if isinstance(entry, ast.AnnAssign) and entry.end_lineno in lines:
-                last = entry.end_lineno
-                text = [lines[last]]
-                while last + 1 in whole:
-                    last += 1
-                    text.append(lines[last])
-                found[node.name, entry.target.id] = inspect.cleandoc(" ".join(text))
-    return found
+            if not isinstance(entry, ast.AnnAssign):
+                continue
+            first = last = entry.lineno - 1
+            while lines[first - 1].startswith("# "):
+                first -= 1
+            text = " ".join(line.removeprefix("# ") for line in lines[first:last])
+            comments[node.name, entry.target.id] = text
+    return comments
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from once import once
 
 from flows import profiles
 from pipelines import methods
+from pipelines.methods import Method
 from pipelines.params import params_file
-from pipelines.retrieval import bm25, index
+from pipelines.retrieval import bm25_build, index
 
 SECTIONS = (
     "seed",
@@ -33,7 +34,8 @@ SECTIONS = (
     "logprobs",
 )
 SECTIONS += ("language", "replug", "answer", "report", "ways")
-UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
+UNTUNED = methods.encoder_folder(Method("dense", "dense"))
+TUNED = methods.encoder_folder(Method("lsr", "dense"))
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0}
@@ -68,13 +70,11 @@ def built(tmp_path_factory, settings):
             chosen = _params(settings)
             for corpus in ("pile", "wikipedia"):
                 docs = folder / f"data/corpus/{corpus}/docs.parquet"
-                of_retriever = methods.with_retriever(chosen, "dense")
-                for kind in ("dense", "lsr"):
-                    out = methods.index(kind, "dense", corpus)
-                    index.index_dense(
-                        docs, methods.encoder(kind, "dense"), out, of_retriever, "index"
-                    )
-                bm25.build(
+                for method in (Method("dense", "dense"), Method("lsr", "dense")):
+                    model = methods.encoder_folder(method)
+                    out = methods.index_folder(method, corpus)
+                    index.index_dense(docs, model, out, chosen, retriever="dense", name="index")
+                bm25_build.build(
                     docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25"
                 )
 
@@ -99,7 +99,7 @@ def _params(settings):
 def _write(folder):
     tiny_models.language_model(folder / "data/models/lm/tiny")
     for seed, kind in enumerate(("dense", "lsr")):
-        tiny_models.encoder(folder / methods.encoder(kind, "dense"), seed=seed)
+        tiny_models.encoder(folder / methods.encoder_folder(Method(kind, "dense")), seed=seed)
     titles = [f"page {i % 10}" for i in range(30)]
     for seed, corpus in enumerate(("pile", "wikipedia")):
         (folder / "data/corpus" / corpus).mkdir(parents=True)
@@ -143,13 +143,11 @@ def two_retrievers(project):
     project.settings["retrievers"] = ["dense", "e5"]
     project.settings["parts"]["tuned"] = ["dense", "e5"]
     project.params = _params(project.settings)
-    of_retriever = methods.with_retriever(project.params, "e5")
     for seed, kind in enumerate(("dense", "lsr"), 7):
-        model = tiny_models.encoder(methods.encoder(kind, "e5"), seed=seed)
+        method = Method(kind, "e5")
+        model = tiny_models.encoder(methods.encoder_folder(method), seed=seed)
         for corpus in ("pile", "wikipedia"):
-            docs, out = (
-                Path("data/corpus", corpus, "docs.parquet"),
-                methods.index(kind, "e5", corpus),
-            )
-            index.index_dense(docs, model, out, of_retriever, "index")
+            docs = Path("data/corpus", corpus, "docs.parquet")
+            out = methods.index_folder(method, corpus)
+            index.index_dense(docs, model, out, project.params, retriever="e5", name="index")
     return project

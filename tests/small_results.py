@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 
-from pipelines import all_studies
 from pipelines.adaptive import pairs, rule, tune_thresholds
-from pipelines.answering.answer import SCHEMA
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
+from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies.tune_thresholds import STUDIES as RULE_STUDIES
 
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
@@ -220,7 +221,13 @@ def write_data(
     write_json(
         data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}]
     )
-    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
+    analyse.analyse(
+        data,
+        data / "analyses",
+        data / "metrics/analyses.json",
+        chosen,
+        analyse_with_studies.STUDIES,
+    )
     return right
 
 
@@ -299,7 +306,7 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
     """Answers by the first language model, if there is one; imported ones by "davinci", if the run has none or two."""
     _, _, namesake, _ = _draws()
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
-    bare = {field.name: pa.nulls(n, field.type) for field in SCHEMA} | {"question_id": _ids()}
+    bare = {field.name: pa.nulls(n, field.type) for field in PREDICTIONS} | {"question_id": _ids()}
     for method in METHODS if tuned else [method for method in METHODS if "lsr" not in method]:
         answers = bare | {
             "correct": right[method],
@@ -322,18 +329,18 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
         if chosen.lms:
             write(
                 data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet",
-                pa.table(answers).cast(SCHEMA),
+                pa.table(answers).cast(PREDICTIONS),
             )
         if "entityquestions" in chosen.parts.answered:
             write(
                 data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet",
-                SCHEMA.empty_table(),
+                PREDICTIONS.empty_table(),
             )
         if method in ("closed_book", "dense") and len(chosen.lms) != 1:
             popular = np.arange(n) / n > 0.7
             imported = bare | {"correct": right[method] | popular}
             write(
-                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(SCHEMA)
+                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(PREDICTIONS)
             )
 
 
@@ -354,7 +361,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
             rules[method] = rule.as_json(rule.of_tuned(found, *answers, TUNING.search, "2025-10"))
     known, schemas = {"thresholds": rows}, {"thresholds": tune_thresholds.THRESHOLDS}
-    for study in all_studies.studies_offering("RULE_TABLES"):
+    for study in RULE_STUDIES:
         schemas |= study.RULE_TABLES
     for name, schema in schemas.items():
         table = pa.Table.from_pylist(known.get(name, []), schema)

@@ -20,9 +20,9 @@ from benchmarks import __main__ as table
 from benchmarks import faults_brought, lm, measure, newest, row_files, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
-from pipelines.answering.answers_elsewhere import judge_file
-from pipelines.questions.question_tables import read_question_table
-from pipelines.sources import prediction_layouts
+from pipelines.foreign.judge_files import judge_file
+from pipelines.foreign.question_tables import read_question_table
+from pipelines.foreign import layouts
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {
@@ -164,12 +164,12 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
 
 
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
-    """After a new entry in prediction_layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
+    """After a new entry in layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
     examples = [
         faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
     ]
-    has = [prediction_layouts.layout_of(rows[:1]) for rows in examples]
-    assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []
+    has = [layouts.layout_of(rows[:1]) for rows in examples]
+    assert [layout for layout in layouts.LAYOUTS if layout not in has] == []
     lines = row_files.FORMATS["JSON lines"][1]
     (tmp_path / "closed.jsonl").write_bytes(lines(examples[0]))
     (tmp_path / "questions.jsonl").write_bytes(lines(faults_brought.questions()))

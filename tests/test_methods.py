@@ -1,6 +1,7 @@
 """Retrievers side by side: each method's documents are found by its own retriever, whatever their order."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,10 +13,10 @@ from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.params.params import Reranker
-from pipelines.retrieval import documents
+from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.reranker import CrossEncoder, rerank
-from pipelines.retrieval.retriever import fuse, matching, open_index
+from pipelines.retrieval.retriever import fuse, matching
 from pipelines.scoring import score_lm
 from pipelines.scoring.logprobs import read_language_modelling
 
@@ -32,10 +33,17 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     """The k best documents by the encoder of this kind and name, with its own settings; all are compared."""
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
-    encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
+    encoder = Encoder.open(
+        methods.encoder_folder(methods.Method(kind, name)), settings, params.compute
+    )
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
     return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
+
+
+def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:
+    index = methods.Method.parse(name, params.retrievers)
+    return retriever.open_index(index, "wikipedia", params, reranker=params.reranker)
 
 
 def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
@@ -106,7 +114,7 @@ def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answe
     assert list(by_recall) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "hybrid"]
     for index, best in expected.items():
         assert by_recall[index].tolist() == best, index
-        found = open_index(index, "wikipedia", params).search(QUERIES, 5)[0].tolist()
+        found = open_index(index, params).search(QUERIES, 5)[0].tolist()
         assert found == [row[:5] for row in best]
         assert found not in [
             [row[:5] for row in rows] for other, rows in expected.items() if other != index
@@ -129,7 +137,7 @@ def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answe
 def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     params.ways = ["hybrid", "hybrid_e5"]
-    of_terms = matching(*open_index("bm25", "wikipedia", params).search(QUERIES, 100))
+    of_terms = matching(*open_index("bm25", params).search(QUERIES, 100))
     ids, by_recall = (
         pq.read_table(docs)["id"].to_pylist(),
         recall.search_exactly(docs, Path("bm25"), QUERIES, params),
@@ -140,9 +148,9 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
             nearest(params, dense, "wikipedia", QUERIES, 100)
         )  # ties apart, as the index's
         assert by_recall[hybrid].tolist() == fuse([of_terms, of_all], 10)[0].tolist()
-        of_vectors, _ = open_index(dense, "wikipedia", params).search(QUERIES, 100)
+        of_vectors, _ = open_index(dense, params).search(QUERIES, 100)
         expected[hybrid], scores = fuse([of_terms, of_vectors], 10)
-        positions, of_index = open_index(hybrid, "wikipedia", params).search(QUERIES, 10)
+        positions, of_index = open_index(hybrid, params).search(QUERIES, 10)
         assert positions.tolist() == expected[hybrid].tolist()
         assert of_index.tolist() == scores.tolist()
         found = passages.open_source(hybrid, None, params, Path("data")).find(QUERIES)
@@ -164,7 +172,7 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
 def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     with pytest.raises(LongtailError, match=r"reranked: params\.yaml's section reranker is null"):
-        open_index("reranked", "wikipedia", params)
+        open_index("reranked", params)
     settings = Reranker(path="x", revision=None, max_tokens=64, batch_tokens=512, candidates=12)
     params.reranker, folder = (
         settings,
@@ -176,9 +184,9 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
         CrossEncoder(folder, settings, params.compute),
         params.retriever["e5"].document,
     )
-    candidates, _ = open_index("dense_e5", "wikipedia", params).search(QUERIES, 12)
+    candidates, _ = open_index("dense_e5", params).search(QUERIES, 12)
     expected, scores = rerank(cross_encoder, QUERIES, docs, candidates, template)
-    positions, of_index = open_index("reranked", "wikipedia", params).search(QUERIES, 5)
+    positions, of_index = open_index("reranked", params).search(QUERIES, 5)
     assert positions.tolist() == expected[:, :5].tolist()
     assert of_index.tolist() == scores[:, :5].tolist()
     assert positions.tolist() != candidates[:, :5].tolist()

@@ -20,10 +20,10 @@ import systems as predictions
 import yaml
 
 from pipelines import catalogue
-from pipelines.evaluation import tables
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
+from pipelines.with_studies.tables import TABLES
 from pipelines.world.facts import RELATION_IDS, make_world
 
 SHOWN = {
@@ -243,7 +243,7 @@ def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(
 
 def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
-    for name, kinds in tables.TABLES.items():
+    for name, kinds in TABLES.items():
         (section,) = re.findall(
             rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE
         )
@@ -344,7 +344,7 @@ def test_pages_name_figures_that_are_known_never_at_the_beginning_of_a_line_and_
         lines = [line for line in text.splitlines() if re.match(r"[\s>*-]*<!--", line)]
         assert lines == ["<!--output-->"] * (file.name == "README.md"), file.name
     for _, file, key, row in page_numbers.FIGURES.values():
-        columns = tables.TABLES[Path(file).stem] if row else [key]
+        columns = TABLES[Path(file).stem] if row else [key]
         assert {key, *re.findall(r"(\w+) =", row)} <= {*columns}, file
     readme = texts[root / "README.md"]
     first_screen = readme.split("```sh")[0]

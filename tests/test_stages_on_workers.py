@@ -25,9 +25,10 @@ from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm.open_lm import MODELS, lm_at_work
 from pipelines.lsr import train_lsr
 from pipelines.params import params
-from pipelines.retrieval import dense, embeddings, index
+from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
 from pipelines.storage.work_store import forget_shards
+from pipelines.with_studies import score_lm as score_lm_with_studies
 from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
@@ -38,8 +39,9 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": 1.0})
-    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8), (dense, 8)):
+    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8)):
         monkeypatch.setattr(module, "SHARD", size)
+    monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 8)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
 
 
@@ -54,7 +56,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    score_lm.score_corpus(project.params, "pile", "tiny")
+    score_lm.score_corpus(project.params, "pile", "tiny", score_lm_with_studies.STUDIES)
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
 
@@ -95,11 +97,10 @@ def answers(project, compute) -> dict[str, bytes]:
 
 def indexed(project, compute) -> dict[str, bytes]:
     """The files of the stage `index`: embeddings, and lists that are learnt and filled."""
-    chosen = methods.with_retriever(project.params, "dense")
-    by_lists = chosen.index.model_copy(update={"kind": "ivf", "nlist": 4, "nprobe": 2, "refine": 2})
-    docs, model = Path("data/corpus/pile/docs.parquet"), methods.encoder("dense", "dense")
-    chosen = SimpleNamespace(**vars(chosen) | {"compute": compute, "index": by_lists})
-    index.index_dense(docs, model, Path("index"), chosen, "index")
+    by_lists = project.params.index.model_copy(update={"kind": "ivf"})
+    docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
+    chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
+    index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 
@@ -111,7 +112,10 @@ def trained(project, compute) -> dict[str, bytes]:
         train_lsr.train_retriever(
             SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr})
         )
-        files = (*methods.encoder("lsr", "dense").rglob("*.*"), Path("data/metrics/lsr_dense.json"))
+        files = (
+            *methods.encoder_folder(methods.Method("lsr", "dense")).rglob("*.*"),
+            Path("data/metrics/lsr_dense.json"),
+        )
         written = {str(path): path.read_bytes() for path in files}
     shutil.rmtree(project.folder.with_name("training"))
     return written

@@ -1,7 +1,8 @@
-"""Studies stand apart: deleting a study's file deletes the study, and all else works."""
+"""Studies stand apart: deleting a study's files and the lines that list it deletes the study."""
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,32 +10,40 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import all_studies
+from pipelines.report import write_report
+from pipelines.with_studies import (
+    analyse,
+    attribute,
+    evaluate_lm,
+    score_lm,
+    tables,
+    tune_thresholds,
+)
 
-STUDIES = sorted(file.stem for file in all_studies.FOLDER.glob("*.py") if file.stem != "__init__")
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = sorted(
+    file.stem for file in (ROOT / "pipelines/studies").glob("*.py") if file.stem != "__init__"
+)
+LISTED = sorted({*STUDIES} - {"exposure"})  # exposure is a stage of its own
+AFTER_STUDIES = ("studies", "with_studies", "report")  # rooms that may name studies
 WITHOUT_STUDIES = """
 import sys
 from pathlib import Path
 import small_results
 from pipelines.storage import parquet
 from pipelines.work import code
-from pipelines.evaluation import evaluate_lm, tables
-from pipelines.replug import attribution
+from pipelines.evaluation import tables
 from pipelines.report import write_report
-from pipelines.scoring import score_lm
+from pipelines.with_studies import analyse, attribute, evaluate_lm, score_lm, tune_thresholds
+for entry in (attribute, evaluate_lm, score_lm, tune_thresholds):
+    assert entry.STUDIES == [], entry
 small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
-assert [*attribution.EDGES] == ["all"]
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
-assert [entry.id for entry in write_report.listed() if entry.after] == []
-print(sorted(tables.TABLES))
-print(sorted(code.of_stages(Path(sys.argv[1]))))
+assert not any(".studies." in section.__module__ for section in write_report.PAGE)
+print(sorted(tables.TABLES), sorted(code.of_stages(Path(sys.argv[1]))))
 """
-
-
-def offered(name: str) -> set[str]:
-    return {file.stem for file in all_studies.files_offering(name)}
 
 
 def imports(file: Path) -> set[str]:
@@ -46,46 +55,82 @@ def imports(file: Path) -> set[str]:
     return {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
 
 
-@pytest.mark.parametrize("room", ["pipelines", "flows"])
-def test_no_other_room_and_no_other_study_names_a_study(root, room):
-    for file in (root / room).rglob("*.py"):
-        studies = [name for name in imports(file) if name.startswith("pipelines.studies.")]
-        assert studies == [], file
+def delete(code: Path, study: str) -> None:
+    """Delete a study as a person would: its files, and the lines that only name it."""
+    for room in ("studies", "report/studies"):
+        (code / f"pipelines/{room}/{study}.py").unlink(missing_ok=True)
+    line = re.compile(rf"^ *(from [\w.]+ import )?{study}(\.\w+)?,?\n", re.MULTILINE)
+    for room in AFTER_STUDIES:
+        for file in (code / "pipelines" / room).rglob("*.py"):
+            text = line.sub("", file.read_text(encoding="utf-8"))
+            text = re.sub(r"^from [\w.]+ import \(\n\)\n", "", text, flags=re.MULTILINE)
+            file.write_text(text, encoding="utf-8")
 
 
-def test_a_study_is_found_by_what_it_offers():
-    assert offered("of_answers") == {"measures", "seen"}
-    assert offered("of_tokens") == {"copying", "rarity"}
-    assert offered("TABLE") == set(), "the whole name counts"
-    assert offered("report_entries") == {*STUDIES} - {"exposure"}
-    hooks = (
-        "of_answers",
-        "of_metrics",
-        "of_rules",
-        "score_more",
-        "of_bits",
-        "of_tokens",
-    )
-    assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, (
-        "exposure is a stage of its own"
-    )
-
-
-def test_without_the_files_of_studies_everything_else_works(root, tmp_path):
+@pytest.fixture
+def copied(root, tmp_path) -> Path:
+    """A copy of the code."""
     for room in ("pipelines", "flows"):
         shutil.copytree(
             root / room, tmp_path / "code" / room, ignore=shutil.ignore_patterns("__pycache__")
         )
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize("room", ["pipelines", "flows"])
+def test_no_earlier_room_and_no_other_study_names_a_study(root, room):
+    found = {}
+    for file in (root / room).rglob("*.py"):
+        inside = file.relative_to(root / room).parts[0]
+        if inside == "studies" or inside not in AFTER_STUDIES:
+            named = {name for name in imports(file) if name.startswith("pipelines.studies.")}
+            if named:
+                found[file.name] = named
+    assert found == {}
+
+
+def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
+    places = {
+        "score_more": score_lm.STUDIES,
+        "figures_of_bits": evaluate_lm.STUDIES,
+        "number_tokens": attribute.STUDIES,
+        "rows_of_rules": tune_thresholds.STUDIES,
+        "rows_of_answers": analyse.STUDIES.of_answers,
+        "rows_of_figures": analyse.STUDIES.of_figures,
+        "TABLES": tables.STUDIES,
+    }
+    for name, studies in places.items():
+        having = {
+            file.stem
+            for file in (ROOT / "pipelines/studies").glob("[a-z]*.py")
+            if re.search(rf"^(def )?{name}\b", file.read_text(encoding="utf-8"), re.MULTILINE)
+        }
+        assert {study.__name__.rpartition(".")[2] for study in studies} == having, name
+    shown = {section.__module__.rpartition(".")[2] for section in write_report.PAGE}
+    files = (ROOT / "pipelines/report/studies").glob("[a-z]*.py")
+    assert {file.stem for file in files} <= shown
+
+
+@pytest.mark.parametrize("study", LISTED)
+def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
+    delete(copied, study)
+    for file in (copied / "pipelines").rglob("*.py"):
+        assert not {name for name in imports(file) if name.endswith(f"studies.{study}")}, file
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("STUDIES"):
+                assert study not in ast.unparse(node.value), file
+
+
+def test_without_studies_everything_else_works(copied, root, tmp_path):
     for study in STUDIES:
-        (tmp_path / f"code/pipelines/studies/{study}.py").unlink()
-    path = os.pathsep.join([str(tmp_path / "code"), str(root / "tests")])
-    command = [sys.executable, "-c", WITHOUT_STUDIES, str(tmp_path / "code")]
+        delete(copied, study)
+    path = os.pathsep.join([str(copied), str(root / "tests")])
+    command = [sys.executable, "-c", WITHOUT_STUDIES, str(copied)]
     ran = subprocess.run(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
     assert "accuracy_by_relation" in ran.stdout
-    assert "thresholds" in ran.stdout
-    assert "analyse" in ran.stdout
+    assert "'analyse'" in ran.stdout
     for gone in ("popularity_measures", "lm_controls", "rare_words", "'exposure'"):
         assert gone not in ran.stdout

@@ -1,4 +1,5 @@
-"""One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution (PopQA, §6)."""
+"""One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution
+(PopQA, §6)."""
 
 from __future__ import annotations
 
@@ -6,9 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,29 +16,59 @@ from pipelines import methods
 from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files, imported_passages, passages, prompts
+from pipelines.answering import answer_files, given_passages, passages, prompts
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.params.params import Compute, Parts
+from pipelines.params.params_models import (
+    LM,
+    Answer,
+    LMName,
+    Replug,
+    Reranker,
+    Retriever,
+    RetrieverName,
+    Section,
+)
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
-PLAIN = "popqa"  # a question without a template gets this set's demonstrations
+PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
+
+
+class Settings(Section):
+    """The sections of params.yaml by which a question is answered."""
+
+    seed: int
+    language: str
+    compute: Compute
+    lm: dict[LMName, LM]
+    lms: list[LMName]
+    retriever: dict[RetrieverName, Retriever]
+    retrievers: list[RetrieverName]
+    reranker: Reranker | None
+    parts: Parts
+    ways: list[str]
+    replug: Replug
+    answer: Answer
 
 
 @dataclass(frozen=True)
 class Decision:
+    """Which of two answers counts, and why."""
+
     retrieve: bool  # the subject is in the tail, or may be: the answer below the threshold counts
-    threshold: (
-        float | None
-    )  # page views; None if there is none, or the rule is always or never to retrieve
+    # page views; None if there is none, or the rule is always or never to retrieve
+    threshold: float | None
     why: str
 
 
 @dataclass(frozen=True)
 class Passage:
-    """What was read. Of several documents together it has the text of all, the rest is the best one's."""
+    """What was read. Of several documents together it has the text of all, the rest is the best
+    one's."""
 
     id: str | None  # None if the language model wrote it (GenRead), as are title and similarity
     title: str | None
@@ -55,17 +84,21 @@ class Passage:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the answer: its probability without and with the passage, and the shares of memory and passage."""
+    """A token of the answer: its probability without and with the passage, and the shares of memory
+    and passage."""
 
     text: str
     closed_book: float
     augmented: float
-    memory: float  # share of `augmented` that the model gives the token without the passage (replug/responsibility.py)
+    # share of `augmented` that the model gives the token without the passage: replug.responsibility
+    memory: float
     passage: float  # rest of `augmented`: 1 - memory
 
 
 @dataclass(frozen=True)
 class Attribution:
+    """What an answer owes to the model's memory and to the passage."""
+
     tokens: list[Token]
     memory: float  # mean share over the tokens
     passage: float  # mean share over the tokens
@@ -73,207 +106,298 @@ class Attribution:
 
 @dataclass(frozen=True)
 class AskedQuestion:
+    """A question with its answer, and all that led to it."""
+
     question: str  # the question in the wording that the language model read
     lm: str  # the language model that answered
-    retriever: str
+    retriever: str  # the name of the two answers, as thresholds.json has it
     method: str  # the method of the answer: closed_book, a retriever's or genread
     reading: Reading | None
     decision: Decision
-    passage: Passage | None
-    answer: str  # empty too for a model whose answers were imported, which can't be asked here
-    mean_log_prob: (
-        float | None
-    )  # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
-    prompt_hash: (
-        str  # equal to the evaluation's if it read the same prompt; "" for an imported model
-    )
-    attribution: (
-        Attribution | None
-    )  # None without a passage, for an answer without words, and if a server can't score
-    note: str  # a sentence on an answer without words, or on one that can't be asked for here; "" for others
+    passage: Passage | None = None
+    answer: str = ""  # empty too for a model whose answers were imported, which can't be asked here
+    # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
+    mean_log_prob: float | None = None
+    # equal to the evaluation's if it read the same prompt; "" for an imported model
+    prompt_hash: str = ""
+    # None without a passage, for an answer without words, and if a server can't score
+    attribution: Attribution | None = None
+    # a sentence on an answer without words, or on one that can't be asked for here; "" for others
+    note: str = ""
+
+
+def _tell_nobody(reading: Reading | None, decision: Decision, passage: Passage | None) -> None:
+    pass
 
 
 def ask(
     question: str,
     lm: str,
-    retriever: str,
-    chosen: SimpleNamespace,
+    pair: str,
+    settings: Settings,
     *,
     subject: str | None = None,
     data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None,
+    tell: Callable[[Reading | None, Decision, Passage | None], None] = _tell_nobody,
     opened: Opened | None = None,
 ) -> AskedQuestion:
-    """Answer a question by the threshold of its relation, tuned for this language model and retriever.
+    """Answer a question by the threshold of its relation, tuned for this language model and these
+    two answers.
 
-    `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Of a language model
-    whose answers were imported the decision is all there is. `chosen` are params with the sections seed, language, lm,
-    lms, ways, compute, retriever, retrievers, answer, replug and parts; `subject` is a Wikidata id, to choose among
-    namesakes. `tell` hears what is known after the decision and after the search. With `opened`, what is opened stays
-    there for the next question.
-    Raises LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
-    """
-    from pipelines.lm.open_lm import open_lm
-
+    `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
+    bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
+    `subject` is a Wikidata id, to choose among namesakes. `tell` hears what is known after the
+    decision and after the search. With `opened`, what is opened stays there for the next question.
+    Raises LongtailError for an empty question, an unknown language model, method or subject, and
+    for a missing file."""
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
-    choice, opened = Choice.named(lm, retriever), opened or Opened()
-    elsewhere = answer_files.elsewhere(chosen.lms, chosen.retrievers, data)
-    imported = {choice.popular, choice.tail} <= set(elsewhere.get(lm, ()))
-    if not imported and lm not in chosen.lms:
-        raise LongtailError(
-            f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms) or 'none'}"
-            + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
-        )
-    known = [name for name in methods.METHODS if name not in methods.ENSEMBLES]
-    for method in () if imported else (choice.popular, choice.tail):
-        if methods.split(method)[0] not in known:
-            wanted = f"a method of {', '.join(known)}, or two as TAIL_below_POPULAR, such as bm25_below_dense"
-            raise LongtailError(f"{retriever}: {method} can't answer here, expected {wanted}")
+    choice = Choice.of_name(lm, pair)
+    imports = answer_files.elsewhere(settings.lms, settings.retrievers, data)
+    is_imported = {choice.above.name, choice.below.name} <= set(imports.get(lm, ()))
+    if not is_imported:
+        _refuse_unanswerable(choice, settings, imports)
+
     reading = subjects.read_question(
-        question, data, subject, language.read_language(chosen.language)
+        question, data, subject, language.read_language(settings.language)
     )
-    decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
+    decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", choice)
     tell(reading, decision, None)
-    method, asked = choice.tail if decision.retrieve else choice.popular, " ".join(question.split())
-    if reading:
-        name = reading.subject.name if reading.subject else reading.name
-        asked = reading.template.asked.replace("{}", name)
-    answered = partial(AskedQuestion, asked, lm, retriever, method, reading, decision)
-    if imported:
-        note = f"{method} of {lm}, which answers elsewhere: its answers were imported"
-        return answered(None, "", None, "", None, note)
+
+    method = choice.below if decision.retrieve else choice.above
+    asked = AskedQuestion(
+        question=_wording(question, reading),
+        lm=lm,
+        retriever=pair,
+        method=method.name,
+        reading=reading,
+        decision=decision,
+    )
+    if is_imported:
+        note = f"{method.name} of {lm}, which answers elsewhere: its answers were imported"
+        return replace(asked, note=note)
+    return _answer(asked, settings, data, tell, opened or Opened())
+
+
+def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, list[str]]) -> None:
+    """Raise LongtailError where a language model of the run can't answer by one of two methods."""
+    if choice.lm not in settings.lms:
+        names = ", ".join(settings.lms) or "none"
+        error = f"--lm {choice.lm}: expected a name of params.yaml's lms: {names}"
+        for lm, imported in imports.items():
+            error += f"; or imported: {lm} by {', '.join(imported)}"
+        raise LongtailError(error)
+
+    known = [name for name in methods.METHODS if name not in methods.ENSEMBLES]
+    for method in (choice.above, choice.below):
+        if method.kind not in known:
+            raise LongtailError(
+                f"{choice.name}: {method.name} can't answer here, expected a method of "
+                f"{', '.join(known)}, or two as bm25_below_dense"
+            )
+
+
+def _wording(question: str, reading: Reading | None) -> str:
+    """The question as the language model reads it: as it was evaluated, or as it is, with single
+    spaces."""
+    if reading is None:
+        return " ".join(question.split())
+    name = reading.subject.name if reading.subject else reading.name
+    return reading.template.asked.replace("{}", name)
+
+
+def _answer(
+    asked: AskedQuestion,
+    settings: Settings,
+    data: Path,
+    tell: Callable[[Reading | None, Decision, Passage | None], None],
+    opened: Opened,
+) -> AskedQuestion:
+    """Search, let the language model answer, and attribute the answer."""
+    from pipelines.lm.open_lm import open_lm
+
+    weights = data / "models/lm" / asked.lm
+    lm_settings = settings.lm[asked.lm]
 
     def open_model() -> LanguageModel:
-        weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
-        return opened.get("model", lambda: open_lm(*weights), weights[:1], *weights)
+        def open_new() -> LanguageModel:
+            return open_lm(weights, lm_settings, settings.compute)
+
+        return opened.get("model", open_new, [weights], weights, lm_settings, settings.compute)
 
     # An index is searched before the language model is opened, which takes longer to fail.
-    source, passage, attribution = opened.source(method, chosen, data), None, None
-    if method == "genread":
-        source = passages.open_source(method, open_model(), chosen, data)
-    (prompt,), alone, rows = passages.prompts_of_question(
-        chosen, *_place(asked, reading, chosen, data), lm, source
+    source = opened.source(asked.method, settings, data)
+    if asked.method == "genread":
+        source = passages.open_source(asked.method, open_model(), settings, data)
+    dataset, pool, place = _place(asked, settings, data)
+    (prompt,), prompt_alone, retrieved = passages.prompts_of_question(
+        settings, dataset, pool, place, asked.lm, source
     )
-    if rows is not None:
-        first = rows.slice(0, 1).to_pylist()[0]
-        best = (first[name][0] for name in ("doc_ids", "titles", "texts", "similarities"))
-        passage = Passage(*best, methods.measure(method, chosen))
-        tell(reading, decision, passage)
-    model = open_model()
-    (generation,) = model.generate([prompt], chosen.answer.new_tokens)
-    answer = generation.text.strip()
-    note = (
-        ""
-        if any(map(str.isalnum, answer))
-        else "The answer has no word"
-        if answer
-        else "The answer is empty"
-    )
-    note = note and f"{note}, so nothing of it is attributed to memory or to a passage."
-    if passage and not note and model.scores:
-        attribution = attribute_answer(model, alone, prompt, generation.text)
-    probability = generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None
-    return answered(passage, answer, probability, prompts.prompt_hash(prompt), attribution, note)
-
-
-def decide_question(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
-    """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the two is not known.
-
-    Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
-    """
-    subject, lacks, in_use = reading and reading.subject, "", None
-    if reading is None:
-        lacks = "The question follows no template of this run"
-    elif subject is None:
-        lacks = f"No subject in this run's tables is called {reading.name!r}"
-    elif subject.popularity is None:
-        lacks = f"The page views of {subject.label} ({subject.qid}) are not known"
-    elif not thresholds.is_file():
-        raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
-    else:
-        tuned = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
-        in_use = tuned.get(reading.template.dataset, {}).get(lm, {}).get(retriever)
-        lacks = "" if in_use else f"No threshold is tuned for {lm} with {retriever}"
-    if lacks:
-        return Decision(
-            True,
-            None,
-            f"{lacks}, so {Choice.named(lm, retriever).tail} answers without a threshold.",
+    passage = None
+    if retrieved is not None:
+        row = retrieved.slice(0, 1).to_pylist()[0]
+        passage = Passage(
+            id=row["doc_ids"][0],
+            title=row["titles"][0],
+            text=row["texts"][0],
+            similarity=row["similarities"][0],
+            measure=methods.measure(asked.method, settings),
         )
-    file = rule.parse(in_use, str(thresholds))
-    retrieve, threshold, why = file.decide(reading.template.relation, subject.popularity)
-    of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(threshold)
-    why = f"{subject.popularity:,} views a month; {why}"
-    return Decision(retrieve, threshold if of_thresholds else None, why)
+        tell(asked.reading, asked.decision, passage)
+
+    model = open_model()
+    (generation,) = model.generate([prompt], settings.answer.new_tokens)
+    note = _note(generation.text)
+    attribution = None
+    if passage and not note and model.scores:
+        attribution = attribute_answer(model, prompt_alone, prompt, generation.text)
+    mean_log_prob = None
+    if math.isfinite(generation.mean_log_prob):
+        mean_log_prob = generation.mean_log_prob
+    return replace(
+        asked,
+        passage=passage,
+        answer=generation.text.strip(),
+        mean_log_prob=mean_log_prob,
+        prompt_hash=prompts.prompt_hash(prompt),
+        attribution=attribution,
+        note=note,
+    )
+
+
+def _note(answer: str) -> str:
+    """A sentence on an answer without words; "" on others."""
+    if any(character.isalnum() for character in answer):
+        return ""
+    fault = "The answer has no word" if answer.strip() else "The answer is empty"
+    return f"{fault}, so nothing of it is attributed to memory or to a passage."
+
+
+def _place(
+    asked: AskedQuestion, settings: Settings, data: Path
+) -> tuple[str, prompts.Questions, int]:
+    """A question set, and the place of the question in it: its subject's question's, or after all
+    others."""
+    reading = asked.reading
+    dataset = reading.template.dataset if reading else PLAIN_SET
+    table = given_passages.read_asked(dataset, settings, data)[0].sort_by("question_id")
+    pool = prompts.read_questions(table)
+
+    relation = ""
+    if reading:
+        relation = reading.template.relation
+        qid = reading.subject.qid if reading.subject else None
+        for place, uri in enumerate(table["s_uri"].to_pylist()):
+            if pool.texts[place] == asked.question and (uri or "").endswith(f"/{qid}"):
+                return dataset, pool, place
+
+    extended = replace(
+        pool,
+        ids=[*pool.ids, asked.question],
+        texts=[*pool.texts, asked.question],
+        relations=np.append(pool.relations, relation),
+    )
+    return dataset, extended, len(pool.ids)
+
+
+def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -> Decision:
+    """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the
+    two is not known.
+
+    To retrieve is to take the answer below the threshold.
+    """
+    missing = _unknown(reading)
+    entry = None
+    if not missing:
+        entry = _entry(thresholds, reading.template.dataset, choice)
+        if not entry:
+            missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
+    if missing:
+        why = f"{missing}, so {choice.below.name} answers without a threshold."
+        return Decision(retrieve=True, threshold=None, why=why)
+
+    subject = reading.subject
+    in_use = rule.parse(entry, str(thresholds))
+    decision = in_use.decide(reading.template.relation, subject.popularity)
+    threshold = None
+    if in_use.policy == rule.THRESHOLDS and math.isfinite(decision.threshold):
+        threshold = decision.threshold
+    why = f"{subject.popularity:,} views a month; {decision.why}"
+    return Decision(decision.retrieve, threshold, why)
+
+
+def _unknown(reading: Reading | None) -> str:
+    """What of a question is not known that a threshold needs; "" if all is known."""
+    if reading is None:
+        return "The question follows no template of this run"
+    subject = reading.subject
+    if subject is None:
+        return f"No subject in this run's tables is called {reading.name!r}"
+    if subject.popularity is None:
+        return f"The page views of {subject.label} ({subject.qid}) are not known"
+    return ""
+
+
+def _entry(thresholds: Path, dataset: str, choice: Choice) -> dict | None:
+    """The entry of thresholds.json for a choice; None if it has none."""
+    if not thresholds.is_file():
+        raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
+    rules = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
+    return rules.get(dataset, {}).get(choice.lm, {}).get(choice.name)
 
 
 def attribute_answer(
     lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str
 ) -> Attribution:
-    """What the answer owes to the model's memory and to the passage, from its probability after both prompts."""
+    """What the answer owes to the model's memory and to the passage, from its probability after
+    both prompts."""
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])
-    log_probs, n_bytes = scores.log_probs, scores.bytes[0]
-    if len(log_probs[0]) != len(
-        log_probs[1]
-    ):  # if a server cuts a text in two ways, the answer counts as one token
-        log_probs, n_bytes = (
-            [values.sum(keepdims=True) for values in log_probs],
-            n_bytes.sum(keepdims=True),
+    alone, read = scores.log_probs  # (tokens,) each
+    n_bytes = scores.bytes[0]
+    if len(alone) != len(read):  # if a server cuts a text in two ways, it counts as one token
+        alone = alone.sum(keepdims=True)
+        read = read.sum(keepdims=True)
+        n_bytes = n_bytes.sum(keepdims=True)
+    alone = alone.astype(np.float64)
+    read = read.astype(np.float64)
+
+    memory = np.exp(np.minimum(alone - read, 0.0))  # of one passage, min(1, p_0 / p)
+    tokens = []
+    for i, text in enumerate(responsibility.token_texts(answer, n_bytes)):
+        token = Token(
+            text=text,
+            closed_book=float(np.exp(alone[i])),
+            augmented=float(np.exp(read[i])),
+            memory=float(memory[i]),
+            passage=float(1 - memory[i]),
         )
-    alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
-    memory = np.exp(
-        np.minimum(alone - read, 0.0)
-    )  # of one passage, memory's share is min(1, p_0 / p)
-    columns = np.exp(alone), np.exp(read), memory, 1 - memory
-    texts = responsibility.token_texts(answer, n_bytes)
-    tokens = [Token(*token) for token in zip(texts, *(of.tolist() for of in columns), strict=True)]
+        tokens.append(token)
     return Attribution(tokens, float(memory.mean()), float(1 - memory.mean()))
 
 
 def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     """What was asked, found and decided, in a line each. The answer comes last."""
-    if reading := asked.reading:
-        template, others = reading.template, reading.candidates[1:]
-        relation = (
-            template.relation
-            if template.name == template.relation
-            else f"{template.name} ({template.relation})"
-        )
-        yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
-        yield f"asked: {asked.question}"
-        if subject := reading.subject:
-            namesakes = f"; {len(others)} more of that name (--subject QID)" if others else ""
-            yield f"subject: {subject.label} ({subject.qid}){namesakes}"
-            for candidate in reading.candidates if others else []:
-                views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
-                stated = (
-                    f"{template.name} known" if candidate.states else f"no {template.name} known"
-                )
-                title = f"{candidate.label} [{candidate.title or 'no article'}]"
-                yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
-    known = reading and reading.subject and reading.subject.popularity is not None
-    yield f"{'popularity' if known else 'note'}: {asked.decision.why}"
+    reading = asked.reading
+    if reading:
+        yield from _reading_lines(reading, asked.question)
+    is_known = reading and reading.subject and reading.subject.popularity is not None
+    yield f"{'popularity' if is_known else 'note'}: {asked.decision.why}"
     yield f"rule: {asked.retriever} of {asked.lm}; {asked.method} answers"
     if not asked.prompt_hash:
         yield f"decision: {asked.note}"
         return
-    passage, attribution = asked.passage, asked.attribution
+
+    passage = asked.passage
     if passage:
-        found = (
-            passage.id
-            and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
-        )
-        yield f"passage: {found or asked.lm}: {' '.join(passage.body.split())}"
-    if attribution:
-        yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
-        for token in attribution.tokens:
-            shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
-            yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
-        shares = f"{attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory"
-        yield f"attribution: {shares} (means over tokens)"
+        source = asked.lm
+        if passage.id:
+            similarity = f"{passage.measure} {passage.similarity:.3f}"
+            source = f"{passage.title} ({passage.id}, {similarity})"
+        yield f"passage: {source}: {' '.join(passage.body.split())}"
+    if asked.attribution:
+        yield from _attribution_lines(asked.attribution)
     elif asked.note:
         yield f"note: {asked.note}"
     elif passage:
@@ -283,20 +407,36 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     yield f"answer: {asked.answer}"
 
 
-def _place(
-    asked: str, reading: Reading | None, chosen: SimpleNamespace, data: Path
-) -> tuple[str, prompts.Questions, int]:
-    """A question set, and the place of `asked` in it: its subject's question's, or after all others."""
-    dataset = reading.template.dataset if reading else PLAIN
-    table = imported_passages.read_asked(dataset, chosen, data)[0].sort_by("question_id")
-    pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()
-    qid = reading.subject.qid if reading and reading.subject else None
-    for place, text in enumerate(pool.texts):
-        if text == asked and (uris[place] or "").endswith(f"/{qid}"):
-            return dataset, pool, place
-    relations = np.append(pool.relations, reading.template.relation if reading else "")
-    return (
-        dataset,
-        replace(pool, ids=[*pool.ids, asked], texts=[*pool.texts, asked], relations=relations),
-        len(uris),
-    )
+def _reading_lines(reading: Reading, question: str) -> Iterator[str]:
+    """The relation, the wording, and the subject with its namesakes."""
+    template = reading.template
+    relation = template.relation
+    if template.name != relation:
+        relation = f"{template.name} ({relation})"
+    yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
+    yield f"asked: {question}"
+
+    subject = reading.subject
+    if not subject:
+        return
+    line = f"subject: {subject.label} ({subject.qid})"
+    n_others = len(reading.candidates) - 1
+    if not n_others:
+        yield line
+        return
+    yield f"{line}; {n_others} more of that name (--subject QID)"
+    for candidate in reading.candidates:
+        views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
+        title = f"{candidate.label} [{candidate.title or 'no article'}]"
+        states = f"{template.name} known" if candidate.states else f"no {template.name} known"
+        yield f"  {candidate.qid:>10} {views:>12} views  {title}, {states}"
+
+
+def _attribution_lines(attribution: Attribution) -> Iterator[str]:
+    """A line for each token of the answer, then the means over tokens."""
+    yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
+    for token in attribution.tokens:
+        shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
+        yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
+    shares = f"{attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory"
+    yield f"attribution: {shares} (means over tokens)"

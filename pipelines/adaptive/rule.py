@@ -1,9 +1,10 @@
-"""The rule for when to retrieve, what it does on a question, and its small JSON file, for any program (PopQA, §6).
+"""The rule for when to retrieve, what it does on a question, and its small JSON file, for any
+program (PopQA, §6).
 
-Thresholds give way to the better of always and never if their gain over it is below 0 with its whole interval. They
-also give way to never if they gain nothing at all, because retrieving has to earn its price. Otherwise they stay: where
-no difference is shown they retrieve less than always. Nothing heavy is imported here.
-"""
+Thresholds give way to the better of always and never if their gain over it is below 0 with its
+whole interval. They also give way to never if they gain nothing at all, because retrieving has to
+earn its price. Otherwise they stay: where no difference is shown they retrieve less than always.
+Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -31,11 +32,20 @@ JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
 
+
+def _of_json(cut: Any) -> Any:
+    return math.inf if cut is None else cut
+
+
+def _to_json(cut: float) -> float | None:
+    return cut if math.isfinite(cut) else None
+
+
 Cut = Annotated[  # a threshold; in JSON null stands for infinity
     float,
-    BeforeValidator(lambda cut: math.inf if cut is None else cut),
+    BeforeValidator(_of_json),
     Field(ge=-sys.float_info.max),
-    PlainSerializer(lambda cut: cut if math.isfinite(cut) else None),
+    PlainSerializer(_to_json),
 ]
 
 
@@ -56,42 +66,40 @@ class Rule(BaseModel, frozen=True):
     popular: str = ""  # the answer from the threshold on: a method's name, closed-book as a rule
     tail: str = ""  # the answer below the threshold, which retrieves
     signal: str = VIEWS  # what the thresholds are cuts of
-    month: str | None = (
-        None  # of the page views; None if it is not known, or the signal is something else
-    )
+    # of the page views; None if it is not known, or the signal is something else
+    month: str | None = None
     search: str = ""  # how the thresholds were searched for
     questions: int = 0  # number of questions that the thresholds were fitted to
     names: dict[str, str] = {}  # relation -> its name
-    as_good: dict[
-        str, tuple[Cut, Cut]
-    ] = {}  # relation -> bounds of the thresholds that are not clearly worse
+    # relation -> bounds of the thresholds that are not clearly worse
+    as_good: dict[str, tuple[Cut, Cut]] = {}
     held_out: dict[str, dict[str, float | None]] = {}  # figure -> value, low, high
     policy: str  # thresholds, always or never
     verdict: str  # the policy in words, with the points that thresholds gain or lose
-    thresholds: dict[
-        str, Cut
-    ]  # relation -> retrieve below it; infinity throughout for always, 0 for never
+    # relation -> retrieve below it; infinity throughout for always, 0 for never
+    thresholds: dict[str, Cut]
     together: Cut  # the threshold of all relations together
-    shared: tuple[
-        str, ...
-    ]  # relations with too few questions for a threshold of their own, which use `together`
-    observed: dict[
-        str, tuple[float, float]
-    ]  # relation -> the least and the largest signal tuned on
+    # relations with too few questions for a threshold of their own, which use `together`
+    shared: tuple[str, ...]
+    # relation -> the least and the largest signal tuned on
+    observed: dict[str, tuple[float, float]]
 
     def key(self, relation: str | None) -> str:
-        """The id of a relation by its id or its name; a relation that the rule does not have, as it is."""
-        if relation is None or relation in self.thresholds:
-            return relation or ""
+        """The id of a relation by its id or its name; a relation that the rule does not have, as it
+        is."""
+        if relation is None:
+            return ""
+        if relation in self.thresholds:
+            return relation
         return next((key for key, name in self.names.items() if name == relation), relation)
 
     def decide(self, relation: str | None, signal: float | None) -> Decision:
-        """Retrieve below the threshold of the relation (id or name); an unknown relation takes `together`.
+        """Retrieve below the threshold of the relation (id or name); an unknown relation takes
+        `together`.
 
-        Nothing is known beyond the signals that were tuned on. There the nearest side decides: what is best for the
-        most popular subjects known is the best guess for still more popular ones. A signal that is not known (None or
-        NaN) retrieves, but where the rule is never to.
-        """
+        Nothing is known beyond the signals that were tuned on. There the nearest side decides: what
+        is best for the most popular subjects known is the best guess for still more popular ones. A
+        signal that is not known (None or NaN) retrieves, unless the rule is never to retrieve."""
         key = self.key(relation)
         threshold = self.thresholds.get(key, self.together)
         if signal is None or math.isnan(signal):
@@ -99,47 +107,57 @@ class Rule(BaseModel, frozen=True):
             why = f"{self.signal} not known: retrieve, as nothing says whether memory would do"
         else:
             retrieve = signal < threshold
-            whose = "all relations together" if key in self.shared else "its relation"
-            if key not in self.thresholds:
-                whose = "all relations together, as the rule has none of its relation"
-            why = f"{plainly(signal)} is {'below' if retrieve else 'not below'} the threshold of {whose}, "
-            why += plainly(threshold) if math.isfinite(threshold) else "which is always to retrieve"
-            least, most = self.observed.get(key, (signal, signal))
-            why += "; more than was tuned on" * (signal > most) + "; less than was tuned on" * (
-                signal < least
-            )
-        return Decision(retrieve, threshold, why if self.policy == THRESHOLDS else self.verdict)
+            why = self._why(key, signal, threshold)
+        if self.policy != THRESHOLDS:
+            why = self.verdict
+        return Decision(retrieve, threshold, why)
+
+    def _why(self, key: str, signal: float, threshold: float) -> str:
+        """In words, on which side of whose threshold a known signal lies."""
+        side = "below" if signal < threshold else "not below"
+        if key not in self.thresholds:
+            whose = "all relations together, as the rule has none of its relation"
+        elif key in self.shared:
+            whose = "all relations together"
+        else:
+            whose = "its relation"
+        cut = plainly(threshold) if math.isfinite(threshold) else "which is always to retrieve"
+        why = f"{plainly(signal)} is {side} the threshold of {whose}, {cut}"
+
+        least, most = self.observed.get(key, (signal, signal))
+        if signal > most:
+            why += "; more than was tuned on"
+        if signal < least:
+            why += "; less than was tuned on"
+        return why
 
 
 def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, str]:
-    """The policy, and the verdict in words, from the held-out `gain` of thresholds over the `better` constant policy.
+    """The policy, and the verdict in words, from the held-out `gain` of thresholds over the
+    `better` constant policy.
 
-    `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve for.
-    """
-    low, value, high = (
-        fixed(100 * number, 1, signed=True) for number in (gain.low, gain.value, gain.high)
-    )
+    `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve
+    for."""
+    points = 100 * gain.value
+    low = fixed(100 * gain.low, 1, signed=True)
+    high = fixed(100 * gain.high, 1, signed=True)
     bounds = f"[{low}, {high}]"
     if gain.high < 0 or (better == NEVER and gain.value <= 0):
-        return (
-            better,
-            f"{better} retrieve: thresholds lose {abs(100 * gain.value):.1f} points here {bounds}",
-        )
+        return better, f"{better} retrieve: thresholds lose {abs(points):.1f} points here {bounds}"
     if gain.low > 0:
-        return (
-            THRESHOLDS,
-            f"thresholds: {100 * gain.value:.1f} points better than to {better} retrieve {bounds}",
-        )
+        verdict = f"thresholds: {points:.1f} points better than to {better} retrieve {bounds}"
+        return THRESHOLDS, verdict
     return THRESHOLDS, (
-        f"thresholds: no worse than to {better} retrieve ({value} points {bounds}), and "
-        f"{100 * retrieved:.0f} % of the questions retrieve"
+        f"thresholds: no worse than to {better} retrieve ({fixed(points, 1, signed=True)} points "
+        f"{bounds}), and {100 * retrieved:.0f} % of the questions retrieve"
     )
 
 
 def make_rule(
-    policy: str, verdict: str, fitted: Mapping[str, float], together: float, **about: Any
+    policy: str, verdict: str, fitted: Mapping[str, float], together: float, **fields: Any
 ) -> Rule:
-    """The rule by a chosen policy and the thresholds `fitted` to all questions; `about` are further fields."""
+    """The rule by a chosen policy and the thresholds `fitted` to all questions; `fields` are
+    further ones of a Rule."""
     constant = {ALWAYS: math.inf, NEVER: 0.0}
     cuts = {relation: constant.get(policy, cut) for relation, cut in fitted.items()}
     return Rule(
@@ -147,8 +165,50 @@ def make_rule(
         verdict=verdict,
         thresholds=cuts,
         together=constant.get(policy, together),
-        **about,
+        **fields,
     )
+
+
+def of_tuned(
+    tuned: Tuned,
+    popular: str,
+    tail: str,
+    search: str,
+    month: str | None,
+    *,
+    signal: str = VIEWS,
+    names: Mapping[str, str] | None = None,
+) -> Rule:
+    """The rule that was tuned by `search` for the answers `popular`, from the threshold on, and
+    `tail`, below it.
+
+    `names` are those of relations; without them they are Wikidata's.
+    """
+    figures = tuned.figures[search]
+    if names is None:
+        names = {
+            pid: RELATIONS[pid].name if pid in RELATIONS else pid for pid in tuned.rule.thresholds
+        }
+    as_good = {}
+    for row in tuned.relations:
+        if row["search"] == search:
+            as_good[row["relation"]] = (row["threshold_low"], row["threshold_high"])
+    held_out = {}
+    for name in HELD_OUT:
+        held_out[name] = {key: figures[name][key] for key in ("value", "low", "high")}
+
+    about = {
+        "popular": popular,
+        "tail": tail,
+        "signal": signal,
+        "month": month,
+        "search": search,
+        "questions": tuned.questions,
+        "names": names,
+        "as_good": as_good,
+        "held_out": held_out,
+    }
+    return Rule(**vars(tuned.rule) | about)
 
 
 def as_json(rule: Rule) -> dict[str, Any]:
@@ -157,73 +217,53 @@ def as_json(rule: Rule) -> dict[str, Any]:
 
 
 def parse(value: Any, where: str) -> Rule:
-    """The rule in a JSON value. Raises LongtailError, with `where` it stands, for another schema or a bad field."""
+    """The rule in a JSON value. Raises LongtailError, with `where` it stands, for another schema or
+    a bad field."""
     if not isinstance(value, dict) or value.get("schema") != SCHEMA["schema"]:
-        wanted = f"expected JSON with schema {SCHEMA['schema']!r}; `longtail thresholds` writes one"
-        raise LongtailError(f"{where}: no rule, {wanted}")
+        expected = f"expected JSON with schema {SCHEMA['schema']!r}"
+        raise LongtailError(f"{where}: no rule, {expected}; `longtail thresholds` writes one")
     if value.get("version") != SCHEMA["version"]:
-        wanted = f"expected {SCHEMA['version']}; update Longtail"
-        raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, {wanted}")
+        expected = f"expected {SCHEMA['version']}; update Longtail"
+        raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, {expected}")
     try:
         return Rule.model_validate(value)
     except ValidationError as error:
         fault = error.errors()[0]
-        said = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        field = ".".join(str(key) for key in fault["loc"])
         raise LongtailError(
-            f"{where}: not whole ({said}), expected the fields of docs/adaptive.md"
+            f"{where}: not whole ({field}: {fault['msg']}), expected the fields of docs/adaptive.md"
         ) from None
-
-
-def of_tuned(
-    tuned: Tuned, popular: str, tail: str, search: str, month: str | None, **about: Any
-) -> Rule:
-    """The rule that was tuned by `search` for these two answers; `about` are further fields."""
-    figures, rows = (
-        tuned.figures[search],
-        [row for row in tuned.relations if row["search"] == search],
-    )
-    made = {
-        "popular": popular,
-        "tail": tail,
-        "search": search,
-        "month": month,
-        "questions": tuned.questions,
-    }
-    made["names"] = {
-        key: RELATIONS[key].name if key in RELATIONS else key for key in tuned.rule.thresholds
-    }
-    made["as_good"] = {
-        row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows
-    }
-    made["held_out"] = {
-        name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT
-    }
-    return Rule(**vars(tuned.rule) | made | about)
 
 
 def read_rule(path: Path, name: str = "") -> Rule:
-    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25."""
+    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as
+    popqa/opt-13b/bm25."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError) as error:
-        lacks = "no such file" if isinstance(error, FileNotFoundError) else "not JSON"
+        fault = "no such file" if isinstance(error, FileNotFoundError) else "not JSON"
         raise LongtailError(
-            f"{path}: {lacks}, expected a rule; `longtail thresholds` writes one"
+            f"{path}: {fault}, expected a rule; `longtail thresholds` writes one"
         ) from None
-    rules = named(value) if isinstance(value, dict) and "rules" in value else {"": value}
-    if name not in rules and (name or len(rules) != 1):
-        has = ", ".join(rules) or "nothing that has a name"
-        raise LongtailError(
-            f"{path}: {f'no rule {name}, but ' * bool(name)}rules of {has}, expected one with --name"
-        )
-    return parse(rules[name] if name else next(iter(rules.values())), str(path))
+
+    rules = {"": value}
+    if isinstance(value, dict) and "rules" in value:
+        rules = named(value)
+    if name in rules:
+        return parse(rules[name], str(path))
+    if not name and len(rules) == 1:
+        return parse(next(iter(rules.values())), str(path))
+
+    missing = f"no rule {name}, but " if name else ""
+    names = ", ".join(rules) or "nothing that has a name"
+    raise LongtailError(f"{path}: {missing}rules of {names}, expected one with --name")
 
 
 def named(value: dict[str, Any]) -> dict[str, Any]:
     """The rules of a run's thresholds.json by their names, as popqa/opt-13b/bm25."""
-    return {
-        f"{dataset}/{lm}/{method}": entry
-        for dataset, by_lm in value["rules"].items()
-        for lm, by_method in by_lm.items()
-        for method, entry in by_method.items()
-    }
+    rules = {}
+    for dataset, by_lm in value["rules"].items():
+        for lm, by_method in by_lm.items():
+            for method, rule in by_method.items():
+                rules[f"{dataset}/{lm}/{method}"] = rule
+    return rules

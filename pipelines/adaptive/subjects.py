@@ -1,4 +1,5 @@
-"""What a question asks: its relation, found by a template, and the subjects it may be about (PopQA, section 3.3)."""
+"""What a question asks: its relation, found by a template, and the subjects it may be about (PopQA,
+section 3.3)."""
 
 import json
 import re
@@ -22,6 +23,8 @@ MARKS = "?\uff1f"  # question marks: ASCII's and the wide one
 
 @dataclass(frozen=True)
 class Template:
+    """A wording that questions about a relation follow."""
+
     dataset: str  # popqa or entityquestions: whose thresholds and demonstrations go with it
     relation: str  # "P57"
     name: str  # "director"; the relation's id if it has no name
@@ -31,6 +34,8 @@ class Template:
 
 @dataclass(frozen=True)
 class Candidate:
+    """An entity that a question may be about."""
+
     qid: str
     label: str
     title: str | None  # of the Wikipedia article
@@ -54,88 +59,106 @@ def read_question(
 ) -> Reading | None:
     """The relation and subject of a question; None if it follows no template.
 
-    If it follows several templates, the first counts whose subject has the relation in Wikidata, then the first with a
-    subject. `qid` names the subject. Raises LongtailError if there is no such entity, or no table of entities.
-    """
+    If it follows several templates, the first counts whose subject has the relation in Wikidata,
+    then the first with a subject. `qid` names the subject. Raises LongtailError if there is no such
+    entity, or no table of entities."""
+    file = data / "raw/entityquestions/relation_query_templates.json"
     readings = []
-    known = templates(data / "raw/entityquestions/relation_query_templates.json", language)
-    for template, names in matches(question, known):
+    for template, names in matches(question, templates(file, language)):
         for name in names:
-            likeliest_first = candidates(name, template, data, qid)
-            subject = next(
-                (candidate for candidate in likeliest_first if qid in (None, candidate.qid)), None
-            )
-            readings.append(Reading(template, name, likeliest_first, subject))
-            if likeliest_first:
+            namesakes = candidates(name, template, data, qid)
+            subject = _subject(namesakes, qid)
+            readings.append(Reading(template, name, namesakes, subject))
+            if namesakes:
                 break
+
     if qid and not any(reading.subject for reading in readings):
-        lacks = (
-            "no such entity in the tables"
-            if readings
-            else "the question follows no template, which would name one"
-        )
-        raise LongtailError(f"--subject {qid}: {lacks}; leave it out to see what there is")
-    # Readings of equal rank keep their order.
-    readings.sort(
-        key=lambda reading: (
-            reading.subject is None,
-            reading.subject is None or not reading.subject.states,
-        )
-    )
-    return next(iter(readings), None)
+        fault = "the question follows no template, which would name one"
+        if readings:
+            fault = "no such entity in the tables"
+        raise LongtailError(f"--subject {qid}: {fault}; leave it out to see what there is")
+    # min takes the first of readings of equal rank
+    return min(readings, key=_rank, default=None)
+
+
+def _subject(namesakes: list[Candidate], qid: str | None) -> Candidate | None:
+    """The likeliest of the namesakes, or the one called `qid`."""
+    return next((candidate for candidate in namesakes if qid in (None, candidate.qid)), None)
+
+
+def _rank(reading: Reading) -> int:
+    """The place of a reading among others: the relation of its subject is known, its subject is, or
+    neither."""
+    if reading.subject is None:
+        return 2
+    return 0 if reading.subject.states else 1
 
 
 def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
-    """PopQA's templates in the language, then those of EntityQuestions in `file`, if it is there."""
-    known = [
-        Template("popqa", relation.pid, relation.name, relation.template, relation.template)
-        for relation in read_relations(language=language).values()
-    ]
-    others = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    for key, wording in others.items():  # "P19", and a paraphrase of it: "P19_similar"
-        if "[X]" in wording:
-            pid = key.partition("_")[0]
-            texts = (text.replace("[X]", "{}") for text in (wording, others.get(pid, wording)))
-            known.append(
-                Template(
-                    "entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts
-                )
-            )
+    """PopQA's templates in the language, then those of EntityQuestions in `file`, if it is
+    there."""
+    known = []
+    for relation in read_relations(language=language).values():
+        wording = relation.template
+        known.append(Template("popqa", relation.pid, relation.name, wording, asked=wording))
+    if not file.is_file():
+        return known
+
+    wordings = json.loads(file.read_text(encoding="utf-8"))
+    for key, wording in wordings.items():  # "P19", and a paraphrase of it: "P19_similar"
+        if "[X]" not in wording:
+            continue
+        pid = key.partition("_")[0]
+        template = Template(
+            dataset="entityquestions",
+            relation=pid,
+            name=RELATIONS[pid].name if pid in RELATIONS else pid,
+            wording=wording.replace("[X]", "{}"),
+            asked=wordings.get(pid, wording).replace("[X]", "{}"),
+        )
+        known.append(template)
     return known
 
 
 def matches(question: str, known: list[Template]) -> list[tuple[Template, list[str]]]:
-    """The templates that a question follows, longest first, each with possible names of the subject, likeliest first.
+    """The templates that a question follows, longest first, each with possible names of the
+    subject, likeliest first.
 
-    Case, spaces, the kind of apostrophe and a missing question mark make no difference. A name may end in a question
-    mark itself.
-    """
+    Case, spaces, the kind of apostrophe and a missing question mark make no difference. A name may
+    end in a question mark itself."""
     text = _plain(question)
-    endings = (text[:-1].rstrip() if text[-1:] in MARKS else text, text.rstrip(f"{MARKS} "), text)
+    without_mark = text[:-1].rstrip() if text[-1:] in MARKS else text
+    endings = (without_mark, text.rstrip(f"{MARKS} "), text)
     matching = []
     for template in known:
-        before, after = (
-            re.escape(part) for part in _plain(template.wording).rstrip(f"{MARKS} ").split("{}")
-        )
-        matched = (
-            re.fullmatch(f"{before}(.+){after}", ending, re.IGNORECASE) for ending in endings
-        )
-        if names := dict.fromkeys(
-            name for match in matched if match and (name := match[1].strip())
-        ):
-            matching.append((template, list(names)))
-    return sorted(matching, key=lambda pair: -len(pair[0].wording))
+        wording = _plain(template.wording).rstrip(f"{MARKS} ")
+        before, after = wording.split("{}")
+        pattern = re.compile(f"{re.escape(before)}(.+){re.escape(after)}", re.IGNORECASE)
+        names = []
+        for ending in endings:
+            match = pattern.fullmatch(ending)
+            if match and match[1].strip():
+                names.append(match[1].strip())
+        if names:
+            matching.append((template, list(dict.fromkeys(names))))
+    return sorted(matching, key=_wording_length, reverse=True)
+
+
+def _wording_length(matching: tuple[Template, list[str]]) -> int:
+    template, _ = matching
+    return len(template.wording)
 
 
 def candidates(
     name: str, template: Template, data: Path, qid: str | None = None
 ) -> list[Candidate]:
-    """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
+    """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the
+    likeliest first.
 
-    Entities that have the relation come first, then labels before aliases, then the most viewed, last those of unknown
-    popularity. They are searched in the entity table, if the run has one, and in the question set. The popularities are
-    those of the question set, which thresholds were tuned to, if it has them.
-    """
+    Entities that have the relation come first, then labels before aliases, then the most viewed,
+    last those of unknown popularity. They are searched in the entity table, if the run has one, and
+    in the question set. The popularities are those of the question set, which thresholds were tuned
+    to, if it has them."""
     files = {
         "entities": data / "knowledge/triples/entities.parquet",
         "claims": data / "knowledge/wikidata/claims.parquet",
@@ -148,16 +171,19 @@ def candidates(
             OR list_contains(list_transform(aliases, lambda x: plain(x)), plain($name))
         UNION ALL
         SELECT replace(s_uri, '{ENTITY}', '') AS qid, subj, {columns}, s_pop, true FROM questions
-        WHERE relation = $relation AND (s_uri = '{ENTITY}' || $qid OR plain(subj) = plain($name)) AND qid != ''
+        WHERE relation = $relation
+            AND (s_uri = '{ENTITY}' || $qid OR plain(subj) = plain($name)) AND qid != ''
     ), known AS (
         SELECT qid, arg_min(label, (asked, label)) AS label, flatten(list(aliases)) AS aliases,
-            max(wiki_title) AS title, coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
+            max(wiki_title) AS title,
+            coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
             bool_or(asked) AS asked,
             plain(arg_min(label, (asked, label))) = plain($name) AS by_label
         FROM named GROUP BY qid
     ), stated AS (
         SELECT DISTINCT 'Q' || s AS qid FROM claims
-        WHERE p = substr($relation, 2)::BIGINT AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
+        WHERE p = substr($relation, 2)::BIGINT
+            AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
     )
     SELECT qid, label, title, popularity,
         CASE WHEN by_label THEN label
@@ -172,11 +198,12 @@ def candidates(
             if file.is_file() or table == "questions":
                 database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        rows = db.execute(
-            query, {"name": name, "relation": template.relation, "qid": qid}
-        ).fetchall()
+        values = {"name": name, "relation": template.relation, "qid": qid}
+        rows = db.execute(query, values).fetchall()
     return [Candidate(*row) for row in rows]
 
 
 def _plain(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", text).replace("\u2019", "'").split())
+    """The text with one kind of apostrophe and single spaces, in Unicode's form NFC."""
+    normal = unicodedata.normalize("NFC", text).replace("\u2019", "'")
+    return " ".join(normal.split())

@@ -1,17 +1,19 @@
-"""Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
+"""Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA,
+section 6).
 
-It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as thresholds.json:
-dataset -> language model -> method -> the rule as `rule.as_json` has it. data/README.md has the columns.
-"""
+It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as
+thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
+data/README.md has the columns."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies
 from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Pairs, choices, read_pairs
@@ -19,126 +21,105 @@ from pipelines.adaptive.refits import Column, Resamples, refitted_means
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
 from pipelines.answering import answer_files
-from pipelines.params import params
+from pipelines.params.params import Parts, Report, Thresholds
+from pipelines.params.params_models import LMName, RetrieverName, Section
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
-SECTIONS = ("seed", "lms", "retrievers", "thresholds", "report", "parts")
-_NAMES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
+KEYS = ("dataset", "lm", "method", "search", "relation")
+FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
 THRESHOLDS = pa.schema(
-    dict.fromkeys(("dataset", "lm", "method", "search", "relation"), pa.string())
-    | {
-        "questions": pa.int64(),
-        "pooled": pa.bool_(),
-        "popularity_least": pa.float64(),
-        "popularity_most": pa.float64(),
-    }
-    | {"policy": pa.string()}
-    | {"deployed": pa.float64()}
-    | {name + end: pa.float64() for name in _NAMES for end in ("", "_low", "_high")}
+    [
+        *((name, pa.string()) for name in KEYS),
+        ("questions", pa.int64()),
+        ("pooled", pa.bool_()),
+        ("popularity_least", pa.float64()),
+        ("popularity_most", pa.float64()),
+        ("policy", pa.string()),
+        ("deployed", pa.float64()),
+        *((name + end, pa.float64()) for name, end in product(FIGURES, ("", "_low", "_high"))),
+    ]
 )
 
 
-def evaluate_thresholds(
-    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
-) -> Tuned:
-    """Every search judged on the same splits, with the figures of the model's doubt.
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
 
-    Raises LongtailError if the splits hold no question out.
-    """
-    tuned = tune_pairs(pairs, chosen, seed, resamples)
-    return replace(
-        tuned, figures=tuned.figures | uncertainty(pairs, tuned.train, tuned.drawn, chosen)
-    )
+    seed: int
+    lms: list[LMName]
+    retrievers: list[RetrieverName]
+    thresholds: Thresholds
+    report: Report
+    parts: Parts
 
 
-def uncertainty(
-    pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params.Thresholds
-) -> dict:
-    """{"uncertainty": figures}: held-out accuracy if the model's own doubt decides, or popularity (REPLUG, its limits).
+class RuleStudy(Protocol):
+    """A module of pipelines/studies that makes tables from all thresholds."""
 
-    Its doubt is the closed-book answer's probability. Thresholds are fitted by the search in use. The result is empty
-    if too few questions have such a probability. `difference` is uncertainty - popularity. `drawn` are resamples of
-    `pairs`.
-    """
-    known = np.isfinite(pairs.confidence)
-    pairs, train, drawn = pairs.take(known), train[known], drawn.take(known)
-    if not pairs.usable(chosen.min_questions):
-        return {}
-    policies, columns = {}, {}
-    for name, signal in {"popularity": pairs.signal, "uncertainty": pairs.confidence}.items():
-        order = np.lexsort((signal, pairs.relations))
-        ordered, sides, again = (
-            replace(pairs, signal=signal).take(order),
-            train[order],
-            drawn.take(order),
-        )
-        fitted = held_out.fit_all(ordered, sides, again, chosen.search, chosen)
-        judged = held_out.judge(ordered, sides, fitted.splits)
-        policies[name] = held_out.policy(ordered, judged.retrieved, again, fitted).take(
-            np.argsort(order)
-        )
-        columns |= held_out.policy_columns(pairs, name)
-    columns["difference"] = Column(
-        0.0, {"uncertainty": pairs.gains, "popularity": -pairs.gains}, apart=True
-    )
-    figures = refitted_means(columns, policies, drawn)
-    figures |= held_out.fixed_shares(pairs, policies["popularity"].retrieved)
-    return {
-        "uncertainty": {"questions": len(train)}
-        | {name: mean.as_json() for name, mean in figures.items()}
-    }
+    RULE_TABLES: dict[str, pa.Schema]
+
+    def rows_of_rules(
+        self, tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
+    ) -> dict[str, list[dict]]:
+        """The rows of each of RULE_TABLES; `tuned` has (dataset, language model, method) as keys."""
 
 
-def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
+def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> stage.Metrics:
     """Tune thresholds between all answers of a run; write the tables, the rules and the metrics.
 
     Raises LongtailError as `choices` and `read_pairs` do.
     """
-    settings, relations, rules, logged, tuned = chosen.thresholds, [], {}, {}, {}
-    of_run = chosen.lms, chosen.retrievers
-    files = {dataset: answer_files.sets(dataset, *of_run) for dataset in chosen.parts.answered}
+    files = {}
+    for dataset in settings.parts.answered:
+        files[dataset] = answer_files.sets(dataset, settings.lms, settings.retrievers)
+
+    tuned = {}
+    rows = []
+    rules: dict = {}
+    logged = {}
     metrics: dict = {dataset: {} for dataset in files}
-    for dataset, of_set in choices(files, chosen.lms, settings.pairs).items():
-        for sentence in answer_files.left_out(dataset, *of_run):
+    for dataset, choices_of_set in choices(files, settings.lms, settings.thresholds.pairs).items():
+        for sentence in answer_files.left_out(dataset, settings.lms, settings.retrievers):
             print(sentence)
         questions = DATA / f"questions/{dataset}/{dataset}.parquet"
-        for choice in of_set:
-            (lm, popular, tail), method = choice, choice.name
-            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail])
-            figures = metrics[dataset].setdefault(lm, {})
-            figures |= {
-                "questions": len(pairs.signal),
-                "excluded_without_popularity": pairs.excluded,
-            }
-            if not pairs.usable(settings.min_questions):
-                continue
-            found = evaluate_thresholds(pairs, settings, chosen.seed, chosen.report.bootstrap)
-            relations += [
-                {"dataset": dataset, "lm": lm, "method": method} | row for row in found.relations
-            ]
-            in_use = rule.of_tuned(
-                found, f"{lm}/{popular}", f"{lm}/{tail}", settings.search, _months(questions)
+        for choice in choices_of_set:
+            lm = choice.lm
+            by_method = files[dataset][lm]
+            pairs = read_pairs(
+                questions,
+                above=by_method[choice.above.name],
+                below=by_method[choice.below.name],
             )
-            rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(in_use)
-            figures[method], tuned[dataset, lm, method] = found.figures, (pairs, found)
-            logged |= {
-                f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name][
-                    "mean_over_splits"
-                ]
-                for search in SEARCHES
-                for name in (*POLICIES, "gain")
-            }
-    tables = {"thresholds": pa.Table.from_pylist(relations, THRESHOLDS)}
-    for study in all_studies.studies_offering("of_rules"):
-        rows = study.of_rules(tuned, chosen)
-        tables |= {
-            name: pa.Table.from_pylist(rows[name], schema)
-            for name, schema in study.RULE_TABLES.items()
-        }
+            figures = metrics[dataset].setdefault(lm, {})
+            figures["questions"] = len(pairs.signal)
+            figures["excluded_without_popularity"] = pairs.excluded
+            if not pairs.usable(settings.thresholds.min_questions):
+                continue
+
+            result = evaluate_thresholds(
+                pairs, settings.thresholds, settings.seed, settings.report.bootstrap
+            )
+            key = {"dataset": dataset, "lm": lm, "method": choice.name}
+            rows += [key | row for row in result.relations]
+            rule_in_use = rule.of_tuned(
+                result,
+                popular=f"{lm}/{choice.above.name}",
+                tail=f"{lm}/{choice.below.name}",
+                search=settings.thresholds.search,
+                month=_months(questions),
+            )
+            rules_of_lm = rules.setdefault(dataset, {}).setdefault(lm, {})
+            rules_of_lm[choice.name] = rule.as_json(rule_in_use)
+            figures[choice.name] = result.figures
+            tuned[dataset, lm, choice.name] = (pairs, result)
+            for name, value in _means_over_splits(result.figures).items():
+                logged[f"{dataset}.{lm}.{choice.name}.{name}"] = value
+
+    tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS)}
+    tables |= _tables_of_studies(studies, tuned, settings)
     with atomic(OUT) as folder:
         folder.mkdir()
         for name, table in tables.items():
@@ -148,19 +129,98 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
     return logged
 
 
+def _tables_of_studies(
+    studies: Sequence[RuleStudy],
+    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]],
+    settings: Settings,
+) -> dict[str, pa.Table]:
+    """What studies make of all thresholds; `tuned` is (question set, language model, method) ->
+    pairs and result."""
+    tables = {}
+    for study in studies:
+        rows_of_study = study.rows_of_rules(tuned, settings)
+        for name, schema in study.RULE_TABLES.items():
+            tables[name] = pa.Table.from_pylist(rows_of_study[name], schema)
+    return tables
+
+
+def evaluate_thresholds(pairs: Pairs, settings: Thresholds, seed: int, resamples: int) -> Tuned:
+    """Every search judged on the same splits, with the figures of the model's doubt.
+
+    Raises LongtailError if the splits hold no question out.
+    """
+    tuned = tune_pairs(pairs, settings, seed, resamples)
+    doubt = uncertainty(pairs, tuned.train, tuned.drawn, settings)
+    return replace(tuned, figures=tuned.figures | doubt)
+
+
+def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thresholds) -> dict:
+    """{"uncertainty": figures}: held-out accuracy if the model's own doubt decides, or popularity
+    (REPLUG, its limits).
+
+    The model's doubt is the closed-book answer's probability. Thresholds are fitted by the search
+    in use. The result is empty if too few questions have such a probability. `difference` is
+    uncertainty - popularity. `drawn` are resamples of `pairs`."""
+    known = np.isfinite(pairs.confidence)
+    pairs = pairs.take(known)
+    train = train[known]
+    drawn = drawn.take(known)
+    if not pairs.usable(settings.min_questions):
+        return {}
+
+    policies = {}
+    columns = {}
+    for name, signal in {"popularity": pairs.signal, "uncertainty": pairs.confidence}.items():
+        order = np.lexsort((signal, pairs.relations))
+        pairs_by_signal = replace(pairs, signal=signal).take(order)
+        train_by_signal = train[order]
+        drawn_by_signal = drawn.take(order)
+
+        fitted = held_out.fit_all(
+            pairs_by_signal, train_by_signal, drawn_by_signal, settings.search, settings
+        )
+        judged = held_out.judge(pairs_by_signal, train_by_signal, fitted.splits)
+        policy = held_out.policy(pairs_by_signal, judged.retrieved, drawn_by_signal, fitted)
+        policies[name] = policy.take(np.argsort(order))
+        columns |= held_out.policy_columns(pairs, name)
+    difference = {"uncertainty": pairs.gains, "popularity": -pairs.gains}
+    columns["difference"] = Column(0.0, difference, apart=True)
+
+    means = refitted_means(columns, policies, drawn)
+    means |= held_out.fixed_shares(pairs, policies["popularity"].retrieved)
+    figures: dict = {"questions": len(train)}
+    for name, mean in means.items():
+        figures[name] = mean.as_json()
+    return {"uncertainty": figures}
+
+
+def _means_over_splits(figures: Mapping[str, dict]) -> dict[str, float]:
+    """The figures that MLflow shows, as shrunk.adaptive; `figures` are those of
+    metrics/adaptive.json."""
+    means = {}
+    for search in SEARCHES:
+        for name in (*POLICIES, "gain"):
+            means[f"{search}.{name}"] = figures[search][name]["mean_over_splits"]
+    return means
+
+
 def _months(questions: Path) -> str | None:
-    """The month of a question set's page views, or the first and the last one; None if it does not say it."""
+    """The month of a question set's page views, or the first and the last one; None if it does not
+    say it."""
     if "month" not in parquet.schema_of(questions).names:
         return None
-    months = sorted(
-        filter(None, parquet.read_parquet(questions, ["month"])["month"].unique().to_pylist())
+    column = parquet.read_parquet(questions, ["month"])["month"]
+    months = sorted(filter(None, column.unique().to_pylist()))
+    if not months:
+        return None
+    return months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
+
+
+def main(studies: Sequence[RuleStudy]) -> None:
+    """Run the stage, whose studies pipelines/with_studies lists."""
+    stage.run(
+        "tune_thresholds",
+        Settings,
+        lambda settings: tune_thresholds(settings, studies),
+        out=str(OUT),
     )
-    return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
-
-
-def main() -> None:
-    stage.run("tune_thresholds", SECTIONS, tune_thresholds, out=str(OUT))
-
-
-if __name__ == "__main__":
-    main()

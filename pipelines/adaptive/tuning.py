@@ -1,7 +1,8 @@
-"""Thresholds from two sets of answers: fitted, judged held out, with intervals, and the rule to use (PopQA, section 6).
+"""Thresholds from two sets of answers: fitted, judged held out, with intervals, and the rule to use
+(PopQA, section 6).
 
-`tune_arrays` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from files of answers.
-"""
+`tune_arrays` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from
+files of answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,22 +16,22 @@ from pipelines.adaptive.pairs import Pairs, of_known
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
-from pipelines.params import params
+from pipelines.params.params import Thresholds
 
-DEFAULTS = params.Thresholds(  # the values of conf/config.yaml
+DEFAULTS = Thresholds(  # the values of conf/config.yaml
     pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20
 )
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Thresholds and what they are worth. The names of columns and figures are those of data/README.md."""
+    """Thresholds and what they are worth. The names of columns and figures are those of
+    data/README.md."""
 
     questions: int  # of known popularity
     excluded: int  # questions of unknown popularity
-    figures: dict[
-        str, dict
-    ]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
+    # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
+    figures: dict[str, dict]
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
@@ -47,123 +48,167 @@ def tune_arrays(
     without: np.ndarray,
     augmented: np.ndarray,
     *,
-    chosen: params.Thresholds = DEFAULTS,
+    settings: Thresholds = DEFAULTS,
     seed: int = 0,
     resamples: int = 1000,
     searches: Sequence[str] = SEARCHES,
     ids: Sequence[str] | np.ndarray | None = None,
 ) -> Tuned:
-    """Tune a popularity threshold for each relation; all arrays (n,), a question each, in any order.
+    """Tune a popularity threshold for each relation; all arrays (n,), a question each, in any
+    order.
 
-    `popularity` may be any signal that is not negative, NaN where it is not known, and `relations` any grouping.
-    `without` and `augmented` say which of the two answers is right, without and with retrieved text. Splits and
-    resamples draw `subjects`. The result does not depend on the questions' order if `ids` are given. Raises
-    LongtailError if there are too few questions for any threshold.
-    """
-    n, views = len(popularity), np.asarray(popularity, dtype=float)
-    texts = [f"{i:012d}" for i in range(n)] if ids is None else ids, subjects, relations
-    right = np.asarray(without, dtype=bool), np.asarray(augmented, dtype=bool)
-    known = of_known(
-        Pairs(*(np.array(of, dtype=object) for of in texts), views, np.full(n, np.nan), *right)
+    `popularity` may be any signal that is not negative, NaN where it is not known, and `relations`
+    any grouping. `without` and `augmented` say which of the two answers is right, without and with
+    retrieved text. Splits and resamples draw `subjects`. The result does not depend on the
+    questions' order if `ids` are given. Raises LongtailError if there are too few questions for any
+    threshold."""
+    n = len(popularity)
+    if ids is None:
+        ids = [f"{i:012d}" for i in range(n)]
+    pairs = Pairs(
+        ids=np.array(ids, dtype=object),
+        subjects=np.array(subjects, dtype=object),
+        relations=np.array(relations, dtype=object),
+        signal=np.asarray(popularity, dtype=float),
+        confidence=np.full(n, np.nan),
+        right_above=np.asarray(without, dtype=bool),
+        right_below=np.asarray(augmented, dtype=bool),
     )
-    if not known.usable(chosen.min_questions):
+    known = of_known(pairs)
+    if not known.usable(settings.min_questions):
         raise LongtailError(
-            f"{len(known.signal):,} questions of known popularity, but no relation has thresholds.min_questions "
-            f"({chosen.min_questions}) of them; bring more answers, or set it lower"
+            f"{len(known.signal):,} questions of known popularity, but no relation has "
+            f"thresholds.min_questions ({settings.min_questions}) of them; bring more answers, or "
+            "set it lower"
         )
-    return tune_pairs(known, chosen, seed, resamples, searches)
+    return tune_pairs(known, settings, seed, resamples, searches)
 
 
 def tune_pairs(
     pairs: Pairs,
-    chosen: params.Thresholds,
+    settings: Thresholds,
     seed: int,
     resamples: int,
     searches: Sequence[str] = SEARCHES,
 ) -> Tuned:
-    """`tune_arrays` of questions of known popularity. The search in use must be one of `searches`.
+    """Tune a threshold for each relation of `pairs`. The search in use must be one of `searches`.
 
     Raises LongtailError if the splits hold no question out.
     """
-    assert chosen.search in searches
-    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    pairs = replace(
-        pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1]
-    )  # faster to compare than texts
-    everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
-    of_one = replace(pairs, relations=np.full(len(pairs.signal), "")).take(
-        np.argsort(pairs.signal, kind="stable")
-    )
-    observed = {
-        of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1]))
-        for of, rows in members.items()
-    }
-    shared = tuple(
-        of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions
-    )
-    figures, relations, in_use = {}, [], ()
+    assert settings.search in searches
+    train, drawn = held_out.sides(pairs, settings, seed, resamples)
+    numbers = np.unique(pairs.subjects, return_inverse=True)[1]
+    pairs = replace(pairs, subjects=numbers)  # faster to compare than texts
+    rows_of = pairs.members()
+    observed = {}
+    for relation, rows in rows_of.items():
+        signal = pairs.signal[rows]
+        observed[relation] = (float(signal[0]), float(signal[-1]))
+    shared = tuple(pairs.small_relations(settings.min_questions))
+
+    figures = {}
+    relations = []
     for search in searches:
-        fitted = held_out.fit_all(pairs, train, drawn, search, chosen)
+        fitted = held_out.fit_all(pairs, train, drawn, search, settings)
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-        cuts = {
-            r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()
-        }
-        figures[search] = found = held_out.summary(pairs, judged, policy, drawn)
-        together = float(held_out.fit(of_one, everything, search, chosen)[""][0])
+        figures[search] = held_out.summary(pairs, judged, policy, drawn)
+
+        cuts, together = _fit_everything(pairs, search, settings)
         rule = make_rule(
-            found["policy"], found["verdict"], cuts, together, observed=observed, shared=shared
+            figures[search]["policy"],
+            figures[search]["verdict"],
+            cuts,
+            together,
+            observed=observed,
+            shared=shared,
         )
-        for relation, rows in members.items():
-            of_relation = pairs.take(rows)
-            low, high = as_good(of_relation.signal, of_relation.gains, drawn.take(rows))
+        for relation, rows in rows_of.items():
             row = {
                 "search": search,
                 "relation": relation,
-                "questions": len(of_relation.signal),
+                "questions": rows.stop - rows.start,
                 "pooled": relation in shared,
                 "popularity_least": observed[relation][0],
                 "popularity_most": observed[relation][1],
-                "threshold": cuts[relation],
-                "threshold_low": min(low, cuts[relation]),
-                "threshold_high": max(high, cuts[relation]),
                 "policy": rule.policy,
                 "deployed": rule.thresholds[relation],
             }
-            for name, right in (
-                ("closed_book", of_relation.right_above),
-                ("augmented", of_relation.right_below),
-            ):
-                row |= intervals.share(right, of_relation.subjects).columns(name)
-            columns, policies = held_out.policy_columns(of_relation), {"": policy.take(rows)}
-            for name, mean in refits.refitted_means(columns, policies, drawn.take(rows)).items():
-                row |= mean.columns(name)
+            row |= _relation_figures(
+                pairs.take(rows), policy.take(rows), drawn.take(rows), cuts[relation]
+            )
             relations.append(row)
-        in_use = (rule, judged, fitted) if search == chosen.search else in_use
+
+        if search == settings.search:
+            rule_in_use = rule
+            judged_in_use = judged
+            fitted_in_use = fitted
+
     return Tuned(
-        len(pairs.signal), pairs.excluded, figures, relations, *in_use, pairs, train, drawn
+        questions=len(pairs.signal),
+        excluded=pairs.excluded,
+        figures=figures,
+        relations=relations,
+        rule=rule_in_use,
+        judged=judged_in_use,
+        fitted=fitted_in_use,
+        pairs=pairs,
+        train=train,
+        drawn=drawn,
     )
 
 
-def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> tuple[float, float]:
-    """The least and the largest cut that may be the best of very many such questions: they are not clearly worse here.
+def _fit_everything(
+    pairs: Pairs, search: str, settings: Thresholds
+) -> tuple[dict[str, float], float]:
+    """Thresholds fitted to all questions: relation -> its threshold, and that of all relations
+    together."""
+    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    cuts = held_out.fit(pairs, everything, search, settings)
 
-    `signal` (n,) is ascending, `gains` (n,) are what retrieving gains each question. A cut is clearly worse if the best
-    one is right more often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
+    one_relation = replace(pairs, relations=np.full(len(pairs.signal), ""))
+    one_relation = one_relation.take(np.argsort(pairs.signal, kind="stable"))
+    together = held_out.fit(one_relation, everything, search, settings)[""]
+    return {relation: float(cut[0]) for relation, cut in cuts.items()}, float(together[0])
+
+
+def _relation_figures(
+    pairs: Pairs, policy: refits.Policy, drawn: refits.Resamples, cut: float
+) -> dict[str, float]:
+    """What thresholds.parquet says of one relation's threshold and accuracies."""
+    low, high = as_good(pairs.signal, pairs.gains, drawn)
+    figures = {
+        "threshold": cut,
+        "threshold_low": min(low, cut),
+        "threshold_high": max(high, cut),
+    }
+    figures |= intervals.share(pairs.right_above, pairs.subjects).columns("closed_book")
+    figures |= intervals.share(pairs.right_below, pairs.subjects).columns("augmented")
+    means = refits.refitted_means(held_out.policy_columns(pairs), {"": policy}, drawn)
+    for name, mean in means.items():
+        figures |= mean.columns(name)
+    return figures
+
+
+def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> tuple[float, float]:
+    """The least and the largest cut that may be the best of very many such questions.
+
+    `signal` (n,) is ascending, `gains` (n,) are what retrieving gains each question. These cuts are
+    not clearly worse here than the best one. A cut is clearly worse if the best one is right more
+    often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
     """
-    first = np.flatnonzero(
-        np.append(True, signal[1:] != signal[:-1])
-    )  # where each distinct value begins
-    gained = np.zeros(
-        (len(first) + 1, 1 + drawn.n)
-    )  # below each cut, of the questions and of each resample
+    is_first = np.append(True, signal[1:] != signal[:-1])
+    first = np.flatnonzero(is_first)  # where each distinct value begins
+
+    # what is gained below each cut, by the questions and by each resample
+    gained = np.zeros((len(first) + 1, 1 + drawn.n))
     weights = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
     np.cumsum(np.add.reduceat(weights * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     less = gained[np.argmax(gained[:, 0])] - gained
+
+    reach = intervals.reach(len(np.unique(drawn.clusters)), 0.90)
     with np.errstate(invalid="ignore"):  # of one subject, chance is not known
-        chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(
-            len(np.unique(drawn.clusters)), 0.90
-        )
-    kept = np.flatnonzero(~(less[:, 0] > chance))
+        chance = less[:, 1:].std(axis=1, ddof=1) * reach
+    as_good_places = np.flatnonzero(~(less[:, 0] > chance))
     cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
-    return float(cuts[kept[0]]), float(cuts[kept[-1]])
+    return float(cuts[as_good_places[0]]), float(cuts[as_good_places[-1]])

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
-from pipelines.answering import imported_passages, latency, passages, prompts
+from pipelines.answering import given_passages, latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.prompts import Sent
 from pipelines.language import language
 from pipelines.lm import open_lm
@@ -46,28 +47,6 @@ CODE = Path("data/code.json")
 MADE = SCRATCH / "answers"  # what each file of answers depended on when it was written
 LOCAL = (
     128  # a local LM reads long prompts slowly: prompts and demonstrations with passages, together
-)
-SCHEMA = pa.schema(
-    {
-        "question_id": pa.string(),
-        "method": pa.string(),  # without the retriever's name, which the file has
-        "prediction": pa.string(),
-        "correct": pa.bool_(),  # matching.substring, the published metric
-        "correct_word": pa.bool_(),  # matching.word
-        "prompt_hash": pa.string(),
-        "doc_id": pa.string(),  # the best document's id; title and similarity are its too; null without a retriever
-        "doc_title": pa.string(),
-        "similarity": pa.float32(),
-        "doc_has_answer": pa.bool_(),  # what the LM saw of some passage has an answer as whole words; null closed-book
-        "doc_is_subject": pa.bool_(),  # the document is of the subject's own page; null if that page is not known
-        "doc_is_namesake": pa.bool_(),  # the document is of another page by the same name; null if that is not known
-        "prompt_tokens": pa.int32(),  # of all prompts; null if the server's tokens are not known
-        "mean_log_prob": pa.float32(),  # of the generated tokens, white space before the answer included; -inf if empty
-        "lm_calls": pa.int32(),  # prompts that the LM read for this question
-        "new_tokens": pa.int32(),  # generated after all prompts; null if the server's tokens are not known
-        "cost": pa.float64(),  # by the server's prices; 0 for a local LM; null if tokens are not known
-        "passage": pa.string(),  # written by the LM; null for every method but genread
-    }
 )
 
 
@@ -105,7 +84,7 @@ class Setup:
 
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
-    """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
+    """Answers (PREDICTIONS) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
 
     A second call goes on from the shards that a first one finished, until `forget_answers` removes them. Also returns
     how long all shards took, in whichever call.
@@ -162,7 +141,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
             asked[shard], lookup.rows(asked[shard]), per_question, generations, strict=True
         )
         rows = [_row(setup, pool, *of_question) for of_question in of_questions]
-        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, *taken)
+        passages.write_shard(pa.Table.from_pylist(rows, schema=PREDICTIONS), path, *taken)
 
     parts = [
         slice(start, min(start + setup.shard, len(asked)))
@@ -176,7 +155,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     files = workers.map_texts(
         setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question"
     )
-    table, batches = passages.read_shards(files, SCHEMA)
+    table, batches = passages.read_shards(files, PREDICTIONS)
     return table.sort_by("question_id").replace_schema_metadata(), latency.Taken(
         batches, lookup.batches
     )
@@ -204,7 +183,7 @@ def _row(
     sent: list[tuple[Prompt, Prompt]],
     made: Generation,
 ) -> dict:
-    """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
+    """A row of PREDICTIONS; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
     answers, server = pool.answers[question], setup.server
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = (
@@ -277,7 +256,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     ]
     if not missing:
         return {}
-    asked, lines = imported_passages.read_asked(dataset, chosen, data)
+    asked, lines = given_passages.read_asked(dataset, chosen, data)
     print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
     with open_lm.lm_at_work(open_lm.MODELS / lm_name, settings, chosen.compute) as lm:
         if methods.of_kinds(missing, *methods.ENSEMBLES):

@@ -16,7 +16,7 @@ ABOUT = b"longtail"  # key of what an import's file says of itself
 def sets(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> dict[str, dict[str, Path]]:
-    """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
+    """Language model -> method -> its file of answers (predictions.PREDICTIONS) to the questions of `dataset`.
 
     First come `lms` in their order, then the imported models by name. Methods are named and ordered as methods.py says,
     those of `retrievers` in their order; names that it does not know come last. Answers of this run's models with other
@@ -135,7 +135,7 @@ def join(
 
     Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set has the same text
     about another subject as well) of the questions, and by method the `columns`: names and SQL expressions over the
-    columns of answer.SCHEMA, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
+    columns of predictions.PREDICTIONS, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
     naming a file and an id that it has twice, or that only one of two files has.
     """
     chosen = ", ".join(

@@ -75,18 +75,18 @@ def open_source(
         return written(lm, chosen.answer.passage_tokens, spoken, chosen.lm[lm.name].http)
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
-        from pipelines.answering.imported_passages import read_given
+        from pipelines.answering.given_passages import open_passages
 
-        retriever = read_given(method, chosen, data)
+        retriever = open_passages(method, data)
         docs = retriever.read
     elif kind in INDEXES:
         from pipelines.retrieval.retriever import open_index
 
-        index = INDEXES[kind] + (f"_{name}" if name else "")
-        retriever, (*_, docs) = (
-            open_index(index, chosen.parts.datastore, chosen, data),
-            inputs(method, chosen, data),
-        )
+        corpus = chosen.parts.datastore
+        reranker = chosen.reranker if kind == "reranked" else None
+        index = methods.Method(kind, name)
+        retriever = open_index(index, corpus, chosen, reranker=reranker, data=data)
+        *_, docs = inputs(method, chosen, data)
     else:
         return None
     k, clipped = (
@@ -178,12 +178,14 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     """What a method retrieves with: descriptions of indexes, a cross-encoder, last the documents; or given passages."""
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
-        return [data / "raw/retrieval" / name]
+        from pipelines.answering.given_passages import passage_files
+
+        return passage_files(method, data)
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
     folders = [
-        methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)
+        methods.index_folder(index, corpus, data) for index in methods.Method(kind, name).indexes
     ]
     files = [folder / "meta.json" for folder in folders] + [data / methods.RERANKER] * (
         kind == "reranked"

@@ -50,7 +50,7 @@ class Settings(NamedTuple):
     name: str
     tokenizer: Path
     seed: int
-    corpus: params.CorpusOf
+    corpus: params.Corpus
     chunk: params.Chunk
     queries: params.Queries
     windows: params.Windows

@@ -5,13 +5,12 @@ data/analyses.json: by question set, language model and method: accuracy by both
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pipelines import all_studies
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects, stage_metrics, tables
 from pipelines.language import language
@@ -64,23 +63,50 @@ class AnswersOf(NamedTuple):
     draw: tuple[int, int]  # the seed and the number of resamples
 
 
-def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
+class AnswersStudy(Protocol):
+    """A module of pipelines/studies with tables from a language model's answers to a question set."""
+
+    def rows_of_answers(self, of: AnswersOf) -> dict[str, list[dict]]:
+        """Table -> its rows, without the columns dataset and lm."""
+
+
+class FiguresStudy(Protocol):
+    """A module of pipelines/studies with tables from figures that other stages left."""
+
+    def rows_of_figures(self, of: stage_metrics.StageMetrics) -> dict[str, list[dict]]:
+        """Table -> its rows."""
+
+
+class Studies(NamedTuple):
+    """The studies that have tables here, and the columns of all tables, theirs too."""
+
+    tables: Mapping[str, dict[str, type]] = tables.TABLES
+    of_answers: Sequence[AnswersStudy] = ()
+    of_figures: Sequence[FiguresStudy] = ()
+
+
+NO_STUDIES = Studies()
+
+
+def analyse(
+    data: Path, out: Path, metrics: Path, params: SimpleNamespace, studies: Studies = NO_STUDIES
+) -> stage.Metrics:
     """Write every table, and the metrics. Raises LongtailError as `accuracy.read_answered` does."""
     parts, of_run = params.parts, (params.lms, params.retrievers, data)
     files = {dataset: answer_files.sets(dataset, *of_run) for dataset in parts.answered}
     main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
-    found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
+    found: dict[str, list[dict]] = {name: [] for name in studies.tables}
 
     def add(rows: dict[str, list[dict]], **key: str) -> None:
         for name, of_table in rows.items():
-            own = {column: value for column, value in key.items() if column in tables.TABLES[name]}
+            own = {column: value for column, value in key.items() if column in studies.tables[name]}
             found[name] += [own | row for row in of_table]
 
     for dataset, by_lm in files.items():
         for sentence in answer_files.left_out(dataset, *of_run):
             print(sentence)
             add({"left_out": [{"why": sentence}]}, dataset=dataset)
-        _add_answers(add, dataset, by_lm, data, params)
+        _add_answers(add, dataset, by_lm, data, params, studies.of_answers)
         answers = by_lm.get(main, {})
         shown = next(
             (
@@ -101,11 +127,11 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
-    found |= of_metrics(stage_metrics.read_metrics(data), found, params, main)
+    found |= of_metrics(stage_metrics.read_metrics(data), found, params, main, studies.of_figures)
     with atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
-            tables.write_analyses(folder, name, rows)
+            tables.write_analyses(folder, name, rows, studies.tables)
     figures, nested = summary(found), {}
     for (dataset, lm, method, name), value in figures.items():
         nested.setdefault(dataset, {}).setdefault(lm, {}).setdefault(method, {})[name] = value
@@ -114,7 +140,12 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
 
 
 def _add_answers(
-    add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace
+    add: Callable,
+    dataset: str,
+    by_lm: dict[str, dict],
+    data: Path,
+    params: SimpleNamespace,
+    studies: Sequence[AnswersStudy],
 ) -> None:
     """Add the rows of all answers to a question set; `by_lm` are language model -> method -> file."""
     of_answers = OF_ANSWERS | {
@@ -147,8 +178,8 @@ def _add_answers(
         exposure = {
             text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure
         }
-        for study in all_studies.studies_offering("of_answers"):
-            rows |= study.of_answers(
+        for study in studies:
+            rows |= study.rows_of_answers(
                 AnswersOf(answers, lm, questions, exposure, data, params, draw)
             )
         if params.parts.rules:
@@ -159,12 +190,16 @@ def _add_answers(
 
 
 def of_metrics(
-    metrics: dict[str, dict], found: dict[str, list[dict]], params: SimpleNamespace, main: str
+    metrics: dict[str, dict],
+    found: dict[str, list[dict]],
+    params: SimpleNamespace,
+    main: str,
+    studies: Sequence[FiguresStudy],
 ) -> dict[str, list[dict]]:
     """The tables of other stages' figures, of this run's parts; retrievers are compared by the main language model."""
     parts, rows = params.parts, {}
-    for study in all_studies.studies_offering("of_metrics"):
-        rows |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
+    for study in studies:
+        rows |= study.rows_of_figures(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
     bits = stage_metrics.bits_per_byte(
         metrics.get("language_modelling", {}), parts.scored, params.lms
     )
@@ -223,8 +258,12 @@ def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], flo
     return {key: value for key, value in figures.items() if math.isfinite(value)}
 
 
-if __name__ == "__main__":
+def main(studies: Studies) -> None:
+    """Run the stage."""
     made = f"{OUT} and {METRICS}"
     stage.run(
-        "analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=made
+        "analyse",
+        SECTIONS,
+        lambda params: analyse(Path("data"), OUT, METRICS, params, studies),
+        out=made,
     )

@@ -3,19 +3,21 @@
 data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies, catalogue, draws, intervals, methods
+from pipelines import catalogue, draws, intervals, methods
 from pipelines.params import params
 from pipelines.replug import ensemble
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.scoring.logprobs import read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
@@ -85,7 +87,18 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
     return Bits(np.concatenate(ids), whole, np.concatenate(n_bytes), np.concatenate(tokens))
 
 
-def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+class BitsStudy(Protocol):
+    """A module of pipelines/studies that adds figures to those of a language model on a corpus."""
+
+    def figures_of_bits(
+        self, measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable
+    ) -> dict[str, list[dict]]:
+        """Name in the metrics -> rows; the language model's scores are in the folder `tables`."""
+
+
+def evaluate_corpus(
+    params: SimpleNamespace, corpus: str, studies: Sequence[BitsStudy] = ()
+) -> stage.Metrics:
     """Measure every language model on a corpus; write the table and the metrics."""
     metrics = {}
     with atomic(OUT / corpus) as folder:
@@ -98,8 +111,8 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                     add(rows)
                 metrics[lm] = figures(measured, texts, params)
                 intervals_of = partial(over_documents, texts["source_document"], params)
-                for study in all_studies.studies_offering("of_bits"):
-                    metrics[lm] |= study.of_bits(
+                for study in studies:
+                    metrics[lm] |= study.figures_of_bits(
                         measured, LOGPROBS / corpus / lm, params, intervals_of
                     )
     write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
@@ -234,7 +247,7 @@ def over_documents(
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
-    return ensemble.bits_per_byte(sums[:, 0], sums[:, 1])
+    return bits_per_byte(sums[:, 0], sums[:, 1])
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:
@@ -246,11 +259,12 @@ def _gain(sums: np.ndarray) -> np.ndarray:
     return 100 * (1 - sums[:, 0] / sums[:, 1])
 
 
-if __name__ == "__main__":
+def main(studies: Sequence[BitsStudy]) -> None:
+    """Run the stage on the corpus that the command line names."""
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(
         f"evaluate_lm@{corpus}",
         SECTIONS,
-        lambda params: evaluate_corpus(params, corpus),
+        lambda params: evaluate_corpus(params, corpus, studies),
         out=str(OUT / corpus),
     )

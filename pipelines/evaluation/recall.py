@@ -18,7 +18,7 @@ from pipelines.language import language
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import DEPTH, fuse, matching
-from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
+from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
@@ -123,11 +123,11 @@ def search_exactly(
     docs: Path, index: Path, queries: list[str], params: SimpleNamespace
 ) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
-    from pipelines.retrieval import bm25
+    from pipelines.retrieval import bm25, bm25_build
     from pipelines.retrieval.encoder import Encoder
 
     spoken = language.read_language(params.language)
-    bm25.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
+    bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
     depth = max(DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
     ranked, scores = bm25.BM25(index, docs).search(queries, DEPTH)
     found = {"bm25": ranked}
@@ -136,7 +136,9 @@ def search_exactly(
         settings = params.retriever[name]
         batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
         texts = [text for batch in batches for text in batch]
-        encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
+        encoder = Encoder.open(
+            methods.encoder_folder(methods.Method(kind, name)), settings, params.compute
+        )
         with progress.whole(f"{index_name}: passages", len(texts), "passage"):
             vectors = encoder.embed(texts)
         with progress.whole(f"{index_name}: questions", len(queries), "question"):

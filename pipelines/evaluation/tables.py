@@ -1,18 +1,18 @@
 """The tables that the stage `analyse` writes: the columns of each, how these are shown, and how rows are kept.
 
 A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
-to measure. Studies bring tables of their own.
+to measure. Studies have tables of their own (pipelines/with_studies/tables.py).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import yaml
 
-from pipelines import all_studies, catalogue
+from pipelines import catalogue
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
@@ -38,27 +38,24 @@ class Column:
     rule: str = ""
 
 
+def read_columns(text: str) -> dict[str, type]:
+    """The columns of a table and their types, as tables.yaml writes them: `<name>` or `<name>:<type>`."""
+    columns = {}
+    for word in text.split():
+        name, _, kind = word.partition(":")
+        columns[name] = _KINDS[kind]
+    return columns
+
+
 _SAID = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
 COLUMNS = {name: Column(*said) for name, said in _SAID["columns"].items()}
-TABLES: dict[str, dict[str, type]] = {
-    name: {
-        column: _KINDS[kind]
-        for column, _, kind in (said.partition(":") for said in columns.split())
-    }
-    for name, columns in _SAID["tables"].items()
-}
 COMPARED = _SAID["compared"]
+TABLES = {name: read_columns(text) for name, text in _SAID["tables"].items()}
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
-for _name in (
-    f"{of}_{what}" for of in catalogue.names("answered") for what in ("recall_at_1", "word")
-):
-    TABLES["retrievers"][_name] = Interval
+for _dataset in catalogue.names("answered"):
+    TABLES["retrievers"][f"{_dataset}_recall_at_1"] = Interval
+    TABLES["retrievers"][f"{_dataset}_word"] = Interval
 TABLES["retrievers"] |= dict.fromkeys(("real_recall_at_1", "real_recall_at_10"), Interval)
-for _study in all_studies.studies_offering("TABLES"):
-    for _name, _columns in _study.TABLES.items():
-        TABLES[_name] = {
-            column: Interval if kind == "Interval" else kind for column, kind in _columns.items()
-        }
 
 
 def column(name: str) -> Column:
@@ -77,32 +74,40 @@ def column(name: str) -> Column:
     )
 
 
-def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
-    """Write rows, dicts with the columns of TABLES[name], to <folder>/<name>.parquet."""
-    kinds, flat = TABLES[name], []
-    fields = [
-        (f"{column}{end}", _TYPES.get(kind, pa.float64()))
-        for column, kind in kinds.items()
-        for end in (ENDS if kind is Interval else ENDS[:1])
-    ]
+def write_analyses(
+    folder: Path, name: str, rows: Iterable[dict], tables: Mapping[str, dict[str, type]] = TABLES
+) -> None:
+    """Write rows, dicts with the columns of tables[name], to <folder>/<name>.parquet."""
+    kinds = tables[name]
+    fields = []
+    for column, kind in kinds.items():
+        ends = ENDS if kind is Interval else ENDS[:1]
+        fields += [(f"{column}{end}", _TYPES.get(kind, pa.float64())) for end in ends]
+
+    flat = []
     for row in rows:
         assert set(row) == set(kinds), f"{name}: {set(row) ^ set(kinds)}"
         cells: dict = {}
         for column, value in row.items():
-            nothing = isinstance(value, float) and math.isnan(value)
-            cells |= (
-                value.columns(column)
-                if isinstance(value, Interval)
-                else {column: None if nothing else value}
-            )
+            if isinstance(value, Interval):
+                cells |= value.columns(column)
+            elif isinstance(value, float) and math.isnan(value):
+                cells[column] = None
+            else:
+                cells[column] = value
         flat.append(cells)
     parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 
 
 def read_analyses(folder: Path, name: str) -> list[dict]:
-    """The rows that `write` wrote."""
-    intervals = [column for column, kind in TABLES[name].items() if kind is Interval]
-    rows = parquet.read_parquet(folder / f"{name}.parquet").to_pylist()
+    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has Intervals."""
+    table = parquet.read_parquet(folder / f"{name}.parquet")
+    columns = set(table.column_names)
+    intervals = [
+        column for column in table.column_names if {f"{column}{end}" for end in ENDS} <= columns
+    ]
+
+    rows = table.to_pylist()
     for row in rows:
         for column in intervals:
             parts = [row.pop(f"{column}{end}") for end in ENDS]

@@ -19,8 +19,8 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.replug import ensemble
+from pipelines.sources.delimited import table_rows
 from pipelines.sources.question_files import read_questions, read_records, shown
-from pipelines.sources.record_files import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 

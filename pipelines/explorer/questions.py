@@ -25,7 +25,7 @@ from pyarrow import csv
 from pipelines import intervals, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import imported_passages, passages, prompts
+from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
@@ -459,7 +459,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         )
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
-    pool = prompts.read_questions(imported_passages.read_asked(dataset, chosen, run.data)[0])
+    pool = prompts.read_questions(given_passages.read_asked(dataset, chosen, run.data)[0])
     place = pool.ids.index(answer["question_id"])
     made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
     documents = (

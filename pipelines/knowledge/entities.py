@@ -1,20 +1,24 @@
-"""Stage `entities`: Wikidata's items with names in one language, and the claims that questions ask for (PopQA, 3.3).
+"""Stage `entities`: Wikidata's items with names in one language, and the claims that questions ask
+for (PopQA, 3.3).
 
-Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an article in its
-Wikipedia, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
-dumps in data/raw/wikidata.
+Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet from all dumps in
+data/raw/wikidata. The tables have the items with an article in the language's Wikipedia, their
+best-ranked claims, the dates between which the claims hold, and the items that are objects of these
+claims.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import duckdb
 import pyarrow as pa
 
 from pipelines.language import language
 from pipelines.language.relations import property_ids
+from pipelines.params.param_types import Section
+from pipelines.params.params import Compute, Ingest
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
@@ -29,42 +33,111 @@ RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
 
+# A hundred million items occur once. Only the few that occur twice are sorted.
+SELECT_ITEMS = """
+    CREATE TEMP TABLE outdated AS
+    SELECT filename, row FROM lines
+    SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
+    QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1;
 
-def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
-    """Write the stage's folder `out` from the files under `raw`; return counts. Without files the tables are empty.
+    CREATE TEMP VIEW newest AS
+    SELECT * FROM lines ANTI JOIN outdated USING (filename, row);
 
-    Raises LongtailError on damaged input or too many bad rows.
+    CREATE TEMP TABLE claims AS
+    SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest;
+
+    CREATE TEMP TABLE dates AS
+    SELECT s, p, o, split(dates, '/') AS dates FROM (
+        SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o, unnest(dates) AS dates
+        FROM newest WHERE list_aggregate(dates, 'max') != ''
+    ) WHERE dates != '';
+
+    CREATE TEMP TABLE objects AS
+    SELECT DISTINCT o AS qid FROM claims;
+
+    CREATE TEMP TABLE entities AS
+    SELECT qid, label, aliases, wiki_title FROM newest
+    WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)
+"""
+COUNTS = """
+    SELECT
+        (SELECT count(*) FROM lines) AS entities_read,
+        (SELECT count(*) FROM outdated) AS duplicate_entities,
+        (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)) AS objects_missing,
+        (SELECT count(*) FROM claims) AS claims,
+        count(*) AS entities,
+        count(*) - count(label) AS entities_without_label,
+        count(*) - count(wiki_title) AS entities_without_article
+    FROM entities
+"""
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    compute: Compute
+    ingest: Ingest
+    language: str
+
+
+def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
+    """Write the stage's folder `out` from the files under `raw`; return counts.
+
+    Without dumps the tables are empty. Raises LongtailError on damaged input or too many bad rows.
     """
-    compute, ingest, spoken = params.compute, params.ingest, language.read_language(params.language)
-    dumps, rejects, blocks = visible_files(raw / "wikidata"), Rejects(ingest.max_reject_share), []
+    dumps = visible_files(raw / "wikidata")
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = key_of(
-        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, *dumps
-    )
-    keys = {
-        dump: f"{key}.{number:04d}" for number, dump in enumerate(dumps)
-    }  # of a dump's blocks, in the dumps' order
-    work = partial(parse_block, properties, spoken)
-    with processes(compute) as executor:
-        for dump in dumps:
-            stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK))
-            at_once = 2 * executor.workers if executor else 1
-            of_dump, lines, fault = Rejects(rejects.max_share), 0, ""
-            for path in map_stream("entities", keys[dump], work, stream, executor, at_once):
-                blocks.append(path)
-                said = parquet.schema_of(path).metadata
-                of_dump.take(Rejects.decoded(said[b"rejects"], 1.0), lines)
-                lines, fault = lines + int(said[b"lines"]), said[b"fault"].decode()
-            wikidata.check_read(dump, of_dump, fault)
-            rejects.take(of_dump)
+    fingerprint = code.fingerprint("pipelines.knowledge.entities")
+    key = key_of(fingerprint, settings.language, properties, *dumps)
+    dump_keys = [f"{key}.{number:04d}" for number in range(len(dumps))]
+
+    parse = partial(parse_block, properties, language.read_language(settings.language))
+    rejects = Rejects(settings.ingest.max_reject_share)
+    blocks: list[Path] = []
+    with processes(settings.compute) as executor:
+        for dump, dump_key in zip(dumps, dump_keys, strict=True):
+            blocks += _parse_dump(dump, dump_key, parse, executor, rejects)
+
     counts = {"files": len(dumps), "dump_lines": rejects.read}
-    with atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
+    memory_gb = settings.ingest.memory_gb
+    threads = settings.compute.threads
+    with atomic(out) as folder, database.connect(memory_gb, threads) as db:
         folder.mkdir()
         counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
-    for key in keys.values():
-        forget_shards("entities", key)
+
+    for dump_key in dump_keys:
+        forget_shards("entities", dump_key)
     return counts | rejects.metrics()
+
+
+def _parse_dump(
+    dump: Path,
+    dump_key: str,
+    parse: Callable[[str, Iterable[bytes], Path], None],
+    executor: Executor | None,
+    rejects: Rejects,
+) -> list[Path]:
+    """Parse the blocks of a dump, add its bad rows to `rejects`, and return the blocks' files in
+    their order.
+    """
+    stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK))
+    at_once = 2 * executor.workers if executor else 1
+
+    blocks = []
+    dump_rejects = Rejects(rejects.max_share)
+    lines = 0
+    fault = ""
+    for path in map_stream("entities", dump_key, parse, stream, executor, at_once):
+        metadata = parquet.schema_of(path).metadata
+        dump_rejects.take(Rejects.decoded(metadata[b"rejects"], 1.0), lines)
+        lines += int(metadata[b"lines"])
+        fault = metadata[b"fault"].decode()
+        blocks.append(path)
+
+    wikidata.check_read(dump, dump_rejects, fault)
+    rejects.take(dump_rejects)
+    return blocks
 
 
 def parse_block(
@@ -74,11 +147,14 @@ def parse_block(
     block: Iterable[bytes],
     path: Path,
 ) -> None:
-    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with what was read in its metadata."""
+    """Write the entities of a block of a dump (wikidata.ENTITIES) to the Parquet file `path`.
+
+    The file's metadata has the number of lines read, the bad ones, and the fault of the last line.
+    """
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
-    said = {"lines": str(lines), "fault": fault, "rejects": rejects.encoded()}
-    parquet.write_parquet(table.replace_schema_metadata(said), path)
+    metadata = {"lines": str(lines), "fault": fault, "rejects": rejects.encoded()}
+    parquet.write_parquet(table.replace_schema_metadata(metadata), path)
 
 
 def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> dict[str, int]:
@@ -89,47 +165,24 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     if blocks:
         database.view(db, "lines", *blocks, named=True)
     else:
-        db.register(
-            "lines", wikidata.ENTITIES.append(pa.field("filename", pa.string())).empty_table()
-        )
-    # A hundred million items occur once. Only the few that occur twice are sorted.
-    db.execute(
-        """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
-        SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
-        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1;
-        CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row);
-        CREATE TEMP TABLE claims AS
-        SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest;
-        CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (
-            SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o, unnest(dates) AS dates
-            FROM newest WHERE list_aggregate(dates, 'max') != ''
-        ) WHERE dates != '';
-        CREATE TEMP TABLE objects AS SELECT DISTINCT o AS qid FROM claims;
-        CREATE TEMP TABLE entities AS SELECT qid, label, aliases, wiki_title FROM newest
-        WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
-    )
-    database.write_query(
-        db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet"
-    )
-    database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
-    of_dates = ", ".join(
-        f"nullif(dates[{place}], '') AS \"{name}\""
-        for place, name in enumerate(QUALIFIERS, start=1)
-    )
-    database.write_query(
-        db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet"
-    )
-    counts = db.sql(
-        """SELECT (SELECT count(*) FROM lines) AS entities_read, (SELECT count(*) FROM outdated) AS duplicate_entities,
-            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)) AS objects_missing,
-            (SELECT count(*) FROM claims) AS claims, count(*) AS entities,
-            count(*) - count(label) AS entities_without_label,
-            count(*) - count(wiki_title) AS entities_without_article FROM entities"""
-    )
-    return counts.to_arrow_table().to_pylist()[0]
+        schema = wikidata.ENTITIES.append(pa.field("filename", pa.string()))
+        db.register("lines", schema.empty_table())
+    db.execute(SELECT_ITEMS)
+
+    dates = []
+    for place, name in enumerate(QUALIFIERS, start=1):
+        dates.append(f"nullif(dates[{place}], '') AS \"{name}\"")
+    queries = {
+        "entities": "SELECT * FROM entities ORDER BY entities.qid",
+        "claims": "SELECT * FROM claims ORDER BY s, p, o",
+        "dates": f"SELECT s, p, o, {', '.join(dates)} FROM dates ORDER BY s, p, o",
+    }
+    for table, query in queries.items():
+        database.write_query(db, query, folder / f"{table}.parquet")
+
+    counts = db.sql(COUNTS).to_arrow_table()
+    return counts.to_pylist()[0]
 
 
 if __name__ == "__main__":
-    stage.run(
-        "entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS
-    )
+    stage.run("entities", Settings, build_entities, out=str(OUT), metrics=METRICS)

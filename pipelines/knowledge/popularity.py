@@ -1,26 +1,36 @@
-"""Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2: popularity), and in several.
+"""Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2:
+popularity), and in several.
 
-Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet,
-from the page view dumps or from the REST API (`popularity.source`). An article that was moved between the month and
-Wikidata's dump is found by its page id and by its old title, which redirects to it now: dumps need the tables in
-data/raw/redirects for this, the API asks Wikipedia. An article without a view is not in the table: its popularity is
-unknown, not 0. With `popularity.months` above 1 the table also has the mean of the months, and the spread.
+Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of
+data/knowledge/wikidata/entities.parquet. The views come from the page view dumps or from the REST
+API (`popularity.source`).
+
+An article may have been moved between the month and Wikidata's dump. It is found by its page id,
+and by its old title, which redirects to it now. Dumps need the tables in data/raw/redirects for
+this; with the API, Wikipedia is asked.
+
+An article without a view is not in the table: its popularity is unknown, not 0. With
+`popularity.months` above 1 the table also has the mean of the months, and the spread.
 """
 
 import shutil
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.sources import bz2_blocks, pageviews, snapshots, wikimedia
+from pipelines.params import params
+from pipelines.params.param_types import Section
+from pipelines.params.params import Compute, Ingest
+from pipelines.sources import bz2_blocks, mediawiki_tables, pageviews, pageviews_api, snapshots
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
+from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic
 from pipelines.storage.work_store import forget_shards, key_of, map_shards
@@ -32,40 +42,71 @@ OUT = Path("data/knowledge/popularity")
 METRICS = Path("data/metrics/popularity.json")
 ANSWERS = SCRATCH / "wikimedia" / "popularity"
 
+# A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity
+# is binned on.
+VIEWS = """
+    SELECT title, max(views) FILTER (month = $month) AS views,
+        CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
+        CASE WHEN $months > 1 THEN list_aggregate(
+            list_transform(
+                list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)
+            ),
+            'stddev_pop'
+        ) END AS sd_log10
+    FROM monthly GROUP BY title ORDER BY title
+"""
+SUM_API_VIEWS = """
+    CREATE TEMP TABLE monthly AS
+    SELECT coalesce(target, api_views.title) AS title, month, sum(views)::BIGINT AS views
+    FROM api_views LEFT JOIN old_titles USING (title) GROUP BY ALL HAVING sum(views) > 0
+"""
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    compute: Compute
+    contact: str | None
+    ingest: Ingest
+    language: str
+    popularity: params.Popularity
+
+
+class Part(NamedTuple):
+    """A part of a page view dump: the lines that begin in its bytes `begin` to `end`."""
+
+    file: Path
+    begin: int
+    end: int | None
+
 
 def count_views(
-    params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT
+    settings: Settings, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request.
+    """Write the stage's folder `out`; return counts.
 
-    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on.
+    Raises LongtailError on damaged input or a failed request.
     """
-    settings, rejects = params.popularity, Rejects(params.ingest.max_reject_share)
-    with (
-        database.connect(params.ingest.memory_gb, params.compute.threads) as db,
-        atomic(out) as folder,
-    ):
+    popularity = settings.popularity
+    rejects = Rejects(settings.ingest.max_reject_share)
+    memory_gb = settings.ingest.memory_gb
+    with database.connect(memory_gb, settings.compute.threads) as db, atomic(out) as folder:
         folder.mkdir()
         database.view(db, "entities", entities, columns=["wiki_title"])
         articles = "SELECT DISTINCT wiki_title AS title FROM entities WHERE wiki_title IS NOT NULL"
         db.execute(f"CREATE TEMP TABLE titles AS {articles}")
-        counts = (
-            _ask_api(db, params)
-            if settings.source == "api"
-            else _read_dumps(db, params, raw, rejects)
-        )
-        query = """SELECT title, max(views) FILTER (month = $month) AS views,
-                CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
-                CASE WHEN $months > 1 THEN list_aggregate(
-                    list_transform(list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)),
-                    'stddev_pop'
-                ) END AS sd_log10
-            FROM monthly GROUP BY title ORDER BY title"""
-        of_run = {"month": settings.month, "months": settings.months}
-        database.write_query(db, query, folder / "views.parquet", of_run)
+
+        if popularity.source == "api":
+            counts = _ask_api(db, settings)
+        else:
+            counts = _read_dumps(db, settings, raw, rejects)
+
+        month_values = {"month": popularity.month, "months": popularity.months}
+        database.write_query(db, VIEWS, folder / "views.parquet", month_values)
         rejects.write(folder / "rejects.parquet")
+
         query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"
-        viewed, total = database.row(db, query, [settings.month])
+        viewed, total = database.row(db, query, [popularity.month])
         (titles,) = database.row(db, "SELECT count(*) FROM titles")
     counts |= {
         "titles": titles,
@@ -77,98 +118,141 @@ def count_views(
 
 
 def _read_dumps(
-    db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects
+    db: duckdb.DuckDBPyConnection, settings: Settings, raw: Path, rejects: Rejects
 ) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the page view dumps, read in parallel; return counts."""
-    project = language.read_language(params.language).project
-    months = snapshots.months_until(params.popularity.month, params.popularity.months)
-    by_month = pageviews.choose_files(
-        visible_files(raw / "pageviews"), months, params.popularity.agents
-    )
-    files, tables = (
-        [file for of_month in by_month.values() for file in of_month],
-        visible_files(raw / "redirects"),
-    )
-    loaded = _load_redirects(db, tables)
-    key = key_of(
-        code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, *files
-    )
-    cut = [(file, *part) for file in files for part in bz2_blocks.bz2_parts(file, pageviews.PART)]
-    with executors.processes(params.compute, len(cut)) as executor:
-        parts = map_shards(
-            "popularity", key, partial(_read_part, rejects.max_share, project), cut, executor
-        )
-    lines = 0
-    for (_, begin, _), part in zip(cut, parts, strict=True):
-        read = Rejects.decoded(parquet.metadata(part).metadata[b"rejects"], rejects.max_share)
-        rejects.take(read, lines := lines if begin else 0)
-        lines += read.read + read.skipped[pageviews.OTHERS]
+    """Create table monthly(title, month, views) from the page view dumps; return counts.
+
+    Parts of the dumps are read in parallel.
+    """
+    popularity = settings.popularity
+    project = language.read_language(settings.language).project
+    months = snapshots.months_until(popularity.month, popularity.months)
+    dumps = visible_files(raw / "pageviews")
+    files_by_month = pageviews.choose_files(dumps, months, popularity.agents)
+    files = []
+    for files_of_month in files_by_month.values():
+        files += files_of_month
+    tables = visible_files(raw / "redirects")
+    redirect_counts = _load_redirects(db, tables)
+
+    parts = []
+    for file in files:
+        for begin, end in bz2_blocks.bz2_parts(file, pageviews.PART_BYTES):
+            parts.append(Part(file, begin, end))
+    fingerprint = code.fingerprint("pipelines.knowledge.popularity")
+    key = key_of(fingerprint, rejects.max_share, project, *files)
+    read_part = partial(_read_part, rejects.max_share, project)
+    with executors.processes(settings.compute, len(parts)) as executor:
+        shards = map_shards("popularity", key, read_part, parts, executor)
+    _collect_rejects(parts, shards, rejects)
+
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
-    for month, of_month in by_month.items():
-        pageviews.sum_views(
-            db, [part for (file, *_), part in zip(cut, parts, strict=True) if file in of_month]
-        )
+    for month, files_of_month in files_by_month.items():
+        shards_of_month = []
+        for part, shard in zip(parts, shards, strict=True):
+            if part.file in files_of_month:
+                shards_of_month.append(shard)
+        pageviews.sum_views(db, shards_of_month)
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
     forget_shards("popularity", key)
-    return {
+
+    counts = {
         "files.pageviews": len(files),
         "files.redirects": len(tables),
         "lines": rejects.read,
-    } | loaded
-
-
-def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the REST API; return counts. A killed run's answers are used."""
-    settings, project = params.popularity, language.read_language(params.language).project
-    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
-    db.execute("CREATE TEMP TABLE asked (title VARCHAR, month VARCHAR, views BIGINT)")
-    db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
-    with wikimedia.open_client(params.contact, ANSWERS) as client:
-        _insert(db, "asked", pageviews.ask_views(client, titles, settings, project=project))
-        query = "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked"
-        unknown, viewed = database.row(db, query, [settings.month])
-        if len(titles) and not viewed:
-            shutil.rmtree(ANSWERS)
-            raise LongtailError(
-                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}; check "
-                "popularity.api, or wait until it has that month"
-            )
-        _insert(db, "redirects", pageviews.ask_redirects(client, titles, settings.redirects_api))
-        unlike = "redirects ANTI JOIN titles USING (title)"  # a redirect that is an article of ours too keeps its views
-        db.execute(
-            f"CREATE TEMP TABLE others AS SELECT title, min(target) AS target FROM {unlike} GROUP BY title"
-        )
-        others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
-        _insert(db, "asked", pageviews.ask_views(client, others, settings, "redirects", project))
-    db.execute(
-        """CREATE TEMP TABLE monthly AS
-        SELECT coalesce(target, asked.title) AS title, month, sum(views)::BIGINT AS views
-        FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
-    )
-    return {
-        "articles_asked_for": len(titles),
-        "articles_not_found": unknown,
-        "redirects": len(others),
     }
+    return counts | redirect_counts
+
+
+def _read_part(max_reject_share: float, project: str, part: Part, path: Path) -> None:
+    """Write the views of a part of a dump as Parquet, with its rejects in the metadata."""
+    rejects = Rejects(max_reject_share)
+    with parquet.writer(path, pageviews.SCHEMA) as writer:
+        tables = pageviews.read_views(part.file, rejects, project, part.begin, part.end)
+        for table in tables:
+            writer.write_table(table)
+        rejects.check()
+        writer.add_key_value_metadata({"rejects": rejects.encoded()})
+
+
+def _collect_rejects(parts: list[Part], shards: list[Path], rejects: Rejects) -> None:
+    """Add the bad rows of all parts to `rejects`, with the rows' numbers in their files."""
+    lines = 0
+    for part, shard in zip(parts, shards, strict=True):
+        if part.begin == 0:
+            lines = 0
+        saved = parquet.metadata(shard).metadata[b"rejects"]
+        part_rejects = Rejects.decoded(saved, rejects.max_share)
+        rejects.take(part_rejects, lines)
+        lines += part_rejects.read + part_rejects.skipped[pageviews.OTHER_PROJECTS]
 
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
-    """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
+    """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of
+    their rows.
+
+    Raises LongtailError if two files have the same page.
+    """
     db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
     db.execute("CREATE TEMP TABLE pages (page_id BIGINT, title VARCHAR)")
     for file in files:
-        name = "page" if pageviews.PAGES.search(file.name) else "redirect"
-        _insert(db, f"{name}s", pageviews.read_titles(file, name))
+        is_page_table = mediawiki_tables.PAGE_FILE.search(file.name)
+        name = "page" if is_page_table else "redirect"
+        _insert(db, f"{name}s", mediawiki_tables.read_titles(file, name))
+
     counts = {}
-    for name in ("redirects", "pages"):
-        counts[name], distinct = database.row(
-            db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}"
-        )
-        if distinct < counts[name]:
+    for table in ("redirects", "pages"):
+        query = f"SELECT count(*), count(DISTINCT page_id) FROM {table}"
+        rows, pages = database.row(db, query)
+        if pages < rows:
             raise LongtailError(
-                f"{files[0].parent}: two tables of {name}, expected one (fetch.files.redirects)"
+                f"{files[0].parent}: two tables of {table}, expected one (fetch.files.redirects)"
             )
+        counts[table] = rows
     return counts
+
+
+def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int]:
+    """Create table monthly(title, month, views) from the REST API; return counts.
+
+    Answers that a killed run got are used. Raises LongtailError if the API knows no article.
+    """
+    popularity = settings.popularity
+    project = language.read_language(settings.language).project
+    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
+    db.execute("CREATE TEMP TABLE api_views (title VARCHAR, month VARCHAR, views BIGINT)")
+    db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
+
+    with open_client(settings.contact, ANSWERS) as client:
+        views = pageviews_api.ask_views(client, titles, popularity, project=project)
+        _insert(db, "api_views", views)
+        query = """SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1)
+            FROM api_views"""
+        unknown, viewed = database.row(db, query, [popularity.month])
+        if len(titles) and not viewed:
+            shutil.rmtree(ANSWERS)
+            raise LongtailError(
+                f"{popularity.api}: knows none of the {len(titles):,} articles in "
+                f"{popularity.month}; check popularity.api, or wait until it has that month"
+            )
+
+        redirects = pageviews_api.ask_redirects(client, titles, popularity.redirects_api)
+        _insert(db, "redirects", redirects)
+        # a redirect that is also one of our articles keeps its own views
+        db.execute(
+            """CREATE TEMP TABLE old_titles AS SELECT title, min(target) AS target
+            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
+        )
+        old_titles = database.read_rows(db, "SELECT title FROM old_titles ORDER BY title")["title"]
+        views = pageviews_api.ask_views(client, old_titles, popularity, "redirects", project)
+        _insert(db, "api_views", views)
+
+    db.execute(SUM_API_VIEWS)
+    return {
+        "articles_asked_for": len(titles),
+        "articles_not_found": unknown,
+        "redirects": len(old_titles),
+    }
 
 
 def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
@@ -177,24 +261,11 @@ def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Tabl
         db.execute(f"INSERT INTO {table} FROM batch")
 
 
-def _read_part(
-    max_reject_share: float, project: str, part: tuple[Path, int, int | None], path: Path
-) -> None:
-    """Write the views of a part of a file (`bz2_blocks.bz2_parts`) as Parquet, with its rejects in the metadata."""
-    rejects, (file, begin, end) = Rejects(max_reject_share), part
-    with parquet.writer(path, pageviews.SCHEMA) as writer:
-        for table in pageviews.read_views(file, rejects, project, begin, end):
-            writer.write_table(table)
-        rejects.check()
-        writer.add_key_value_metadata({"rejects": rejects.encoded()})
-
-
-def work(params: SimpleNamespace) -> stage.Metrics:
-    counts = count_views(params)
+def work(settings: Settings) -> stage.Metrics:
+    counts = count_views(settings)
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts
 
 
 if __name__ == "__main__":
-    sections = ("compute", "contact", "ingest", "language", "popularity")
-    stage.run("popularity", sections, work, out=str(OUT), metrics=METRICS)
+    stage.run("popularity", Settings, work, out=str(OUT), metrics=METRICS)

@@ -1,20 +1,22 @@
-"""Stage `term_frequency`: how often each subject's label and aliases occur in a sample of C4 (PopQA, appendix A).
+"""Stage `term_frequency`: how often each subject's label and aliases occur in a sample of C4
+(PopQA, appendix A).
 
-Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into memory at once, the
-sample is read in several passes, each for a share of the subjects.
+Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into
+memory at once, the sample is read in several passes, each for a share of the subjects.
 """
 
 from collections.abc import Collection, Iterable
 from functools import partial
 from math import ceil
 from pathlib import Path
-from types import SimpleNamespace
 
 import duckdb
 import pyarrow as pa
 
 from pipelines.language.relations import RELATIONS
-from pipelines.sources import mentions
+from pipelines.params.param_types import Section
+from pipelines.params.params import C4, Compute, Ingest
+from pipelines.sources import c4_sample, mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database
@@ -29,57 +31,78 @@ METRICS = Path("data/metrics/term_frequency.json")
 NAMES_PER_GB = 1_000_000  # a name needs about 0.5 kB, and names get half of the memory
 
 
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    seed: int
+    compute: Compute
+    ingest: Ingest
+    c4: C4
+
+
 def build_term_frequency(
-    params: SimpleNamespace,
+    settings: Settings,
     wikidata: Path = WIKIDATA,
     texts: Path = TEXTS,
     out: Path = OUT,
     relations: Collection[str] = RELATIONS,
 ) -> dict[str, int]:
-    """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
+    """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`;
+    return counts.
 
     Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
-    ingest, compute, files = params.ingest, params.compute, visible_files(texts)
-    rejects, relations = Rejects(ingest.max_reject_share), sorted(relations)
-    with database.connect(ingest.memory_gb, compute.threads) as db:
+    memory_gb = settings.ingest.memory_gb
+    compute = settings.compute
+    relations = sorted(relations)
+    with database.connect(memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
-        subjects, names = database.row(
-            db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names"
-        )
-    sample = mentions.draw_c4_sample(
-        files if names else (), params.c4.sample_mb, params.seed, rejects
-    )
+        query = "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names"
+        subjects, names = database.row(db, query)
+
+    files = visible_files(texts)
+    rejects = Rejects(settings.ingest.max_reject_share)
+    sampled_files = files if names else []
+    sample = c4_sample.draw_c4_sample(sampled_files, settings.c4.sample_mb, settings.seed, rejects)
     rejects.check()
-    passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
-    read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
-    key = key_of(
-        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read
-    )
-    count = partial(
-        _count, wikidata, files, relations, sample, ingest.memory_gb / min(compute.workers, passes)
-    )
+
+    passes = max(1, ceil(names * compute.workers / (memory_gb * NAMES_PER_GB)))
+    fingerprint = code.fingerprint("pipelines.knowledge.term_frequency")
+    inputs = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
+    key = key_of(fingerprint, sample, passes, relations, *inputs)
+    memory_of_pass = memory_gb / min(compute.workers, passes)
+    count = partial(_count, wikidata, files, relations, sample, memory_of_pass)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with executors.processes(compute, passes) as executor:
         parts = map_shards("term_frequency", key, count, shares, executor)
-    with atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
+
+    with atomic(out) as folder, database.connect(memory_gb, compute.threads) as db:
         folder.mkdir()
         database.view(db, "counted", *parts)
         database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
     forget_shards("term_frequency", key)
-    counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names}
-    return counts | {"sample_texts": sample.texts, "sample_bytes": sample.size} | rejects.metrics()
+
+    counts = {
+        "subjects": subjects,
+        "subjects_in_c4": mentioned,
+        "names": names,
+        "sample_texts": sample.texts,
+        "sample_bytes": sample.size,
+    }
+    return counts | rejects.metrics()
 
 
 def _load_names(
     db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true"
 ) -> None:
-    """Create table names(qid, name): labels and aliases of the subjects for which the SQL condition `share` holds."""
-    properties = ", ".join(relation[1:] for relation in relations)
+    """Create table names(qid, name): labels and aliases of the subjects that meet the SQL condition
+    `share`.
+    """
     for table in ("entities", "claims"):
         database.view(db, table, wikidata / f"{table}.parquet")
+    properties = ", ".join(relation[1:] for relation in relations)
     db.execute(
         f"""CREATE TEMP TABLE names AS SELECT DISTINCT qid, name FROM (
             SELECT qid, unnest(list_append(aliases, label)) AS name
@@ -93,24 +116,24 @@ def _count(
     wikidata: Path,
     files: list[Path],
     relations: list[str],
-    sample: mentions.Sample,
+    sample: c4_sample.Sample,
     memory_gb: float,
     share: str,
     path: Path,
 ) -> None:
-    """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
+    """Write (qid, term_frequency) of the subjects that meet the SQL condition `share`. This is one
+    pass.
+    """
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read_rows(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        found = mentions.frequencies(
-            names["name"].to_pylist(), mentions.read_c4_sample(files, sample)
-        )
-        db.register("counted", names.append_column("n", pa.array(found)))
-        query = """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
-            GROUP BY qid ORDER BY qid"""
+        texts = c4_sample.read_c4_sample(files, sample)
+        frequencies = mentions.frequencies(names["name"].to_pylist(), texts)
+        db.register("counted", names.append_column("n", pa.array(frequencies)))
+        query = """SELECT qid, sum(n)::BIGINT AS term_frequency
+            FROM names JOIN counted USING (name) GROUP BY qid ORDER BY qid"""
         database.write_query(db, query, path)
 
 
 if __name__ == "__main__":
-    sections = ("seed", "compute", "ingest", "c4")
-    stage.run("term_frequency", sections, build_term_frequency, out=str(OUT), metrics=METRICS)
+    stage.run("term_frequency", Settings, build_term_frequency, out=str(OUT), metrics=METRICS)

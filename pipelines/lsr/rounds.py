@@ -35,6 +35,7 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.scoring import logprobs
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.checkpoint import Checkpoints
@@ -75,12 +76,15 @@ class Refresher(ExitStack):
         lsr, (folder, lm) = params.lsr, supervising_lm(params)
         answers = lsr.likelihood == "answer_right"
         self.lm = self.enter_context(lm_at_work(folder, lm, params.compute, scoring=not answers))
-        untuned = methods.encoder("dense", params.retrieves)
+        untuned = methods.encoder_folder(methods.Method("dense", params.retrieves))
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         ask = partial(RightAnswers, params) if answers else Scores
         self.scores = [ask(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
-        folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
+        folders = {
+            name: methods.index_folder(methods.Method("dense", params.retrieves), name)
+            for name in self._by_corpus
+        }
         self.indexes = {
             name: dense.Dense(
                 folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True
@@ -130,7 +134,7 @@ class Refresher(ExitStack):
                 nats = -ensemble.token_mixture(
                     log_probs, ensemble.log_weights(similarities, 1.0)
                 ).sum()
-                figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+                figures[f"bpb_k{SHOWN}"] = float(bits_per_byte(nats, n_bytes.sum()))
             else:
                 holds = self.hold_answers(i, rows, positions)
                 figures["recall_at_1"] = float(holds[:, 0].mean())
@@ -190,8 +194,9 @@ class Refresher(ExitStack):
                         corpus.docs,
                         model,
                         whole / name / "embeddings",
-                        params,
-                        f"{corpus.stage}-embeddings",
+                        retriever=params.retriever,
+                        compute=params.compute,
+                        name=f"{corpus.stage}-embeddings",
                     )
             for corpus in self.corpora:
                 forget_embeddings(f"{corpus.stage}-embeddings")

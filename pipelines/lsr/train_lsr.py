@@ -61,7 +61,10 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     rounds.make_deterministic()
     corpora = training_queries.read_training_queries(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
-    untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
+    untuned, name = (
+        methods.encoder_folder(methods.Method("dense", params.retrieves)),
+        f"train_lsr@{params.retrieves}",
+    )
     encoder = Encoder.open(untuned, params.retriever, params.compute, EXACT)
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
     with rounds.Refresher(params, corpora, schedule, files) as refresher:
@@ -81,7 +84,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
             f"{name}: no tuned encoder validates better than the untuned one, which is kept",
             flush=True,
         )
-    with atomic(methods.encoder("lsr", params.retrieves)) as out:
+    with atomic(methods.encoder_folder(methods.Method("lsr", params.retrieves))) as out:
         shutil.copytree(files.of_step("model", kept) if kept else untuned, out)
         (out / "README.md").write_text(_card(params.retrieves, params.lsr, kept), encoding="utf-8")
     size = -(-len(curve) // POINTS)
@@ -204,7 +207,8 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     )
     queries = [corpus.digest() for corpus in corpora]
     indexes = [
-        methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora
+        methods.index_folder(methods.Method("dense", params.retrieves), corpus.corpus) / "meta.json"
+        for corpus in corpora
     ]
     settings = (
         params.seed,
@@ -360,5 +364,5 @@ if __name__ == "__main__":
         f"train_lsr@{name}",
         SECTIONS,
         lambda params: train_retriever(methods.with_retriever(params, name)),
-        out=f"{methods.encoder('lsr', name)} and {METRICS}/lsr_{name}.json",
+        out=f"{methods.encoder_folder(methods.Method('lsr', name))} and {METRICS}/lsr_{name}.json",
     )

@@ -15,6 +15,7 @@ from pipelines import draws
 from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.methods import Method
 from pipelines.params.params import LSR
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring.logprobs import Queries, read_language_modelling, without_shots
@@ -173,8 +174,11 @@ def _best_passages(texts: list[str], params: SimpleNamespace) -> dict[str, str]:
     """The untuned retriever's best document of each text, as the language model reads it."""
     if not texts:
         return {}
-    one = {"retrievers": [params.retrieves], "retriever": {params.retrieves: params.retriever}}
-    retriever = open_index("dense", params.parts.datastore, SimpleNamespace(**vars(params) | one))
+    settings = SimpleNamespace(
+        compute=params.compute, retriever={params.retrieves: params.retriever}
+    )
+    untuned = Method("dense", params.retrieves)
+    retriever = open_index(untuned, params.parts.datastore, settings)
     docs = CORPORA / params.parts.datastore / "docs.parquet"
     found = passages.retrieved(retriever, docs, 1, params.answer.passage, together=False).find(
         texts

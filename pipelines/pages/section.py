@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -134,12 +134,14 @@ class Section:
     missing: str = ""
 
     @property
-    def shown(self) -> Section | None:
-        """The section without empty blocks; None where no figure and no table is left."""
-        blocks = [block for block in self.blocks if not is_empty(block)]
-        if not any(isinstance(block, Table | Figure) for block in blocks):
-            return None
-        return Section(self.id, self.title, blocks, self.leads, self.missing)
+    def without_empty_blocks(self) -> Section:
+        """The section without blocks that show nothing."""
+        return replace(self, blocks=[block for block in self.blocks if not is_empty(block)])
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the section has a figure or a table."""
+        return any(isinstance(block, Table | Figure) for block in self.blocks)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from pipelines.params.params import Params
 from pipelines.plan import model_sizes, token_counts
 from pipelines.plan.model_sizes import Size
 from pipelines.plan.token_counts import QUESTION_TOKENS, Reading
-from pipelines.retrieval.dense import GIB, choose_index
+from pipelines.retrieval.dense_build import GIB, choose_index
 
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.
+BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
@@ -78,6 +79,7 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusS
     from pipelines.retrieval import documents
 
     # the documents in data/ are this run's only if params.yaml has the same values
+    are_at_hand = False
     are_at_hand = False
     are_at_hand = False
     if Path("params.yaml").is_file():
@@ -159,6 +161,7 @@ def _retriever_rows(
         label = f"{name}: {lsr.lm} reads"
         yield _lm_row(params, sizes, lsr.lm, tuning.reading, threads, label)
         # forward, and backward twice as long; with micro-batches forward once more
+        passes = 4 if lsr.micro_batch else 3
         passes = 4 if lsr.micro_batch else 3
         passes = 4 if lsr.micro_batch else 3
         rate = model_sizes.tokens_per_second(

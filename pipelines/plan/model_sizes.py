@@ -18,7 +18,9 @@ class Size(NamedTuple):
 
 
 def read_sizes(params: Params) -> dict[str, Size | None]:
-    """The sizes of the run's local language models, encoders and rerankers, by name; None: unknown."""
+    """The sizes of the run's local language models, encoders and rerankers, by name; None:
+    unknown.
+    """
     sections: dict[str, LM | Retriever | Reranker] = {}
     for name in params.lms:
         if params.lm[name].source != "http":
@@ -55,7 +57,9 @@ def _size(section: LM | Retriever | Reranker, vocabulary: int | None) -> Size | 
 
 
 def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size | None:
-    """The size of a model in a folder, or of the Hub if its cache has the config.json; else None."""
+    """The size of a model in a folder, or of the Hub if its cache has the config.json; else
+    None.
+    """
     import torch
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
@@ -68,6 +72,7 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
             model = model_class.from_config(config, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError):
         # there is no config at hand, or none that says what the model is
+        return None
         return None
         return None
 
@@ -110,7 +115,9 @@ def device_at_hand(compute: Compute) -> str:
 
 @cache
 def matrix_products(threads: int, device: str, half: bool) -> float:
-    """Multiplications and additions a second, in a product of a model's shape: the fastest of five."""
+    """Multiplications and additions a second, in a product of a model's shape: the fastest of
+    five.
+    """
     import torch
 
     torch.set_num_threads(threads)

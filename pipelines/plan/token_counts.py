@@ -27,7 +27,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class QuestionCost:
-    """What one question costs when it is answered by one method; the fields are those of Reading."""
+    """What one question costs when it is answered by one method; the fields are those of
+    Reading.
+    """
 
     prompts: int
     sent_tokens: int

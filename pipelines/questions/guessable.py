@@ -1,8 +1,7 @@
 """Questions that can be answered without knowing the fact (PopQA, section 4 and appendix C.1).
 
-An answer may stand in the question: canton of Marseille-Belsunce has the capital Marseille. Or it may be the one that
-most questions of the relation have: red, of colours.
-"""
+An answer may stand in the question: canton of Marseille-Belsunce has the capital Marseille. Or it
+may be the one that most questions of the relation have: red, of colours."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -20,35 +19,40 @@ from pipelines.storage import database
 class Guesses:
     """What can be guessed of each question; arrays (n,)."""
 
-    usual: (
-        np.ndarray
-    )  # str: the answer that most other subjects of the relation accept, "" if there is none
+    # str: the answer that most other subjects of the relation accept, "" if there is none
+    usual: np.ndarray
     named: np.ndarray  # 1 or 0: an acceptable answer stands in the question, as whole words
     majority: np.ndarray  # 1 or 0: the usual answer is right by the published substring rule
     majority_word: np.ndarray  # 1 or 0: the usual answer is right by whole words
 
     @property
     def guessable(self) -> np.ndarray:
-        """1 or 0: an acceptable answer stands in the question, or the usual answer is right by whole words."""
+        """1 or 0: an acceptable answer stands in the question, or the usual answer is right by
+        whole words."""
         return np.maximum(self.named, self.majority_word)
 
 
 def read_guesses(questions: Path, ids: np.ndarray, language: Language = ENGLISH) -> Guesses:
     """The guesses for these ids of a question set; usual answers are counted over the whole set."""
-    query = """SELECT question_id, question, relation, coalesce(CAST(s_uri AS VARCHAR), subj, question_id),
+    query = """SELECT question_id, question, relation,
+            coalesce(CAST(s_uri AS VARCHAR), subj, question_id),
             coalesce(obj, possible_answers[1], ''), coalesce(possible_answers, [])
-        FROM (SELECT * FROM questions UNION ALL BY NAME SELECT NULL::VARCHAR AS obj WHERE false) ORDER BY question_id"""
-    known, texts, *facts = zip(*database.ask(query, questions=questions).fetchall(), strict=True)
-    usual, answers = usual_answers(*facts), facts[-1]
-    asked = [
-        (usual[place], texts[place], answers[place])
-        for place in np.searchsorted(known, ids.astype(str)).tolist()
-    ]
+        FROM (SELECT * FROM questions UNION ALL BY NAME SELECT NULL::VARCHAR AS obj WHERE false)
+        ORDER BY question_id"""
+    rows = database.ask(query, questions=questions).fetchall()
+    known_ids, texts, relations, subjects, labels, answers = zip(*rows, strict=True)
+    usual = usual_answers(relations, subjects, labels, answers)
+
+    places = np.searchsorted(known_ids, ids.astype(str)).tolist()
+    guesses = [usual[place] for place in places]
+    named = [matching.word(texts[place], answers[place], language) for place in places]
+    majority = [matching.substring(usual[place], answers[place]) for place in places]
+    majority_word = [matching.word(usual[place], answers[place], language) for place in places]
     return Guesses(
-        np.array([answer for answer, _, _ in asked], object),
-        np.array([matching.word(question, names, language) for _, question, names in asked], float),
-        np.array([matching.substring(answer, names) for answer, _, names in asked], float),
-        np.array([matching.word(answer, names, language) for answer, _, names in asked], float),
+        usual=np.array(guesses, object),
+        named=np.array(named, float),
+        majority=np.array(majority, float),
+        majority_word=np.array(majority_word, float),
     )
 
 
@@ -58,26 +62,40 @@ def usual_answers(
     labels: Sequence[str],
     answers: Sequence[Sequence[str]],
 ) -> list[str]:
-    """For each question the label that most other subjects of its relation accept as an answer, "" if none does.
+    """For each question the label that most other subjects of its relation accept as an answer, ""
+    if none does.
 
-    So a question has no say in its own guess. Of equally frequent labels the first by the alphabet is chosen.
-    """
-    labelled: dict[str, set] = defaultdict(set)
+    So a question has no say in its own guess. Of equally frequent labels the first by the alphabet
+    is chosen."""
+    labels_of: dict[str, set] = defaultdict(set)
     accepted: dict[tuple[str, str], set] = defaultdict(set)
     for relation, subject, label, names in zip(relations, subjects, labels, answers, strict=True):
-        labelled[relation].add(label)
+        labels_of[relation].add(label)
         accepted[relation, subject].update(names)
-    counts: dict[str, Counter] = defaultdict(Counter)
+
+    counts_of: dict[str, Counter] = defaultdict(Counter)
     for (relation, _), names in accepted.items():
-        counts[relation].update(names & labelled[relation])
-    ranked = {
-        relation: sorted(of, key=lambda label: (-of[label], label))
-        for relation, of in counts.items()
-    }
-    found = []
+        counts_of[relation].update(names & labels_of[relation])
+    ranked_of = {}
+    for relation, counts in counts_of.items():
+        alphabetical = sorted(counts)
+        ranked_of[relation] = sorted(alphabetical, key=counts.__getitem__, reverse=True)
+
+    usual = []
     for relation, subject in zip(relations, subjects, strict=True):
-        own, of, best = accepted[relation, subject], counts[relation], ranked[relation]
-        others = next((label for label in best if label not in own), "")
-        label = max([*best[:1], others], key=lambda label: of[label] - (label in own))
-        found.append(label if of[label] > (label in own) else "")
-    return found
+        accepted_here = accepted[relation, subject]
+        usual.append(_usual_answer(accepted_here, counts_of[relation], ranked_of[relation]))
+    return usual
+
+
+def _usual_answer(accepted: set[str], counts: Counter, ranked: Sequence[str]) -> str:
+    """The label with the most votes of other subjects; this subject votes for the labels that it
+    accepts.
+
+    `counts` are the votes of all subjects, `ranked` the labels by them, most first.
+    """
+    first_of_others = next((label for label in ranked if label not in accepted), "")
+    candidates = [*ranked[:1], first_of_others]
+    votes = [counts[label] - (label in accepted) for label in candidates]
+    most = max(votes)
+    return candidates[votes.index(most)] if most > 0 else ""

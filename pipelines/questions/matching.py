@@ -1,4 +1,5 @@
-"""Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match (PopQA, 3.2)."""
+"""Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match
+(PopQA, 3.2)."""
 
 import re
 import string
@@ -14,37 +15,47 @@ _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def substring(prediction: str, answers: Sequence[str]) -> bool:
-    """The published metric: a gold answer is a substring of the prediction, as written, lower-cased or capitalised.
+    """The published metric: a gold answer is a substring of the prediction, as written, lower-cased
+    or capitalised.
 
-    Short aliases get credit that they don't deserve ("W" is in "New York"); `word` avoids that. Empty answers never
-    match.
-    """
-    return any(
-        form in prediction
-        for answer in answers
-        if answer.strip()
-        for form in (answer, answer.lower(), answer.capitalize())
-    )
+    Short aliases get credit that they don't deserve ("W" is in "New York"); `word` avoids that.
+    Empty answers never match."""
+    for answer in answers:
+        if not answer.strip():
+            continue
+        for form in (answer, answer.lower(), answer.capitalize()):
+            if form in prediction:
+                return True
+    return False
 
 
 def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> bool:
-    """A gold answer is in the text as whole words (words.py), whatever the case. Empty answers never match."""
-    folded, names = _fold(text, language), (_fold(answer.strip(), language) for answer in answers)
-    return any(True for name in names if name for _ in words.standing(folded, name))
+    """A gold answer is in the text as whole words (words.py), whatever the case. Empty answers
+    never match."""
+    folded = _fold(text, language)
+    for answer in answers:
+        name = _fold(answer.strip(), language)
+        if name and any(True for _ in words.standing(folded, name)):
+            return True
+    return False
 
 
 def normalise(text: str, language: Language = ENGLISH) -> str:
-    """The text in lower case, without punctuation and articles, with single spaces; in English, SQuAD's normalisation.
+    """The text in lower case, without punctuation and articles, with single spaces; in English,
+    SQuAD's normalisation.
 
     A text that would become empty ("The The", "A", "@") is only lower-cased.
     """
+    articles = language.match.articles
     if language.match.punctuation == "ascii":
-        lower, plain = text.lower(), text.lower().translate(_ASCII_PUNCTUATION)
+        lower = text.lower()
+        plain = lower.translate(_ASCII_PUNCTUATION)
     else:
         lower = _fold(text, language)
-        cut = _articles(language.match.articles, elided=True).sub(" ", lower.replace("\u2019", "'"))
+        cut = _articles(articles, elided=True).sub(" ", lower.replace("\u2019", "'"))
         plain = "".join(c for c in cut if unicodedata.category(c)[0] not in "PS")
-    return " ".join(_articles(language.match.articles).sub(" ", plain).split()) or lower.strip()
+    normal = " ".join(_articles(articles).sub(" ", plain).split())
+    return normal or lower.strip()
 
 
 def exact(prediction: str, answers: Sequence[str]) -> bool:
@@ -57,14 +68,17 @@ def namesake(title: str, subject: str, subject_title: str) -> bool:
 
     Wikipedia tells such pages apart by a qualifier: "Name (film)", "Name, Ohio".
     """
-    return title != subject_title and bool(
-        _names(title) & (_names(subject_title) | {_fold(subject)})
-    )
+    if title == subject_title:
+        return False
+    names = _names(subject_title) | {_fold(subject)}
+    return bool(_names(title) & names)
 
 
 def _names(title: str) -> set[str]:
+    """The names that a page's title may stand for: with its qualifier and without."""
     bare = _QUALIFIER.sub("", title)
-    return {_fold(title), _fold(bare), _fold(bare.split(", ")[0])} - {""}
+    before_comma = bare.split(", ")[0]
+    return {_fold(title), _fold(bare), _fold(before_comma)} - {""}
 
 
 def _fold(text: str, language: Language = ENGLISH) -> str:
@@ -75,7 +89,13 @@ def _fold(text: str, language: Language = ENGLISH) -> str:
 
 
 @cache
-def _articles(listed: str, *, elided: bool = False) -> re.Pattern:
+def _articles(articles: str, *, elided: bool = False) -> re.Pattern:
     """The articles as words; `elided`: the articles that end in an apostrophe, before a word."""
-    chosen = [re.escape(article) for article in listed.split() if article.endswith("'") == elided]
-    return re.compile(rf"\b({'|'.join(chosen)})" + ("" if elided else r"\b") if chosen else r"(?!)")
+    patterns = []
+    for article in articles.split():
+        if article.endswith("'") == elided:
+            patterns.append(re.escape(article))
+    if not patterns:
+        return re.compile(r"(?!)")
+    pattern = rf"\b({'|'.join(patterns)})"
+    return re.compile(pattern if elided else rf"{pattern}\b")

@@ -1,8 +1,9 @@
-"""Write what describes a release: README.md, a dataset card with Hugging Face's front matter, LICENSE.md, CANARY.txt,
-croissant.json in MLCommons' format, version 1.0, and CITATION.cff, which GitHub, Zotero and Zenodo read.
+"""Write what describes a release: its card, licence, citation, and its machine-readable forms.
 
-Also lm-eval/popqa.yaml, a task for lm-evaluation-harness with the prompts and the scoring of Longtail's own answers,
-and lm-eval/functions.py, which it calls and which needs nothing of Longtail.
+README.md is a dataset card with Hugging Face's front matter. LICENSE.md and CANARY.txt stand beside
+it. croissant.json is in MLCommons' format, version 1.0. CITATION.cff is read by GitHub, Zotero and
+Zenodo. lm-eval/popqa.yaml is a task for lm-evaluation-harness with the prompts and the scoring of
+Longtail's own answers; it calls lm-eval/functions.py, which needs nothing of Longtail.
 """
 
 import inspect
@@ -31,9 +32,8 @@ from pipelines.storage import database
 from pipelines.storage.atomic import write_json
 
 TITLE = "PopQA by Longtail"
-PROJECT = Path(
-    "CITATION.cff"
-)  # names who maintains this checkout: they are the authors of its releases
+# It names who maintains this checkout: they are the authors of its releases.
+PROJECT_CITATION = Path("CITATION.cff")
 KEYWORDS = [
     "question answering",
     "PopQA",
@@ -43,64 +43,83 @@ KEYWORDS = [
     "Wikidata",
 ]
 PAPER = """@inproceedings{mallen2023trust,
-  title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and Non-Parametric Memories},
-  author = {Mallen, Alex and Asai, Akari and Zhong, Victor and Das, Rajarshi and Khashabi, Daniel and
+  title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and \
+Non-Parametric Memories},
+  author = {Mallen, Alex and Asai, Akari and Zhong, Victor and Das, Rajarshi and \
+Khashabi, Daniel and
     Hajishirzi, Hannaneh},
-  booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics},
+  booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational \
+Linguistics},
   year = {2023}
 }"""
-TYPES = {  # DuckDB's -> the card's, Croissant's, which marks lists as repeated
-    "BIGINT": ("int64", "sc:Integer"),
-    "DOUBLE": ("double", "sc:Float"),
-    "BOOLEAN": ("bool", "sc:Boolean"),
-    "VARCHAR": ("string", "sc:Text"),
-    "VARCHAR[]": ("list of string", "sc:Text"),
+# DuckDB's types -> the card's, and Croissant's, which marks lists as repeated.
+CARD_TYPES = {
+    "BIGINT": "int64",
+    "DOUBLE": "double",
+    "BOOLEAN": "bool",
+    "VARCHAR": "string",
+    "VARCHAR[]": "list of string",
 }
-FORMATS = {
+CROISSANT_TYPES = {
+    "BIGINT": "sc:Integer",
+    "DOUBLE": "sc:Float",
+    "BOOLEAN": "sc:Boolean",
+    "VARCHAR": "sc:Text",
+    "VARCHAR[]": "sc:Text",
+}
+MEDIA_TYPES = {
     ".json": "application/json",
     ".parquet": "application/x-parquet",
     ".tsv": "text/tab-separated-values",
 }
 TEMPLATES = Path(__file__).with_name("templates")
-CONTEXT = (
-    TEMPLATES / "croissant_context.json"
-)  # the standard one; Croissant's readers warn without it
-SIZES = {
+# The standard context; Croissant's readers warn without it.
+CROISSANT_CONTEXT = TEMPLATES / "croissant_context.json"
+SIZES = {  # number of rows that is not reached -> Hugging Face's word for the size
     10**3: "n<1K",
     10**4: "1K<n<10K",
     10**5: "10K<n<100K",
     10**6: "100K<n<1M",
     10**7: "1M<n<10M",
+    math.inf: "10M<n<100M",
 }
-SIZES[math.inf] = "10M<n<100M"
-# Hugging Face's id, name, address
-CC0 = {
+CC0 = {  # Hugging Face's id, name, address
     "id": "cc0-1.0",
     "name": "CC0 1.0",
     "url": "https://creativecommons.org/publicdomain/zero/1.0/",
 }
 MIT = {"id": "mit", "name": "MIT", "url": "https://opensource.org/license/mit"}
-HARNESS, TASK = "lm-eval", "popqa_longtail"
-COPIED = [
+HARNESS_FOLDER = "lm-eval"
+HARNESS_TASK = "popqa_longtail"
+CANARY_TEXT = f"""\
+These files test language models and should be in no text that one is trained on. Texts that have \
+this string are copies of them:
+{contents.CANARY}
+"""
+# Functions that the task's functions.py has copies of, and what the copies say otherwise.
+COPIED_FUNCTIONS = (
     draws.uniform,
     language_model.up_to,
     matching.substring,
     words._joined,
     words.standing,
     matching._fold,
-]
-COPIED.append(matching.word)
-AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
+    matching.word,
+)
+REPLACED_IN_COPIES = {"words.": "", ": Language = ENGLISH": ""}
 
 
-def read_citation(file: Path = PROJECT) -> dict[str, Any]:
-    """The authors and references of the project's own CITATION.cff. Raises LongtailError where it names no authors."""
+def read_citation(file: Path = PROJECT_CITATION) -> dict[str, Any]:
+    """The authors and references of the project's own CITATION.cff.
+
+    Raises LongtailError where it names no authors.
+    """
     try:
-        known = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return {"authors": known["authors"], "references": known.get("references", [])}
+        citation = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return {"authors": citation["authors"], "references": citation.get("references", [])}
     except (OSError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
-        mend = "expected the authors of the release; see citation-file-format.org"
-        raise LongtailError(f"{file}: no such file, or no authors in it, {mend}") from None
+        expected = "expected the authors of the release; see citation-file-format.org"
+        raise LongtailError(f"{file}: no such file, or no authors in it, {expected}") from None
 
 
 def write_texts(
@@ -113,20 +132,40 @@ def write_texts(
 ) -> None:
     """Write all that describes a release into its folder; `db` has its checked tables.
 
-    `changes` are those of `versions.changes_since` and `newest` their part of the changelog, `made_by` is that of
-    `versions.write_release`, `manifest` the raw files.
+    `changes` are those of `versions.changes_since` and `newest` their part of the changelog,
+    `made_by` is that of `versions.write_release`, `manifest` the raw files.
     """
-    tables, settings, popqa = contents.present(folder), made_by["params"], _popqa(db)
-    names, search = {table.name for table in tables}, settings["thresholds"]["search"]
-    code, dates = settings.get("language", "en"), snapshots.dates(manifest, popqa["months"])
+    facts = _facts(db, folder, made_by, manifest)
+    facts |= {
+        "newest": newest.partition("\n")[2].strip(),  # without its heading
+        "first": not changes["previous"],
+    }
+    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
+        (folder / name).write_text(render(template, facts), encoding="utf-8")
+    (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
+    write_json(folder / "croissant.json", _croissant(folder, facts))
+
+    citation = _citation(facts) | made_by["citation"]
+    present = {name: value for name, value in citation.items() if value}
+    text = yaml.safe_dump(present, sort_keys=False, allow_unicode=True)
+    (folder / PROJECT_CITATION.name).write_text(text, encoding="utf-8")
+
+
+def _facts(
+    db: duckdb.DuckDBPyConnection,
+    folder: Path,
+    made_by: Mapping[str, Any],
+    manifest: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """What the card, the licence and the citation say of a release."""
+    tables = contents.present(folder)
+    params = made_by["params"]
+    popqa = _popqa(db)
+    code = params.get("language", "en")
     spoken = language.read_language(code)
-    ours = CC0 | {"covers": "all other rows and tables" if popqa["published"] else "all tables"}
-    taken_over = [MIT | {"covers": "rows of PopQA with `origin` published"}] * bool(
-        popqa["published"]
-    )
-    rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
-    links = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
-    facts = {
+    dates = snapshots.dates(manifest, popqa["months"])
+    search = params["thresholds"]["search"]
+    return {
         "title": TITLE,
         "code": code,
         "language": spoken,
@@ -134,80 +173,160 @@ def write_texts(
         "date": made_by["commit_date"],
         "description": " ".join(f"{table.title}." for table in tables),
         "citation": PAPER,
-        "licences": [*taken_over, ours],
-        "size": next(word for limit, word in SIZES.items() if rows < limit),
+        "licences": _licences(has_published=bool(popqa["published"])),
+        "size": _size(db, tables),
         "tables": tables,
-        "types": TYPES,
-        # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
+        "types": CARD_TYPES,
+        # They make the front matter unique: `datasets` takes a folder with known front matter
+        # from its cache.
         "sums": {table.parquet: contents.sha256(folder / table.parquet) for table in tables},
         "popqa": popqa,
         "dates": dates,
-        "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
-        "mix": settings["popqa"],
+        "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
+        "mix": params["popqa"],
         "published": popqa["published"] > 0,
         "relations": _relations(db),
-        "links": database.read_rows(db, links).to_pylist()[0]
-        if contents.LINKS.name in names
-        else None,
-        "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
+        "links": _links(db) if contents.LINKS in tables else None,
+        "thresholds": _thresholds(db, search) if contents.THRESHOLDS in tables else None,
         "search": search,
         "rules": contents.rules(folder),
-        "newest": newest.partition("\n")[2].strip(),
-        "first": not changes["previous"],
         "canary": contents.CANARY,
         "commit": made_by["commit"],
         "sources": _sources(manifest, spoken.name),
         "generated": any(file["licence"] == GENERATED for file in manifest),
     }
-    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
-        (folder / name).write_text(render(template, facts), encoding="utf-8")
-    (folder / "CANARY.txt").write_text(
-        "These files test language models and should be in no text that one is trained on. Texts that have this "
-        f"string are copies of them:\n{contents.CANARY}\n",
-        encoding="utf-8",
-    )
-    files = [name for table in tables for name in (table.parquet, table.tsv)] + list(
-        facts["rules"].values()
-    )
-    facts |= {"keywords": KEYWORDS, "formats": FORMATS}
-    facts["files"] = [
-        (name, (folder / name).stat().st_size, contents.sha256(folder / name)) for name in files
+
+
+def _licences(has_published: bool) -> list[dict[str, str]]:
+    """The licences of a release; published rows of PopQA keep theirs."""
+    if not has_published:
+        return [CC0 | {"covers": "all tables"}]
+    return [
+        MIT | {"covers": "rows of PopQA with `origin` published"},
+        CC0 | {"covers": "all other rows and tables"},
     ]
-    facts["context"] = json.loads(CONTEXT.read_text(encoding="utf-8"))
-    write_json(folder / "croissant.json", json.loads(render("croissant.json.j2", facts)))
-    citation = yaml.safe_load(render("citation.yaml.j2", facts)) | made_by["citation"]
-    citation = {name: value for name, value in citation.items() if value}
-    (folder / PROJECT.name).write_text(
-        yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
 
 
-def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write both files of the task; `settings` are the params of the run that the release is made of."""
-    facts = {
-        "task": TASK,
-        "version": folder.name,
-        "answer": settings["answer"],
-        "seed": settings["seed"],
+def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) -> str:
+    rows = 0
+    for table in tables:
+        (count,) = database.row(db, f"SELECT count(*) FROM {table.name}")
+        rows += count
+    return next(word for limit, word in SIZES.items() if rows < limit)
+
+
+def _croissant(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The release in MLCommons' format Croissant, version 1.0."""
+    names = []
+    for table in facts["tables"]:
+        names += [table.parquet, table.tsv]
+    names += facts["rules"].values()
+    return {
+        "@context": json.loads(CROISSANT_CONTEXT.read_text(encoding="utf-8")),
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": facts["title"],
+        "description": facts["description"],
+        "citeAs": facts["citation"],
+        "license": [licence["url"] for licence in facts["licences"]],
+        "version": facts["version"],
+        "datePublished": facts["date"],
+        "inLanguage": facts["code"],
+        "isLiveDataset": False,
+        "distribution": [_file_object(folder, name) for name in names],
+        "recordSet": [_record_set(table) for table in facts["tables"]],
     }
-    spoken = language.read_language(settings.get("language", "en"))
-    facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
-    facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
-    functions = "\n\n".join(map(inspect.getsource, COPIED))
-    for written, copied in AS_COPIED.items():
-        functions = functions.replace(written, copied)
-    facts["functions"] = functions
-    (folder / HARNESS).mkdir()
-    for template, name in (
-        ("lm_eval_task.yaml.j2", "popqa.yaml"),
-        ("lm_eval_functions.py.j2", "functions.py"),
-    ):
-        (folder / HARNESS / name).write_text(render(template, facts), encoding="utf-8")
+
+
+def _file_object(folder: Path, name: str) -> dict[str, str]:
+    file = folder / name
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": name,
+        "contentUrl": name,
+        "contentSize": f"{file.stat().st_size} B",
+        "encodingFormat": MEDIA_TYPES[file.suffix],
+        "sha256": contents.sha256(file),
+    }
+
+
+def _record_set(table: contents.ReleaseTable) -> dict[str, Any]:
+    fields = []
+    for name, (type_name, meaning) in table.columns.items():
+        field = {
+            "@type": "cr:Field",
+            "@id": f"{table.name}/{name}",
+            "name": name,
+            "description": meaning,
+            "dataType": CROISSANT_TYPES[type_name],
+            "source": {
+                "fileObject": {"@id": table.parquet},
+                "extract": {"column": name},
+            },
+        }
+        if type_name.endswith("[]"):
+            field["repeated"] = True
+        fields.append(field)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": table.name,
+        "name": table.name,
+        "description": table.title,
+        "key": [{"@id": f"{table.name}/{name}"} for name in table.key],
+        "field": fields,
+    }
+
+
+def _citation(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of CITATION.cff, in their order; those that are None come from the project."""
+    return {
+        "cff-version": "1.2.0",
+        "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
+        "title": facts["title"],
+        "abstract": facts["description"],
+        "type": "dataset",
+        "version": facts["version"],
+        "date-released": facts["date"],
+        "license": sorted(licence["id"].upper() for licence in facts["licences"]),
+        "authors": None,
+        "keywords": KEYWORDS,
+        "references": None,
+    }
+
+
+def write_harness_task(folder: Path, params: Mapping[str, Any]) -> None:
+    """Write both files of the task for lm-evaluation-harness.
+
+    `params` are those of the run that the release is made of.
+    """
+    spoken = language.read_language(params.get("language", "en"))
+    functions = "\n\n".join(inspect.getsource(function) for function in COPIED_FUNCTIONS)
+    for original, replacement in REPLACED_IN_COPIES.items():
+        functions = functions.replace(original, replacement)
+    facts = {
+        "task": HARNESS_TASK,
+        "version": folder.name,
+        "answer": params["answer"],
+        "seed": params["seed"],
+        "demonstration": repr(spoken.prompt.question),
+        "alone": repr(words.ALONE.pattern),
+        "form": repr(spoken.match.form),
+        "same": repr(spoken.match.same),
+        "functions": functions,
+    }
+
+    harness = folder / HARNESS_FOLDER
+    harness.mkdir()
+    task = render("lm_eval_task.yaml.j2", facts)
+    (harness / "popqa.yaml").write_text(task, encoding="utf-8")
+    program = render("lm_eval_functions.py.j2", facts)
+    (harness / "functions.py").write_text(program, encoding="utf-8")
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:
     """A text of a release, which is Markdown or a program and no HTML."""
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -215,66 +334,88 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    made.filters["plain"] = safe_text.markdown
-    return made.get_template(template).render(facts)
+    environment.filters["plain"] = safe_text.markdown
+    return environment.get_template(template).render(facts)
 
 
-def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]]:
+def _sources(manifest: list[dict[str, Any]], language_name: str) -> list[dict[str, Any]]:
+    """The number and size of the raw files of each data set and licence."""
     sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
     for file in manifest:
         sizes[file["dataset"], file["licence"]].append(file["bytes"])
-    return [
-        {
-            "title": DATASETS[name].title.format(language=spoken),
+    sources = []
+    for (name, licence), bytes_of_files in sorted(sizes.items()):
+        source = {
+            "title": DATASETS[name].title.format(language=language_name),
             "licence": licence,
-            "files": len(of),
-            "bytes": sum(of),
+            "files": len(bytes_of_files),
+            "bytes": sum(bytes_of_files),
         }
-        for (name, licence), of in sorted(sizes.items())
-    ]
+        sources.append(source)
+    return sources
 
 
 def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    measured = database.read_rows(
+    """Counts of PopQA's questions, and the quartiles of their subjects' popularity."""
+    rows = database.read_rows(
         db,
         """SELECT count(*) AS questions, count(DISTINCT s_uri) AS subjects,
-            count(*) FILTER (origin = 'wikidata') AS wikidata, count(*) FILTER (origin = 'published') AS published,
+            count(*) FILTER (origin = 'wikidata') AS wikidata,
+            count(*) FILTER (origin = 'published') AS published,
             list_sort(list(DISTINCT month)) AS months, count(*) FILTER (split = 'train') AS train,
-            count(*) FILTER (split = 'test') AS test, count(*) - count(DISTINCT question) AS repeated,
+            count(*) FILTER (split = 'test') AS test,
+            count(*) - count(DISTINCT question) AS repeated,
             sum(len(possible_answers)) / count(*) AS answers, count(*) - count(s_pop) AS unknown,
             (SELECT quantile_disc(s_pop, [0, 0.25, 0.5, 0.75, 1])
-                FROM (SELECT any_value(s_pop) AS s_pop FROM popqa GROUP BY s_uri, month)) AS quartiles
+                FROM (SELECT any_value(s_pop) AS s_pop FROM popqa GROUP BY s_uri, month))
+                AS quartiles
         FROM popqa""",
-    ).to_pylist()[0]
-    return measured | {"quartiles": [f"{views:,}" for views in measured["quartiles"] or []]}
+    )
+    (counts,) = rows.to_pylist()
+    quartiles = counts["quartiles"] or []
+    return counts | {"quartiles": [f"{views:,}" for views in quartiles]}
+
+
+def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many of EntityQuestions' questions there are, and how many have a subject of Wikidata."""
+    rows = database.read_rows(
+        db,
+        "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links",
+    )
+    (counts,) = rows.to_pylist()
+    return counts
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Each relation's number of questions, here and published, and median popularity, in relations.yaml's order."""
-    rows = db.sql(
-        "SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation"
-    ).fetchall()
-    measured = {
-        pid: {"questions": questions, "popularity": popularity}
-        for pid, questions, popularity in rows
-    }
-    return [
-        vars(relation) | measured[pid] | {"published": published.MIX.get(relation.name, 0)}
-        for pid, relation in RELATIONS.items()
-        if pid in measured
-    ]
+    """Each relation's number of questions, here and published, and its median popularity.
+
+    Relations are in the order of relations.yaml.
+    """
+    rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation")
+    measured = {}
+    for pid, questions, popularity in rows.fetchall():
+        measured[pid] = {"questions": questions, "popularity": popularity}
+
+    relations = []
+    for pid, relation in RELATIONS.items():
+        if pid in measured:
+            published_questions = {"published": published.MIX.get(relation.name, 0)}
+            relations.append(vars(relation) | measured[pid] | published_questions)
+    return relations
 
 
 def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, Any]]:
-    """Mean accuracies by dataset, language model and method, where each relation counts by its questions."""
-    means = ", ".join(  # in a fixed order, since sums of fractions depend on it
-        f"sum({name} * questions ORDER BY relation) / sum(questions) FILTER ({name} IS NOT NULL) AS {name}"
-        for name in ("closed_book", "augmented", "adaptive", "retrieved")
-    )
-    return database.read_rows(
+    """Mean accuracies by dataset, language model and method, weighted by questions of relations."""
+    means = []
+    for name in ("closed_book", "augmented", "adaptive", "retrieved"):
+        # in a fixed order, since sums of fractions depend on it
+        total = f"sum({name} * questions ORDER BY relation)"
+        means.append(f"{total} / sum(questions) FILTER ({name} IS NOT NULL) AS {name}")
+    rows = database.read_rows(
         db,
-        f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(policy) AS policy,
-            min(row) AS place
+        f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {", ".join(means)},
+            min(policy) AS policy, min(row) AS place
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
-    ).to_pylist()
+    )
+    return rows.to_pylist()

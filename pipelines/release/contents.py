@@ -1,9 +1,10 @@
-"""What a release holds: tables of tables.yaml as Parquet and TSV, checked; the rules; all files' checksums; no secrets.
+"""What a release holds: checked tables as Parquet and TSV, the rules, and all files' checksums.
 
-PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. Of EntityQuestions a
-release has the ids of the questions, not their text. A table that the last run did not make, or that has no row, is
-left out. SHA256SUMS is in the format of `sha256sum -c`. Secrets and paths of the machine are left out of params, and
-looked for in every text.
+tables.yaml says what tables there are and how their rows are checked. PopQA's TSV has the published
+17 columns in the published format, its Parquet file five more. Of EntityQuestions a release has the
+ids of the questions, not their text. A table that the last run did not make, or that has no row, is
+left out. SHA256SUMS is in the format of `sha256sum -c`. Secrets and paths of the machine are left
+out of params, and every text is searched for them.
 """
 
 import hashlib
@@ -27,15 +28,15 @@ from pipelines.questions import published
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 
-BATCH = 100_000  # rows
+ROWS_OF_TSV = 100_000  # rows that are written at once
 SUMS = "SHA256SUMS"
 RULES = "rules"  # <question set>/<language model>/<method>.json
 # The same in every release, for ever: whoever filters a training text by it must find all of them.
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
-NAMED = 5  # faults that an error names; it counts the others
-TEXTS = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
-LEFT_OUT = ("contact", "compute.dask")  # params that say who computes where
-SHAPES = {  # patterns by which a secret is known
+FAULTS_NAMED = 5  # in an error, which counts all others
+TEXT_SUFFIXES = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
+PRIVATE_PARAMS = ("contact", "compute.dask")  # they say who computes where
+SECRET_PATTERNS = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "an address with a password": r"\w+://[^\s/:@\"']+:[^\s/:@\"']+@",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
@@ -43,18 +44,21 @@ SHAPES = {  # patterns by which a secret is known
     "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,})",
     "an AWS key": r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
 }
-PATHS = {  # in tables such a text may be an answer, so there they are not looked for
-    "a path of a machine": r"(?<![\w/.:<])/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]",
+# In tables such a text may be an answer, so tables are not searched for them.
+PATH_PATTERNS = {
+    "a path of a machine": (
+        r"(?<![\w/.:<])/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]"
+    ),
 }
-ESCAPE = re.compile(r"\\(.)")  # JSON's
-SECRET = re.compile(
+JSON_ESCAPE = re.compile(r"\\(.)")
+SECRET_NAME = re.compile(
     r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE
 )
-SHORTEST = 8  # characters of a secret: a shorter value of a variable called TOKEN is a setting
+SHORTEST_SECRET = 8  # characters; a shorter value of a variable called TOKEN is a setting
 
 
 @dataclass(frozen=True)
-class Table:
+class ReleaseTable:
     """An entry of tables.yaml, which says what each field is."""
 
     name: str
@@ -77,105 +81,136 @@ class Table:
         return f"{self.name}.tsv"
 
 
-_ENTRIES = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
-TABLES = POPQA, LINKS, THRESHOLDS = tuple(Table(name, **entry) for name, entry in _ENTRIES.items())
+def _read_tables() -> tuple[ReleaseTable, ...]:
+    file = Path(__file__).with_name("tables.yaml")
+    entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return tuple(ReleaseTable(name, **entry) for name, entry in entries.items())
 
 
-def present(folder: Path) -> list[Table]:
+TABLES = _read_tables()
+POPQA, LINKS, THRESHOLDS = TABLES
+
+
+def present(folder: Path) -> list[ReleaseTable]:
+    """The tables that a release's folder has."""
     return [table for table in TABLES if (folder / table.parquet).is_file()]
 
 
 def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> None:
-    """Copy each table from the datasets in `data` to `folder`; LongtailError where PopQA has no question."""
+    """Copy each table from the datasets in `data` to `folder`.
+
+    Raises LongtailError where PopQA has no question.
+    """
     for table in TABLES:
         source = data / table.source
-        if not source.is_file() or not parquet.metadata(source).num_rows:
-            continue
-        database.view(db, "source", source, numbered=True)
-        rows = f"SELECT {', '.join(table.columns)} FROM source ORDER BY file_row_number"
-        database.write_query(db, rows, folder / table.parquet)
-        if table is POPQA:
-            published.write_tsv(parquet.batches(folder / table.parquet, BATCH), folder / table.tsv)
-        else:
-            db.execute(
-                f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)",
-                [str(folder / table.tsv)],
-            )
+        if source.is_file() and parquet.metadata(source).num_rows:
+            _write_table(db, table, source, folder)
     if not (folder / POPQA.parquet).is_file():
-        raise LongtailError(
-            f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it"
-        )
+        expected = "expected PopQA; `longtail run` makes it"
+        raise LongtailError(f"{data / POPQA.source}: no question in it, {expected}")
 
 
-def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, spoken: Language = ENGLISH) -> None:
-    """Check the tables of a release's folder by tables.yaml; they stay in `db`, each with a column `row`.
+def _write_table(
+    db: duckdb.DuckDBPyConnection, table: ReleaseTable, source: Path, folder: Path
+) -> None:
+    """Write a table's columns as Parquet and TSV, its rows in the order of `source`."""
+    database.view(db, "source", source, numbered=True)
+    rows = f"SELECT {', '.join(table.columns)} FROM source ORDER BY file_row_number"
+    database.write_query(db, rows, folder / table.parquet)
+    tsv = folder / table.tsv
+    if table is POPQA:
+        published.write_tsv(parquet.batches(folder / table.parquet, ROWS_OF_TSV), tsv)
+    else:
+        db.execute(f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)", [str(tsv)])
 
-    Questions are in the language `spoken`. Raises LongtailError that names the first bad rows, each with its place in
-    the file and its key, and counts all.
+
+def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, language: Language = ENGLISH) -> None:
+    """Check the tables of a release's folder; they stay in `db`, with a column `row`.
+
+    Questions are in `language`. Raises LongtailError that names the first bad rows, each with its
+    place in the file and its key, and counts all.
     """
-    relations = [
-        (pid, relation.name, relation.template)
-        for pid, relation in read_relations(language=spoken).items()
-    ]
-    columns = pa.schema([(name, pa.string()) for name in ("pid", "name", "template")])
-    db.register("relations", pa.table(list(zip(*relations, strict=True)), schema=columns))
+    db.register("relations", _relations_table(language))
     db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
     for table in present(folder):
         database.view(db, "rows", folder / table.parquet, numbered=True)
         renumbered = "SELECT * EXCLUDE file_row_number, file_row_number + 1 AS row FROM rows"
         db.execute(f"CREATE TEMP TABLE {table.name} AS {renumbered}")
         _check_rows(db, table)
+
     (count,) = database.row(db, "SELECT count(*) FROM faults")
-    if count:
-        first = db.sql(f"FROM faults ORDER BY ALL LIMIT {NAMED}").fetchall()
-        named = "; ".join(f"{file} row {row} ({key}): {why}" for file, row, key, why in first)
-        more = f"; and {count - NAMED:,} more" * (count > NAMED)
-        raise LongtailError(f"not fit for a release, {count:,} faults: {named}{more}")
+    if not count:
+        return
+    faults = db.sql(f"FROM faults ORDER BY ALL LIMIT {FAULTS_NAMED}").fetchall()
+    named = [f"{file} row {row} ({key}): {why}" for file, row, key, why in faults]
+    if count > FAULTS_NAMED:
+        named.append(f"and {count - FAULTS_NAMED:,} more")
+    raise LongtailError(f"not fit for a release, {count:,} faults: {'; '.join(named)}")
 
 
-def _check_rows(db: duckdb.DuckDBPyConnection, table: Table) -> None:
-    name = table.name
-    key = (
-        "question_id"
-        if "question_id" in table.columns
-        else f"concat_ws(' ', {', '.join(table.key)})"
+def _relations_table(language: Language) -> pa.Table:
+    """A row for each relation: its Wikidata property, name, and the template of its questions."""
+    relations = read_relations(language=language)
+    return pa.table(
+        {
+            "pid": pa.array(relations.keys(), pa.string()),
+            "name": pa.array([relation.name for relation in relations.values()], pa.string()),
+            "template": pa.array(
+                [relation.template for relation in relations.values()], pa.string()
+            ),
+        }
     )
 
+
+def _check_rows(db: duckdb.DuckDBPyConnection, table: ReleaseTable) -> None:
+    """Add the faults of a table's rows to the table `faults`."""
+    name = table.name
+    key = f"concat_ws(' ', {', '.join(table.key)})"
+    if "question_id" in table.columns:
+        key = "question_id"
+
     def insert(why: str, rows: str) -> None:
-        db.execute(
-            f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows}",
-            {"file": table.parquet},
-        )
+        query = f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows}"
+        db.execute(query, {"file": table.parquet})
 
     for column in table.columns.keys() - table.nullable:
         insert(f"'it has no {column}'", f"{name} WHERE {column} IS NULL")
+
     for column, conditions in table.bad.items():
-        value = (
-            f"array_to_string({column}, '|')" if table.columns[column][0] == "VARCHAR[]" else column
-        )
+        value = column
+        if table.columns[column][0] == "VARCHAR[]":
+            value = f"array_to_string({column}, '|')"
         for condition, expected in conditions.items():
-            bad, quoted = condition.replace("{column}", column), expected.replace("'", "''")
-            rows = f"{name} LEFT JOIN relations ON pid = relation WHERE ({bad}) AND {column} IS NOT NULL"
+            bad = condition.replace("{column}", column)
+            quoted = expected.replace("'", "''")
+            rows = f"""{name} LEFT JOIN relations ON pid = relation
+                WHERE ({bad}) AND {column} IS NOT NULL"""
             insert(f"'its {column} is ' || {value} || ', expected {quoted}'", rows)
+
     for columns in [*table.unique, ", ".join(table.key)]:
-        numbered = f"(SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {name})"
-        insert(f"'its {columns} is that of row ' || first", f"{numbered} WHERE row > first")
-    for columns, same, what in table.agreeing:
-        compared = f"""(SELECT *, {same} AS value, first_value({same}) OVER other AS expected,
-                min(row) OVER other AS first
-            FROM {name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))"""
-        insert(
-            f"'its {what} is not that of row ' || first",
-            f"{compared} WHERE value IS DISTINCT FROM expected",
-        )
+        first = f"min(row) OVER (PARTITION BY {columns})"
+        rows = f"(SELECT *, {first} AS first FROM {name}) WHERE row > first"
+        insert(f"'its {columns} is that of row ' || first", rows)
+
+    for columns, expression, description in table.agreeing:
+        rows = f"""(SELECT *, {expression} AS value,
+                first_value({expression}) OVER same AS expected, min(row) OVER same AS first
+            FROM {name} WHERE s_uri IS NOT NULL
+            WINDOW same AS (PARTITION BY {columns} ORDER BY row))
+            WHERE value IS DISTINCT FROM expected"""
+        insert(f"'its {description} is not that of row ' || first", rows)
 
 
 def write_rules(data: Path, folder: Path) -> None:
-    """Write each rule in use below the release's `folder`, and their JSON schema, if the release has thresholds."""
+    """Write each rule in use below the release's folder, and their JSON schema.
+
+    A release without thresholds has no rules.
+    """
     if not (folder / THRESHOLDS.parquet).is_file():
         return
     source = data / THRESHOLDS.source.replace(".parquet", ".json")
-    for name, entry in rule.named(json.loads(source.read_text(encoding="utf-8"))).items():
+    rules_in_use = rule.named(json.loads(source.read_text(encoding="utf-8")))
+    for name, entry in rules_in_use.items():
         write_json(folder / RULES / f"{name}.json", entry)
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
@@ -186,19 +221,24 @@ def sha256(file: Path) -> str:
 
 
 def check_sums(folder: Path) -> int:
-    """Compare all files with SHA256SUMS, and return their number; LongtailError names those that differ."""
+    """Compare all files of a release with its SHA256SUMS, and return their number.
+
+    Raises LongtailError that names the files that differ.
+    """
     if not (folder / SUMS).is_file():
         raise LongtailError(f"{folder}: no {SUMS} in it, expected a release's folder")
-    lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-    listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = set(files(folder))
-    faults = [f"{name} is missing" for name in listed if name not in there]
-    faults += [
-        f"{name} is changed"
-        for name in listed
-        if name in there and sha256(folder / name) != listed[name]
-    ]
-    faults += [f"{name} is not listed" for name in sorted(there - listed.keys())]
+    listed = {}
+    for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
+        digest, _, name = line.partition("  ")
+        listed[name] = digest
+
+    present_files = set(files(folder))
+    missing = [name for name in listed if name not in present_files]
+    faults = [f"{name} is missing" for name in missing]
+    for name, digest in listed.items():
+        if name in present_files and sha256(folder / name) != digest:
+            faults.append(f"{name} is changed")
+    faults += [f"{name} is not listed" for name in sorted(present_files - listed.keys())]
     if faults:
         raise LongtailError(f"{folder}: not as it was released: {', '.join(faults)}; get it again")
     return len(listed)
@@ -206,40 +246,43 @@ def check_sums(folder: Path) -> int:
 
 def files(folder: Path) -> list[str]:
     """The files below a release's folder but SHA256SUMS, sorted by path."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS]
-    return sorted(path.relative_to(folder).as_posix() for path in paths)
+    names = []
+    for path in folder.rglob("*"):
+        if path.is_file() and path != folder / SUMS:
+            names.append(path.relative_to(folder).as_posix())
+    return sorted(names)
 
 
 def rules(folder: Path) -> dict[str, str]:
-    """The files of a release's rules, by name: popqa/opt-13b/bm25 is in rules/popqa/opt-13b/bm25.json."""
-    return {
-        name[len(RULES) + 1 : -len(".json")]: name
-        for name in files(folder)
-        if name.startswith(f"{RULES}/")
-    }
+    """The files of a release's rules by name, such as popqa/opt-13b/bm25."""
+    prefix = f"{RULES}/"
+    names = [file for file in files(folder) if file.startswith(prefix)]
+    return {file.removeprefix(prefix).removesuffix(".json"): file for file in names}
 
 
-def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
-    """Patterns of what only this machine has, by name: values of secret environment variables, and folders."""
-    known = {
-        name: value
-        for name, value in environment.items()
-        if SECRET.search(name) and len(value) >= SHORTEST
-    }
-    secrets = {f"${name}": re.escape(value) for name, value in known.items()}
-    paths = {
-        path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")
-    }
-    return secrets | {f"the folder {path.name}": pattern for path, pattern in paths.items()}
+def machine_patterns(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
+    """Patterns of what only this machine has, by name: its secrets and folders."""
+    patterns = {}
+    for name, value in environment.items():
+        if SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET:
+            patterns[f"${name}"] = re.escape(value)
+    for folder in folders:
+        if folder != Path("/"):
+            escaped = re.escape(str(folder))
+            patterns[f"the folder {folder.name}"] = rf"(?<![\w.]){escaped}(?![\w-])"
+    return patterns
 
 
-def shown(value: Any, prefix: str = "") -> Any:
-    """Params as a release shows them: without LEFT_OUT, and with only the last name of a path outside the project."""
+def public_params(value: Any, prefix: str = "") -> Any:
+    """Params as a release shows them, without PRIVATE_PARAMS.
+
+    Of a path outside the project only the last name is shown.
+    """
     if isinstance(value, Mapping):
-        names = [name for name in value if f"{prefix}{name}" not in LEFT_OUT]
-        return {name: shown(value[name], f"{prefix}{name}.") for name in names}
+        names = [name for name in value if f"{prefix}{name}" not in PRIVATE_PARAMS]
+        return {name: public_params(value[name], f"{prefix}{name}.") for name in names}
     if isinstance(value, list):
-        return [shown(item, prefix) for item in value]
+        return [public_params(item, prefix) for item in value]
     if isinstance(value, str):
         path = PurePosixPath(value)
         if path.is_absolute() or value.startswith("~") or ".." in path.parts:
@@ -248,17 +291,30 @@ def shown(value: Any, prefix: str = "") -> Any:
 
 
 def check_no_secrets(folder: Path, machine: Mapping[str, str]) -> None:
-    """Raise LongtailError, which shows no secret, where a text below `folder` has one, or a path of the machine."""
-    for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
-        name = file.relative_to(folder).as_posix()
-        shapes = SHAPES | (PATHS if file.suffix not in {".tsv", ".html"} else {}) | dict(machine)
-        text = ESCAPE.sub(
-            lambda escape: " " if escape[1] in "nrt" else escape[1],
-            file.read_text(encoding="utf-8"),
-        )
-        for what, shape in shapes.items():
-            if hit := re.search(shape, text):
-                line = text.count("\n", 0, hit.start()) + 1
-                raise LongtailError(
-                    f"{name}: {what} in line {line}, expected nothing of the machine; take it out"
-                )
+    """Raise LongtailError where a text below `folder` has a secret, or a path of the machine.
+
+    `machine` are `machine_patterns`. The error shows no secret.
+    """
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in TEXT_SUFFIXES:
+            _check_text(file, file.relative_to(folder).as_posix(), machine)
+
+
+def _check_text(file: Path, name: str, machine: Mapping[str, str]) -> None:
+    patterns = dict(SECRET_PATTERNS)
+    if file.suffix not in {".tsv", ".html"}:
+        patterns |= PATH_PATTERNS
+    patterns |= machine
+
+    text = JSON_ESCAPE.sub(_unescape, file.read_text(encoding="utf-8"))
+    for description, pattern in patterns.items():
+        hit = re.search(pattern, text)
+        if hit:
+            line = text.count("\n", 0, hit.start()) + 1
+            expected = "expected nothing of the machine; take it out"
+            raise LongtailError(f"{name}: {description} in line {line}, {expected}")
+
+
+def _unescape(escape: re.Match) -> str:
+    """The character of an escape of JSON; a blank for white space."""
+    return " " if escape[1] in "nrt" else escape[1]

@@ -1,6 +1,8 @@
-"""Publish a release on the Hugging Face Hub, each version once and for good, as a tag of a dataset repository.
+"""Publish a release on the Hugging Face Hub, each version once and for good, as a tag of a dataset
+repository.
 
-The token comes from the Hub's own tools, by the environment or their login; it is neither stored nor shown.
+The token comes from the Hub's own tools, by the environment or their login; it is neither stored
+nor shown.
 """
 
 from __future__ import annotations
@@ -35,36 +37,40 @@ def opened(to: str) -> Iterator[Hub]:
     except LongtailError:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        for pattern in contents.of_machine(
-            os.environ | {"HF_TOKEN": get_token() or ""}, ()
-        ).values():
-            said = re.sub(pattern, "(secret)", said)  # the token may come from a file
-        raise LongtailError(
-            safe_text.message(f"--to {to}: {said}; what was sent is used when you send again")
-        ) from None
+        problem = _without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
+        message = f"--to {to}: {problem}; what was sent is used when you send again"
+        raise LongtailError(safe_text.message(message)) from None
+
+
+def _without_secrets(text: str) -> str:
+    """The text without secrets of the environment, and without the token, which a file may have."""
+    environment = os.environ | {"HF_TOKEN": get_token() or ""}
+    for pattern in contents.machine_patterns(environment, ()).values():
+        text = re.sub(pattern, "(secret)", text)
+    return text
 
 
 class Hub:
     """A dataset repository of the Hugging Face Hub, or of the server in HF_ENDPOINT."""
 
     def __init__(self, to: str) -> None:
-        name = to.removeprefix(HUB)
-        if not (to.startswith(HUB) and REPOSITORY.fullmatch(name)):
+        self.repository = to.removeprefix(HUB)
+        if not to.startswith(HUB) or not REPOSITORY.fullmatch(self.repository):
             raise LongtailError(f"--to {to}: no dataset repository, expected {HUB}OWNER/NAME")
         self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="longtail")
-        self.of = {"repo_id": name, "repo_type": "dataset"}
-        self.where = f"the dataset {name} at {self.api.endpoint}"
+        self.where = f"the dataset {self.repository} at {self.api.endpoint}"
 
     def versions(self) -> list[str]:
+        """The versions that the repository has as tags."""
         try:
-            tags = self.api.list_repo_refs(**self.of).tags
+            tags = self.api.list_repo_refs(self.repository, repo_type="dataset").tags
         except RepositoryNotFoundError:
             return []
         return [tag.name for tag in tags if versions.VERSION.fullmatch(tag.name)]
 
     def bring_last(self, out: Path) -> None:
-        """Get the highest version into `out`, where it lacks it: the next release is compared with it.
+        """Get the highest version into `out`, if `out` lacks it: the next release is compared with
+        it.
 
         Raises LongtailError where `out` has that version with other bytes.
         """
@@ -73,55 +79,71 @@ class Hub:
             return
         folder = out / last
         if (folder / contents.SUMS).is_file():
-            if (folder / contents.SUMS).read_text(encoding="utf-8") != self._sums(last):
-                raise LongtailError(
-                    f"{folder}: {self.where} has another {last}; use another folder with --out"
-                )
+            if _local_sums(folder) != self._sums(last):
+                advice = "use another folder with --out"
+                raise LongtailError(f"{folder}: {self.where} has another {last}; {advice}")
             return
-        with atomic(folder) as whole:
-            whole.mkdir()
-            self.api.snapshot_download(**self.of, revision=last, local_dir=whole)
-            shutil.rmtree(
-                whole / ".cache", ignore_errors=True
-            )  # the library's own, and the Hub's file of settings
-            (whole / ".gitattributes").unlink(missing_ok=True)
-            contents.check_sums(whole)
+
+        with atomic(folder) as temporary:
+            temporary.mkdir()
+            self.api.snapshot_download(
+                self.repository, repo_type="dataset", revision=last, local_dir=temporary
+            )
+            # the library's own folder, and the Hub's file of settings
+            shutil.rmtree(temporary / ".cache", ignore_errors=True)
+            shutil.rmtree(temporary / ".cache", ignore_errors=True)
+            (temporary / ".gitattributes").unlink(missing_ok=True)
+            contents.check_sums(temporary)
 
     def plan(self, folder: Path) -> list[str] | None:
-        """What sending the release in `folder` does, as lines; None where that version is there with the same bytes.
+        """What sending the release in `folder` does, as lines; None if the Hub has the same bytes.
 
-        Raises LongtailError where the folder is not as it was released, or the version is there with other bytes.
+        Raises LongtailError where the folder is not as it was released, or the Hub has the version
+        with other bytes.
         """
         contents.check_sums(folder)
         if folder.name in self.versions():
-            if self._sums(folder.name) != (folder / contents.SUMS).read_text(encoding="utf-8"):
-                stays = "expected the same bytes; a version stays as it is, name a higher one with --version"
-                raise LongtailError(f"{folder}: {self.where} has another {folder.name}, {stays}")
+            if self._sums(folder.name) != _local_sums(folder):
+                advice = "a version stays as it is, name a higher one with --version"
+                expected = f"expected the same bytes; {advice}"
+                raise LongtailError(f"{folder}: {self.where} has another {folder.name}, {expected}")
             return None
-        sizes = {
-            name: (folder / name).stat().st_size
-            for name in [*contents.files(folder), contents.SUMS]
-        }
-        lines = [
-            f"{folder.name} for {self.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"
-        ]
-        return lines + [f"  {size:>13,}  {name}" for name, size in sizes.items()]
+
+        sizes = {}
+        for name in [*contents.files(folder), contents.SUMS]:
+            sizes[name] = (folder / name).stat().st_size
+        total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
+        lines = [f"{folder.name} for {self.where}: {total}"]
+        lines += [f"  {size:>13,}  {name}" for name, size in sizes.items()]
+        return lines
 
     def send(self, folder: Path) -> None:
-        """One commit with all of a release and nothing else, then the tag."""
+        """Send all of a release and nothing else in one commit, then tag it."""
         if get_token() is None:
-            raise LongtailError(
-                f"--to {HUB}{self.of['repo_id']}: no token; `hf auth login` keeps one, or set HF_TOKEN"
-            )
-        self.api.create_repo(**self.of, exist_ok=True)
-        words = {"delete_patterns": "*", "commit_message": folder.name}
-        commit = self.api.upload_folder(**self.of, folder_path=folder, **words)
-        self.api.create_tag(**self.of, tag=folder.name, revision=commit.oid)
+            advice = "`hf auth login` keeps one, or set HF_TOKEN"
+            raise LongtailError(f"--to {HUB}{self.repository}: no token; {advice}")
+        self.api.create_repo(self.repository, repo_type="dataset", exist_ok=True)
+        commit = self.api.upload_folder(
+            repo_id=self.repository,
+            repo_type="dataset",
+            folder_path=folder,
+            delete_patterns="*",
+            commit_message=folder.name,
+        )
+        self.api.create_tag(
+            self.repository, repo_type="dataset", tag=folder.name, revision=commit.oid
+        )
 
     def _sums(self, version: str) -> str:
         """The text of a version's SHA256SUMS; "" if it has none."""
         try:
-            file = self.api.hf_hub_download(**self.of, filename=contents.SUMS, revision=version)
+            file = self.api.hf_hub_download(
+                self.repository, contents.SUMS, repo_type="dataset", revision=version
+            )
         except EntryNotFoundError:
             return ""
         return Path(file).read_text(encoding="utf-8")
+
+
+def _local_sums(folder: Path) -> str:
+    return (folder / contents.SUMS).read_text(encoding="utf-8")

@@ -7,18 +7,19 @@ saved, memory, and the row's share of all bits saved (null unless documents clea
 bootstrap intervals over source documents.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Protocol
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import all_studies, catalogue, draws, intervals, progress
+from pipelines import catalogue, draws, intervals, progress
 from pipelines.intervals import NOTHING
 from pipelines.replug import responsibility
 from pipelines.replug.responsibility import Attribution
@@ -34,9 +35,6 @@ METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "ingest", "c4", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
 UNKNOWN = -1  # a study's number of a token of which it knows none
-STUDIES = sorted(all_studies.studies_offering("of_tokens"), key=lambda study: study.COLUMN.name)
-# Where each row of figures begins, but the first; "all" has one row.
-EDGES = {"all": ()} | {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}
 NAMES = (
     "tokens",
     "none",
@@ -48,13 +46,6 @@ OfTokens = Callable[
 ]  # queries, their tokens, ids of documents -> (tokens,)
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
 _SHARES = pa.list_(pa.float32())
-TOKENS = pa.schema(
-    _KEY
-    | {"token": pa.int32(), "text": pa.string()}
-    | {study.COLUMN.name: study.COLUMN.type for study in STUDIES}
-    | dict.fromkeys(("log_prob_none", "log_prob", "memory"), pa.float32())
-    | {"documents": _SHARES, "responsibilities": _SHARES}
-)
 TEXTS = pa.schema(
     _KEY
     | {
@@ -81,9 +72,34 @@ class Attributing:
     scratch: Path
 
 
-def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+class TokenStudy(Protocol):
+    """A module of pipelines/studies that gives tokens a number, by which figures are shown."""
+
+    COLUMN: pa.Field  # the number's column in tokens.parquet
+    EDGES: np.ndarray  # where each row of figures begins, but the first
+
+    def number_tokens(self, of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
+        """The function that numbers a block's tokens, and facts for the metrics."""
+
+
+def tokens_schema(studies: Sequence[TokenStudy]) -> pa.Schema:
+    """The columns of tokens.parquet, with those of studies."""
+    return pa.schema(
+        _KEY
+        | {"token": pa.int32(), "text": pa.string()}
+        | {study.COLUMN.name: study.COLUMN.type for study in studies}
+        | dict.fromkeys(("log_prob_none", "log_prob", "memory"), pa.float32())
+        | {"documents": _SHARES, "responsibilities": _SHARES}
+    )
+
+
+def attribute_corpus(
+    params: SimpleNamespace, corpus: str, studies: Sequence[TokenStudy] = ()
+) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
+    schema = tokens_schema(studies)
+    edges = {"all": ()} | {f"by_{study.COLUMN.name}": study.EDGES for study in studies}
     docs, figures, of_study, facts = CORPORA / corpus / "docs.parquet", {}, {}, {}
     with atomic(OUT / corpus) as folder:
         folder.mkdir()
@@ -103,22 +119,22 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             bounds = np.append(
                 0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64)
             )
-            for study in STUDIES:
+            for study in studies:
                 at_hand = Attributing(
                     params, corpus, docs, tables, db, queries, BLOCK, folder.parent
                 )
-                of_study[study.COLUMN.name], of_all = study.of_tokens(at_hand)
+                of_study[study.COLUMN.name], of_all = study.number_tokens(at_hand)
                 facts |= of_all
         clusters = np.unique(
             queries["source_document"].to_numpy().astype(object), return_inverse=True
         )[1]
         with (
-            parquet.writer(folder / "tokens.parquet", TOKENS) as token_rows,
+            parquet.writer(folder / "tokens.parquet", schema) as token_rows,
             database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
             progress.bar(f"attribute@{corpus}", len(retrievers) * len(queries), "text") as bar,
         ):
             for (name,) in retrievers:
-                sums, start = _Sums(clusters.max(initial=-1) + 1), 0
+                sums, start = _Sums(clusters.max(initial=-1) + 1, edges), 0
                 for by_retriever in read_scored_texts(tables, BLOCK, name, replug.top_k):
                     block = by_retriever[name]
                     stop = start + len(block.ids)
@@ -134,7 +150,9 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                         column: of_block and of_block(*asked)
                         for column, of_block in of_study.items()
                     }
-                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, numbers))
+                    token_rows.write_table(
+                        _tokens(lm, name, block, shares, continuations, numbers, schema)
+                    )
                     add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
                     none, nats, memory = (
@@ -164,6 +182,7 @@ def _tokens(
     shares: Attribution,
     continuations: np.ndarray,
     numbers: Mapping[str, np.ndarray | None],
+    schema: pa.Schema,
 ) -> pa.Table:
     """The rows of tokens.parquet for a block; `numbers` are those of studies, (tokens,), None where not known."""
     real = texts.real
@@ -180,7 +199,7 @@ def _tokens(
         tokens,
         *(
             pa.nulls(len(tokens), kind) if of is None else pa.array(of, kind, mask=of == UNKNOWN)
-            for of, kind in ((numbers[study.COLUMN.name], study.COLUMN.type) for study in STUDIES)
+            for of, kind in ((of, schema.field(name).type) for name, of in numbers.items())
         ),
         *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
         *(
@@ -188,7 +207,7 @@ def _tokens(
             for array in (shares.documents, shares.responsibilities)
         ),
     ]
-    return pa.table(columns, schema=TOKENS)
+    return pa.table(columns, schema=schema)
 
 
 def _texts(lm: str, retriever: str, texts: ScoredTexts, shares: Attribution) -> pa.Table:
@@ -219,11 +238,15 @@ def _lists(shares: np.ndarray) -> pa.ListArray:
 
 
 class _Sums:
-    """Sums over tokens for the figures of one retriever, by source document: of all tokens, and by each of EDGES."""
+    """Sums over tokens for the figures of one retriever, by source document: of all tokens, and in rows.
 
-    def __init__(self, clusters: int) -> None:
+    `edges` say where each row begins, but the first; "all" has one row.
+    """
+
+    def __init__(self, clusters: int, edges: Mapping[str, Sequence[int]]) -> None:
+        self._edges = edges
         self._of = {
-            by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in EDGES.items()
+            by: np.zeros((len(NAMES), len(bounds) + 1, clusters)) for by, bounds in edges.items()
         }
 
     def add(
@@ -243,7 +266,7 @@ class _Sums:
         values |= {"memory": memory}
         for name, of_tokens in ({"all": 0 * clusters} | by).items():
             known, sums = of_tokens != UNKNOWN, self._of[name]
-            rows = np.searchsorted(EDGES[name], of_tokens[known], side="right")
+            rows = np.searchsorted(self._edges[name], of_tokens[known], side="right")
             places = rows * sums.shape[2] + clusters[known]
             for number, value in enumerate(NAMES):
                 np.add.at(
@@ -268,7 +291,7 @@ class _Sums:
         ) > 0  # a share of nothing, or of a loss, is nothing
         found = {"memory": ratio(memory, n_tokens, n_tokens > 0)}
         for by, sums in self._of.items():
-            bounds, found[by] = [0, *(int(edge) for edge in EDGES[by]), None], []
+            bounds, found[by] = [0, *(int(edge) for edge in self._edges[by]), None], []
             for (least, end), (tokens, *others) in zip(
                 pairwise(bounds), sums.swapaxes(0, 1), strict=True
             ):
@@ -288,11 +311,12 @@ class _Sums:
         return found
 
 
-if __name__ == "__main__":
+def main(studies: Sequence[TokenStudy]) -> None:
+    """Run the stage on the corpus that the command line names."""
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(
         f"attribute@{corpus}",
         SECTIONS,
-        lambda params: attribute_corpus(params, corpus),
+        lambda params: attribute_corpus(params, corpus, studies),
         out=str(OUT / corpus),
     )

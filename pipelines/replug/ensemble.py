@@ -63,11 +63,6 @@ MIXTURES = {"token_mixture": token_mixture, "sequence_mixture": sequence_mixture
 WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 
 
-def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
-    """-sum log p / (ln 2 * bytes), both summed over a corpus: not the mean of the queries' bits per byte."""
-    return nats / (math.log(2) * n_bytes)
-
-
 def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
     """Raise LongtailError if the language model can't answer as the params say: under a mixture, or by a vote."""
     if not (replug.vote or lm.mixes):

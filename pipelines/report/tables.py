@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from pipelines.evaluation import stage_metrics, tables
+from pipelines.evaluation import stage_metrics
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
@@ -31,8 +31,8 @@ from pipelines.params.params_models import (
     Section,
 )
 from pipelines.storage import database
+from pipelines.with_studies.tables import TABLES
 
-RULE_TABLES = ("thresholds", "carried")  # in data/adaptive/popularity, of runs that fit thresholds
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
 ANSWERED = """SELECT * EXCLUDE (file_row_number) FROM {table}
     WHERE list_contains($answered_sets, dataset) AND list_contains($shown_lms, lm) AND ({where})
@@ -79,12 +79,11 @@ class Tables:
         self.settings = settings
         self.metrics = stage_metrics.read_metrics(data)
         self.db = duckdb.connect(config={"threads": 1})
-        for name in tables.TABLES:
+        for name in TABLES:
             database.view(self.db, name, data / f"analyses/{name}.parquet", numbered=True)
         if settings.parts.rules:
-            for name in RULE_TABLES:
-                path = data / f"adaptive/popularity/{name}.parquet"
-                database.view(self.db, name, path, numbered=True)
+            for path in (data / "adaptive/popularity").glob("*.parquet"):
+                database.view(self.db, path.stem, path, numbered=True)
 
         models = self.rows("models")
         self.parameters = {row["lm"]: row["parameters"] for row in models}  # None if not known
@@ -125,7 +124,7 @@ class Tables:
         return rows
 
     def rule_rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
-        """The rows of one of RULE_TABLES; none where the run fits no thresholds."""
+        """The rows of a table of thresholds; none where the run fits none."""
         return self.rows(table, where, **values) if self.settings.parts.rules else []
 
     @property

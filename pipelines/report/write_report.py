@@ -28,7 +28,14 @@ from pipelines.report import (
 from pipelines.report.findings import findings
 from pipelines.report.headlines import headlines
 from pipelines.report.latency_page import write_latency
-from pipelines.report.studies import carried, controls, copying, measures, rarity, seen
+from pipelines.report.studies import (
+    carried,
+    controls,
+    copying,
+    measures,
+    rarity,
+    seen,
+)
 from pipelines.report.tables import Settings, Tables
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
@@ -94,8 +101,8 @@ def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) ->
 
 def shown_sections(tables: Tables) -> list[Section]:
     """The sections of PAGE for which the run has a figure or a table."""
-    sections = [section(tables).shown for section in PAGE]
-    return [section for section in sections if section]
+    sections = [section(tables).without_empty_blocks for section in PAGE]
+    return [section for section in sections if section.has_figures]
 
 
 def _write_blocks(folder: Path, sections: list[Section]) -> None:

@@ -1,12 +1,13 @@
-"""Stage `base_retriever`: an untuned dual encoder, trained small on the corpora or taken at a pinned revision.
+"""Stage `base_retriever`: an untuned dual encoder (REPLUG §3.1).
 
-Training is Contriever's, in which two crops of a document should find each other.
+It is trained small on the corpora, or copied at a pinned revision. Training is Contriever's, in
+which two crops of a document should find each other.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -20,9 +21,11 @@ from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_pinned
 from pipelines.lm.ragged import Ragged, padded
+from pipelines.methods import Method
 from pipelines.params import params
-from pipelines.retrieval.encoder import Encoder, mean_pool, write_sentence_transformers_files
-from pipelines.retrieval.modules import Modules
+from pipelines.retrieval.encoder import Encoder, mean_pool
+from pipelines.retrieval.modules import Modules, write_sentence_transformers_files
+from pipelines.retrieval.retriever import RetrievalSettings
 from pipelines.retrieval.tower import Tower
 from pipelines.storage import checkpoint, parquet
 from pipelines.storage.atomic import atomic
@@ -35,8 +38,33 @@ METRICS = Path("data/metrics")
 HEADS = 4  # attention heads
 LEARNING_RATE = 0.002
 TEMPERATURE = 0.05  # of the contrastive loss
-DROPPED = 0.1  # share of a crop's tokens that is removed
-SHORTEST, LONGEST = 0.2, 0.6  # length of a crop, as a share of its document
+TOKENS_DROPPED = 0.1  # share of a crop's tokens that is removed
+SHORTEST_CROP = 0.2  # share of its document
+LONGEST_CROP = 0.6  # share of its document
+
+
+class Settings(RetrievalSettings):
+    """The sections of params.yaml that this stage reads."""
+
+    seed: int
+    parts: params.Parts
+
+
+def make_retriever(settings: Settings, name: str) -> stage.Metrics:
+    """Train or copy the retriever of this name to data/models."""
+    retriever = settings.retriever[name]
+    out = methods.encoder_folder(Method("dense", name))
+    if retriever.source == "pretrained":
+        return copy_pretrained(retriever, out)
+    files = training_files(CORPUS, settings.parts.corpora)
+    return train_on_corpora(
+        files,
+        TOKENIZER,
+        out,
+        seed=settings.seed,
+        retriever=retriever,
+        threads=settings.compute.threads,
+    )
 
 
 def train_on_corpora(
@@ -47,81 +75,85 @@ def train_on_corpora(
     retriever: params.Retriever,
     threads: int,
 ) -> stage.Metrics:
-    """Train on the corpora's `files` by InfoNCE with in-batch negatives; save to `out`, which has the retriever's name.
+    """Train on the corpora's `files` by InfoNCE with in-batch negatives.
 
-    A killed training continues from its checkpoints to the same bytes. Raises LongtailError for fewer than two
-    documents, or no settings.
+    Saves to `out`, which has the retriever's name. A killed training continues from its checkpoints
+    to the same bytes. Raises LongtailError for fewer than two documents, or no settings.
     """
-    settings, max_tokens, name = (
-        retriever.training,
-        retriever.max_tokens,
-        f"base_retriever@{out.name}",
-    )
-    if settings is None:
-        raise LongtailError(
-            f"params.yaml: retriever.{out.name}.training is null, expected its settings where its source is train"
-        )
+    training = retriever.training
+    if training is None:
+        problem = "is null, expected its settings where its source is train"
+        raise LongtailError(f"params.yaml: retriever.{out.name}.training {problem}")
+
     torch_threads.use(threads)
-    texts = [
-        text
-        for file in files
-        for text in parquet.read_parquet(file, columns=["text"])["text"].to_pylist()
-    ]
     hf_tokenizer = AutoTokenizer.from_pretrained(
-        tokenizer, model_max_length=max_tokens, trust_remote_code=False
+        tokenizer, model_max_length=retriever.max_tokens, trust_remote_code=False
     )
-    tokens = Ragged.of(
-        [ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)]
-    )
+    tokens = _read_tokens(files, tokenizer, retriever.max_tokens)
     count = len(tokens.lengths)
     if count < 2:
-        raise LongtailError(
-            f"data/corpus: {count} documents, expected at least 2 to train a retriever on"
-        )
-    model = make_model(hf_tokenizer, seed, settings, max_tokens)
+        problem = f"{count} documents, expected at least 2 to train a retriever on"
+        raise LongtailError(f"data/corpus: {problem}")
+
+    model = make_model(hf_tokenizer, seed, training, retriever.max_tokens)
     weights = list(model.parameters())
     optimiser = torch.optim.AdamW(weights, lr=LEARNING_RATE)
-    inputs = checkpoint.digest(
-        [*(weight.detach().numpy() for weight in weights), tokens.values, tokens.bounds]
-    )
+    arrays = [weight.detach().numpy() for weight in weights]
+    inputs = checkpoint.digest([*arrays, tokens.values, tokens.bounds])
+    name = f"base_retriever@{out.name}"
     fingerprint = code.fingerprint("pipelines.retrieval.base_retriever")
-    checkpoints = checkpoint.Checkpoints(name, seed, settings, inputs, fingerprint)
+    checkpoints = checkpoint.Checkpoints(name, seed, training, inputs, fingerprint)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
+
     done = len(losses)
     model.train()
-    crops = _pairs_of_crops(tokens, settings.batch_size, draws.generator(seed, "retriever/crops"))
-    steps = islice(crops, done, settings.steps)
-    for pair in tqdm(
-        steps, total=settings.steps, initial=done, desc="retriever", unit="step", mininterval=2
-    ):
-        queries, documents = (_embed(model, side, hf_tokenizer.pad_token_id) for side in pair)
-        scores, match = queries @ documents.T / TEMPERATURE, torch.arange(len(queries))
-        loss = (cross_entropy(scores, match) + cross_entropy(scores.T, match)) / 2
+    crops = _pairs_of_crops(tokens, training.batch_size, draws.generator(seed, "retriever/crops"))
+    bar = partial(tqdm, desc="retriever", unit="step", mininterval=2)
+    steps = islice(crops, done, training.steps)
+    for query_crops, document_crops in bar(steps, total=training.steps, initial=done):
+        queries = _embed(model, query_crops, hf_tokenizer.pad_token_id)
+        documents = _embed(model, document_crops, hf_tokenizer.pad_token_id)
+        loss = _contrastive_loss(queries, documents)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
         if checkpoints.due():
             checkpoints.save({"step": len(losses), "losses": losses}, weights, optimiser)
+
     with atomic(out) as folder:
         model.eval().save_pretrained(folder)
         hf_tokenizer.save_pretrained(folder)
-        write_sentence_transformers_files(folder, retriever, settings.hidden_size, max_tokens)
+        write_sentence_transformers_files(
+            folder, retriever, width=training.hidden_size, max_tokens=retriever.max_tokens
+        )
     checkpoint.forget_checkpoints(name)
     return {"loss": float(np.mean(losses[-10:])), "documents": float(count), "loss_curve": losses}
 
 
+def _read_tokens(files: Sequence[Path], tokenizer: Path, max_tokens: int) -> Ragged:
+    """The first tokens of each text that has any."""
+    texts = []
+    for file in files:
+        texts += parquet.read_parquet(file, columns=["text"])["text"].to_pylist()
+    encoded = encode(open_tokenizer(tokenizer), texts)
+    return Ragged.of([ids[:max_tokens] for ids, _ in encoded if len(ids)])
+
+
 def make_model(
-    tokenizer, seed: int, settings: params.RetrieverTraining, max_tokens: int
+    tokenizer, seed: int, training: params.RetrieverTraining, max_tokens: int
 ) -> BertModel:
-    """An untrained encoder. Its word embeddings are large, so texts that share words are similar from the start."""
+    """An untrained encoder.
+
+    Its word embeddings are large, so texts that share words are similar from the start.
+    """
     torch.manual_seed(int(draws.generator(seed, "retriever/weights").integers(1 << 62)))
     config = BertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=settings.hidden_size,
-        num_hidden_layers=settings.layers,
+        hidden_size=training.hidden_size,
+        num_hidden_layers=training.layers,
         num_attention_heads=HEADS,
-        intermediate_size=2 * settings.hidden_size,
+        intermediate_size=2 * training.hidden_size,
         max_position_embeddings=max_tokens,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -133,28 +165,41 @@ def make_model(
 
 
 def _pairs_of_crops(
-    tokens: Ragged, batch_size: int, rng: np.random.Generator
+    tokens: Ragged, batch_size: int, generator: np.random.Generator
 ) -> Iterator[tuple[Ragged, Ragged]]:
-    """Endless batches with two crops of each document; no document comes again before all others came."""
-    size, order = min(batch_size, len(tokens.lengths)), np.empty(0, np.int64)
+    """Endless batches with two crops of each document.
+
+    No document comes again before all others came.
+    """
+    count = len(tokens.lengths)
+    size = min(batch_size, count)
+    order = np.empty(0, np.int64)
     while True:
         if len(order) < size:
-            order = rng.permutation(len(tokens.lengths))
-        rows, order = order[:size], order[size:]
-        yield _crops(tokens, rows, rng), _crops(tokens, rows, rng)
+            order = generator.permutation(count)
+        rows = order[:size]
+        order = order[size:]
+        first = _crops(tokens, rows, generator)
+        second = _crops(tokens, rows, generator)
+        yield first, second
 
 
-def _crops(tokens: Ragged, rows: np.ndarray, rng: np.random.Generator) -> Ragged:
-    """A random stretch of each document, without a random tenth of its tokens; the first token always stays."""
+def _crops(tokens: Ragged, rows: np.ndarray, generator: np.random.Generator) -> Ragged:
+    """A random stretch of each document, without a random tenth of its tokens.
+
+    The first token always stays.
+    """
     lengths = tokens.lengths[rows]
-    crop_lengths = np.maximum(
-        1, (lengths * rng.uniform(SHORTEST, LONGEST, len(rows))).astype(np.int64)
-    )
-    starts = ((lengths - crop_lengths + 1) * rng.random(len(rows))).astype(np.int64)
+    shares = generator.uniform(SHORTEST_CROP, LONGEST_CROP, len(rows))
+    crop_lengths = np.maximum(1, (lengths * shares).astype(np.int64))
+    places = generator.random(len(rows))
+    starts = ((lengths - crop_lengths + 1) * places).astype(np.int64)
     crops = tokens.slice(rows, starts, crop_lengths)
-    stays = rng.random(len(crops.values)) >= DROPPED
+
+    stays = generator.random(len(crops.values)) >= TOKENS_DROPPED
     stays[crops.bounds[:-1]] = True
-    return Ragged(crops.values[stays], np.concatenate([[0], np.cumsum(stays)])[crops.bounds])
+    n_before = np.concatenate([[0], np.cumsum(stays)])  # staying tokens before each token
+    return Ragged(crops.values[stays], n_before[crops.bounds])
 
 
 def _embed(model: BertModel, crops: Ragged, pad: int) -> torch.Tensor:
@@ -164,60 +209,75 @@ def _embed(model: BertModel, crops: Ragged, pad: int) -> torch.Tensor:
     return normalize(mean_pool(hidden, mask), dim=-1)
 
 
-def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
-    """Save to `out`, a folder with the retriever's name, the encoder at `path`, and the one at `query_path` if any.
+def _contrastive_loss(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
+    """InfoNCE in both directions: row i of either (n, dim) should be the most similar to row i."""
+    similarities = queries @ documents.T / TEMPERATURE
+    match = torch.arange(len(queries))
+    return (cross_entropy(similarities, match) + cross_entropy(similarities.T, match)) / 2
 
-    Raises LongtailError if `path` or a Hub model's revision isn't set, or nothing can be loaded.
+
+def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
+    """Save to `out`, a folder with the retriever's name, the encoder that params.yaml names.
+
+    It is read from `path`, and its query tower from `query_path`, if that is set. Raises
+    LongtailError if `path` or a Hub model's revision isn't set, or nothing can be loaded.
     """
-    sources = {f"retriever.{out.name}.path": (retriever.path, retriever.revision)}
+    section = f"retriever.{out.name}"
+    check_pinned(f"{section}.path", retriever.path, retriever.revision)
     if retriever.query_path:
-        sources[f"retriever.{out.name}.query_path"] = (
-            retriever.query_path,
-            retriever.query_revision,
+        check_pinned(f"{section}.query_path", retriever.query_path, retriever.query_revision)
+
+    documents = Tower(retriever.path, retriever.revision, max_tokens=retriever.max_tokens)
+    _check_modules(retriever, documents.modules, section)
+    queries = documents
+    if retriever.query_path:
+        queries = Tower(
+            retriever.query_path, retriever.query_revision, max_tokens=retriever.max_tokens
         )
-    for key, (path, revision) in sources.items():
-        check_pinned(key, path, revision)
-    towers = [Tower(*source, max_tokens=retriever.max_tokens) for source in sources.values()]
-    for tower in towers:
-        _compare(retriever, tower.modules, f"retriever.{out.name}")
-    encoder = Encoder(towers[0], towers[-1], retriever)
+        _check_modules(retriever, queries.modules, section)
+
+    encoder = Encoder(documents, queries, retriever)
     with atomic(out) as folder:
         encoder.save(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
-def _compare(retriever: params.Retriever, said: Modules, section: str) -> None:
-    """Raise LongtailError for other settings than the encoder's folder needs; print which prompts are not used."""
-    for key, needed in {
-        "pooling": said.pooling,
-        "similarity": "cosine" if said.normalized else None,
-    }.items():
-        if needed not in (None, is_ := getattr(retriever, key)):
+def _check_modules(retriever: params.Retriever, modules: Modules, section: str) -> None:
+    """Raise LongtailError for other settings than the encoder's folder needs.
+
+    Prints which of the encoder's prompts are not used.
+    """
+    similarity = "cosine" if modules.normalized else None
+    for key, needed in (("pooling", modules.pooling), ("similarity", similarity)):
+        value = getattr(retriever, key)
+        if needed not in (None, value):
             raise LongtailError(
-                f"params.yaml: {section}.{key} is {is_}, and {retriever.path} has {needed}; set {key}: {needed}"
+                f"params.yaml: {section}.{key} is {value}, and {retriever.path} has {needed}; "
+                f"set {key}: {needed}"
             )
-    prompts = {"query_prefix": said.query, "document": said.document}
+
+    prompts = {"query_prefix": modules.query, "document": modules.document}
     for key, prompt in prompts.items():
-        used = getattr(retriever, key).partition("{")[0]
-        if prompt not in (None, used):
-            line = f"{section}.{key} begins with {used!r}, not with the encoder's prompt {prompt!r}"
-            print(f"warning: {line}", flush=True)
+        beginning = getattr(retriever, key).partition("{")[0]
+        if prompt not in (None, beginning):
+            problem = f"begins with {beginning!r}, not with the encoder's prompt {prompt!r}"
+            print(f"warning: {section}.{key} {problem}", flush=True)
 
 
-def work(params: SimpleNamespace, name: str) -> stage.Metrics:
-    retriever, out = params.retriever[name], methods.encoder("dense", name)
-    if retriever.source == "pretrained":
-        return copy_pretrained(retriever, out)
-    files = training_files(CORPUS, params.parts.corpora)
-    return train_on_corpora(files, TOKENIZER, out, params.seed, retriever, params.compute.threads)
+def main() -> None:
+    name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
+
+    def work(settings: Settings) -> stage.Metrics:
+        return make_retriever(settings, name)
+
+    stage.run(
+        f"base_retriever@{name}",
+        Settings,
+        work,
+        out=str(methods.encoder_folder(Method("dense", name))),
+        metrics=METRICS / f"base_retriever_{name}.json",
+    )
 
 
 if __name__ == "__main__":
-    name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
-    stage.run(
-        f"base_retriever@{name}",
-        ("seed", "compute", "retriever", "parts"),
-        lambda params: work(params, name),
-        out=str(methods.encoder("dense", name)),
-        metrics=METRICS / f"base_retriever_{name}.json",
-    )
+    main()

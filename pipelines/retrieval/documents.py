@@ -1,6 +1,6 @@
-"""Documents of docs.parquet by position, the protocol of what retrieves them (REPLUG §3.1), and what an index is of.
+"""Documents of docs.parquet by position, and what retrieves them (REPLUG §3.1).
 
-Read are ids, titles and texts of documents, and the positions of a source document.
+meta.json of an index says of which documents and encoder it was made.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import duckdb
 import numpy as np
@@ -19,9 +19,10 @@ from pipelines.errors import LongtailError
 from pipelines.storage import database, parquet
 from pipelines.storage.work_store import fingerprint
 
-Found = tuple[
-    np.ndarray, np.ndarray
-]  # positions of documents (queries, k) int64, and their scores float32
+# positions of documents (queries, k) int64, and their scores (queries, k) float32
+Found = tuple[np.ndarray, np.ndarray]
+# the source document of each text, "" or None for no such document
+Sources = Sequence[str | None] | None
 
 
 class Retriever(Protocol):
@@ -29,70 +30,93 @@ class Retriever(Protocol):
 
     count: int  # documents in the index
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> Found:
-        """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position.
+    def search(self, texts: Sequence[str], k: int, without: Sources = None) -> Found:
+        """Find the best documents: positions (texts, min(k, count)) int64 and scores float32.
 
-        The documents of the source document that `without` names for a text are left out; "" or None: none are. Where
-        fewer than k documents remain, the last positions are -1 and their scores -inf.
+        The best comes first, and ties are ordered by position. The documents of each text's source
+        document in `without` are left out. Where fewer than k documents remain, the last
+        positions are -1 and their scores -inf.
         """
 
 
+def nothing_found(n: int, k: int) -> Found:
+    """Positions of -1 and scores of -inf, (n, k), which stand for no document."""
+    positions = np.full((n, k), -1, np.int64)
+    scores = np.full((n, k), -np.inf, np.float32)
+    return positions, scores
+
+
 class Documents(NamedTuple):
-    """Arrays of str, in the shape of the positions asked for; "" where the position is -1, which is no document."""
+    """Arrays of str, in the shape of the positions; "" where the position is -1."""
 
     ids: np.ndarray
     titles: np.ndarray
     texts: np.ndarray
 
     def filled(self, template: str) -> np.ndarray:
-        """Titles and texts in a template, as `fill` puts them; an array of str in the same shape."""
+        """Titles and texts in a template (see `fill`), an array of str in the same shape."""
         result = np.empty(self.texts.shape, object)
         result.ravel()[:] = fill(template, self.titles.ravel(), self.texts.ravel())
         return result
 
 
 def fill(template: str, titles: Iterable[str | None], texts: Iterable[str]) -> list[str]:
-    """Each document's title and text in a template such as "{title} {text}"; "" where there is no text.
+    """Each document's title and text in a template such as "{title} {text}".
 
-    Without a title, what stands from {title} to {text} falls away.
+    A document without a text is "". One without a title loses what stands from {title} to {text}.
     """
     untitled = re.sub(r"\{title\}[^{]*", "", template)
-    return [
-        text and (template if title else untitled).format(title=title, text=text)
-        for title, text in zip(titles, texts, strict=True)
-    ]
+    filled_texts = []
+    for title, text in zip(titles, texts, strict=True):
+        if not text:
+            filled_texts.append(text)
+        elif title:
+            filled_texts.append(template.format(title=title, text=text))
+        else:
+            filled_texts.append(untitled.format(text=text))
+    return filled_texts
 
 
 def count_documents(docs: Path) -> int:
-    """The number of documents in a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
+    """The number of documents in a docs.parquet.
+
+    Raises LongtailError if the file is missing, broken or empty.
+    """
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
+
     rows = parquet.metadata(docs).num_rows
     if not rows:
-        raise LongtailError(
-            f"{docs}: no documents, expected at least one; see the rejects beside it"
-        )
+        expected = "no documents, expected at least one; see the rejects beside it"
+        raise LongtailError(f"{docs}: {expected}")
     return rows
 
 
 def filled(
     docs: Path, start: int, stop: int, template: str, batch: int = 4096
 ) -> Iterator[list[str]]:
-    """The documents at start <= position < stop, in the template (see `fill`) and in batches; reads no other groups."""
-    about = parquet.metadata(docs)
-    sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
+    """Yield batches of the documents at start <= position < stop, in the template (see `fill`).
+
+    Only the row groups that hold these documents are read.
+    """
+    metadata = parquet.metadata(docs)
+    groups = range(metadata.num_row_groups)
+    sizes = np.array([metadata.row_group(group).num_rows for group in groups], np.int64)
     ends = np.cumsum(sizes)
-    groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-    position = (
-        int(ends[groups[0]] - sizes[groups[0]]) if groups else 0
-    )  # of the next batch's first row
-    for rows in parquet.batches(docs, batch, ["title", "text"], groups, mapped=True):
+    starts = ends - sizes
+    wanted_groups = np.flatnonzero((ends > start) & (starts < stop)).tolist()
+    if not wanted_groups:
+        return
+
+    position = int(starts[wanted_groups[0]])  # of the next batch's first row
+    columns = ["title", "text"]
+    for rows in parquet.batches(docs, batch, columns, wanted_groups, mapped=True):
         wanted = rows[max(start - position, 0) : max(stop - position, 0)]
         position += rows.num_rows
         if len(wanted):
-            yield fill(template, wanted["title"].to_pylist(), wanted["text"].to_pylist())
+            titles = wanted["title"].to_pylist()
+            texts = wanted["text"].to_pylist()
+            yield fill(template, titles, texts)
         if position >= stop:
             return
 
@@ -100,77 +124,92 @@ def filled(
 def read_documents(docs: Path, positions: np.ndarray) -> Documents:
     """The documents at `positions` (any shape) of docs.parquet; each distinct one is read once.
 
-    10 of 36 million documents take 0.2 seconds. Raises LongtailError for a position that the file does not have.
+    10 of 36 million documents take 0.2 seconds. Raises LongtailError for a position that the file
+    does not have.
     """
     positions = np.asarray(positions, np.int64)
     distinct, places = np.unique(positions, return_inverse=True)
-    real = distinct[distinct >= 0]
-    # neither pa.array nor to_numpy: they would import pandas, which takes longer than to read some documents
-    asked = pa.table(
-        {"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])}
-    )
+    is_real = distinct >= 0
+    real = distinct[is_real]
+
+    # Neither pa.array nor to_numpy: they import pandas, which takes longer than this read.
+    position_column = pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])
+    wanted = pa.table({"position": position_column})
     with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
-        connection.register("asked", asked)
+        connection.register("wanted", wanted)
         database.view(connection, "docs", docs, columns=["id", "title", "text"], numbered=True)
         rows = connection.sql(
             """SELECT id, coalesce(title, '') AS title, text FROM docs
-               JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position"""
+               JOIN wanted ON docs.file_row_number = wanted.position ORDER BY wanted.position"""
         ).to_arrow_table()
-    if rows.num_rows != asked.num_rows:
+    if rows.num_rows != wanted.num_rows:
+        count = count_documents(docs)
         raise LongtailError(
-            f"{docs}: has {count_documents(docs)} documents, but position {distinct.max()} was asked for; "
+            f"{docs}: has {count} documents, but position {distinct.max()} was asked for; "
             "run `index` again"
         )
-    columns = []
-    for name in ("id", "title", "text"):
-        column = np.full(len(distinct), "", object)
-        column[distinct >= 0] = np.fromiter(rows[name].to_pylist(), object, len(real))
-        columns.append(column[places].reshape(positions.shape))
-    return Documents(*columns)
+
+    def column(name: str) -> np.ndarray:
+        values = np.full(len(distinct), "", object)
+        values[is_real] = np.fromiter(rows[name].to_pylist(), object, len(real))
+        return values[places].reshape(positions.shape)
+
+    return Documents(ids=column("id"), titles=column("title"), texts=column("text"))
 
 
 def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.ndarray:
-    """The range of positions of each source document's documents, (n, 2) int64: first, one past the last.
+    """The range of positions of each source document's documents, (n, 2) int64.
 
-    (0, 0) stands for none. docs.parquet is sorted by source document.
+    A range is the first position and one past the last; (0, 0) stands for none. docs.parquet is
+    sorted by source document.
     """
-    names, rows = np.unique(
-        np.array([name or "" for name in source_documents], object), return_inverse=True
-    )
+    texts = np.array([name or "" for name in source_documents], object)
+    names, rows = np.unique(texts, return_inverse=True)
     ranges = np.zeros((len(names), 2), np.int64)
     if not any(names):
         return ranges[rows]
-    asked = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
+
+    wanted = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
     with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
-        connection.register("asked", asked)
+        connection.register("wanted", wanted)
         database.view(connection, "docs", docs, columns=["source_document"], numbered=True)
-        found = connection.sql(
+        bounds = connection.sql(
             """SELECT source_document, min(file_row_number), max(file_row_number) + 1
-               FROM docs JOIN asked USING (source_document) GROUP BY ALL"""
+               FROM docs JOIN wanted USING (source_document) GROUP BY ALL"""
         ).fetchall()
-    for name, first, stop in found:
-        ranges[np.searchsorted(names, name)] = first, stop
+
+    for name, first, stop in bounds:
+        row = np.searchsorted(names, name)
+        ranges[row] = first, stop
     return ranges[rows]
 
 
-def describe(docs: Path, encoder: Path | None, **facts) -> dict:
-    """The content of meta.json: fingerprints of documents and encoder, the number of documents, and `facts`."""
-    inputs = {"docs": fingerprint(docs), "count": count_documents(docs)}
-    return inputs | ({"encoder": fingerprint(encoder)} if encoder else {}) | facts
+def describe(docs: Path, encoder: Path | None, **facts: Any) -> dict[str, Any]:
+    """The content of meta.json: hashes of documents and encoder, their number, and `facts`."""
+    content = {"docs": fingerprint(docs), "count": count_documents(docs)}
+    if encoder:
+        content["encoder"] = fingerprint(encoder)
+    return content | facts
 
 
-def check_index(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
-    """The content of the folder's meta.json. Raises LongtailError if it does not agree with the files at hand."""
+def check_index(
+    folder: Path, *, docs: Path, encoder: Path | None = None, **expected: Any
+) -> dict[str, Any]:
+    """The content of an index's meta.json.
+
+    Raises LongtailError if it does not agree with the files at hand and the `expected` facts.
+    """
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise LongtailError(
-            f"{folder}: no meta.json to read, expected an index; run the stage `index`"
-        ) from None
+        problem = "no meta.json to read, expected an index; run the stage `index`"
+        raise LongtailError(f"{folder}: {problem}") from None
+
+    files = {"docs": docs, "encoder": encoder}
     for name, value in describe(docs, encoder, **expected).items():
-        if (found := meta.get(name)) != value:
-            said = f"{found}; {dict(docs=docs, encoder=encoder).get(name, name)} is {value}"
-            raise LongtailError(
-                f"{folder}: was made with another {name} ({said}); run the stage `index` again"
-            )
+        recorded = meta.get(name)
+        if recorded != value:
+            difference = f"{recorded}; {files.get(name, name)} is {value}"
+            problem = f"was made with another {name} ({difference}); run the stage `index` again"
+            raise LongtailError(f"{folder}: {problem}")
     return meta

@@ -1,24 +1,29 @@
-"""A corpus's embeddings (REPLUG §3.1): made shard by shard by many processes, stored in fp16, read from disk."""
+"""A corpus's embeddings (REPLUG §3.1), stored in fp16 and read from disk.
+
+Many processes make them, shard by shard.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import WorkStore, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code
 from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -26,110 +31,153 @@ if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
 
 SHARD = 10_000  # documents: a tenth of a row group of docs.parquet
-# Number of shards of a corpus: enough work for many processes, and fewer than the memory maps that a process may have
-FEWEST, MOST = 64, 4096
-LEAST = 100  # documents in a shard of a small corpus
-PROCESS = (
-    10**9
-)  # bytes that a process takes besides the weights: torch, and the texts and states of a batch
+FEWEST_SHARDS = 64  # of a corpus: enough work for many processes
+MOST_SHARDS = 4096  # of a corpus: fewer than the memory maps that a process may have
+LEAST_SHARD = 100  # documents in a shard of a small corpus
+PROCESS_BYTES = 10**9  # besides the weights: torch, and the texts and states of a batch
+
+Range = tuple[int, int]  # positions of documents: the first, and one past the last
 
 
 class Embeddings:
-    """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16, read from disk when needed."""
+    """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16.
+
+    It is read from disk when needed.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises LongtailError if a shard is missing."""
         self._files = sorted(Path(folder).glob("*.npy"))
-        if not self._files or self._files[-1].stem != f"{len(self._files) - 1:06d}":
+        last = len(self._files) - 1
+        if not self._files or self._files[last].stem != f"{last:06d}":
             raise LongtailError(
-                f"{folder}: {len(self._files)} shards of embeddings, expected 000000.npy and so on without a gap; "
-                "run the stage `index` again"
+                f"{folder}: {len(self._files)} shards of embeddings, expected 000000.npy and so on "
+                "without a gap; run the stage `index` again"
             )
-        self._open = cache(lambda number: _mapped(self._files[number]))
+        self._open = cache(self._map_shard)
         self._shard_size, self.dim = self._open(0).shape
-        self.count = (len(self._files) - 1) * self._shard_size + len(
-            self._open(len(self._files) - 1)
-        )
+        self.count = last * self._shard_size + len(self._open(last))
+
+    def _map_shard(self, number: int) -> np.ndarray:
+        return _mapped(self._files[number])
 
     def rows(self, start: int, stop: int, dtype: type = np.float32) -> np.ndarray:
         """The embeddings of documents `start` to `stop`, (n, dim) of the type, a copy."""
-        stop, size = min(stop, self.count), self._shard_size
-        firsts = range(start - start % size, stop, size)
-        shards = [
-            self._open(first // size)[max(start - first, 0) : stop - first] for first in firsts
-        ]
-        return np.concatenate([np.empty((0, self.dim), dtype), *shards])
+        stop = min(stop, self.count)
+        size = self._shard_size
+        shards = [np.empty((0, self.dim), dtype)]
+        for first in range(start - start % size, stop, size):
+            shard = self._open(first // size)
+            shards.append(shard[max(start - first, 0) : stop - first])
+        return np.concatenate(shards)
 
     def take(self, positions: np.ndarray) -> np.ndarray:
-        """The embeddings at `positions` (n,), in any order, (n, dim) float32; read shard by shard."""
+        """The embeddings at `positions` (n,), in any order, (n, dim) float32; read by shard."""
         result = np.empty((len(positions), self.dim), np.float32)
         order = np.argsort(positions)
-        number, row = np.divmod(np.asarray(positions, np.int64)[order], self._shard_size)
+        sorted_positions = np.asarray(positions, np.int64)[order]
+        number, row = np.divmod(sorted_positions, self._shard_size)
         cuts = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
         for begin, end in pairwise([*cuts, len(order)]):
-            result[order[begin:end]] = self._open(int(number[begin]))[row[begin:end]]
+            shard = self._open(int(number[begin]))
+            result[order[begin:end]] = shard[row[begin:end]]
         return result
 
 
 def embed_corpus(
-    docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str
+    docs: Path,
+    model: Path,
+    out: Path,
+    *,
+    retriever: params.Retriever,
+    compute: params.Compute,
+    name: str,
 ) -> Embeddings:
-    """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
+    """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model`, into `out`.
 
-    `params.compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name` until
-    `forget_embeddings(name)`, so that a killed run continues. LongtailError for an empty corpus.
+    `compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name`
+    until `forget_embeddings(name)`, so that a killed run continues. Raises LongtailError for an
+    empty corpus.
     """
     import torch
 
     from pipelines.retrieval.encoder import Encoder
 
-    # one thread a process, so that the number of cores can't change a byte
-    n_processes = max(params.compute.workers, params.compute.threads)
-    compute = params.compute.model_copy(update={"threads": 1, "workers": n_processes})
-    count = documents.count_documents(docs)
-    size = max(min(SHARD, max(LEAST, -(-count // FEWEST))), -(-count // MOST))
-    ranges = [(start, min(start + size, count)) for start in range(0, count, size)]
+    ranges = _shards(documents.count_documents(docs))
+    texts = partial(_texts, docs, retriever.document)
+    # One thread a process, so that the number of cores can't change a byte.
+    processes = max(compute.workers, compute.threads)
+    compute = compute.model_copy(update={"threads": 1, "workers": processes})
     n_threads = torch.get_num_threads()
     try:
-        encoder = Encoder.open(model, params.retriever, compute)
-        key = key_of(docs, model, params.retriever, compute.device, encoder.numerics)
-        texts = partial(_texts, docs, params.retriever.document)
+        encoder = Encoder.open(model, retriever, compute)
+        result_depends_on = (retriever, compute.device, encoder.numerics)
+        key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
-
-            def work(positions: tuple[int, int], path: Path) -> None:
-                _write(positions, _embed(encoder, texts(positions)), path)
-
-            threads = ThreadPoolExecutor(
-                2
-            )  # one reads and tokenises the next shard while the GPU works on the other's
-            try:
-                files = map_shards(name, key, work, ranges, threads)
-            finally:
-                threads.shutdown(cancel_futures=True)
+            files = _embed_on_gpu(encoder, texts, ranges, name, key)
         else:
-            of_documents = encoder.documents.model.named_parameters()
-            multiplying = sum(
-                weight.numel() for of, weight in of_documents if not of.startswith("embeddings.")
-            )
-            memory = PROCESS + 4 * sum(weight.numel() for weight in encoder.parameters())
-            settings = (params.retriever, compute, encoder.numerics)
+            steps = Steps(read=texts, work=_embed, write=_write, length=_characters)
             sizes = [stop - start for start, stop in ranges]
-            steps = Steps(texts, _embed, _write, lambda texts: sum(map(len, texts)))
-            with Workers(
-                Model(Encoder.open, model, settings, multiplying, memory), compute, encoder
-            ) as many:
-                del encoder
-                files = map_texts(many, name, key, ranges, steps, sizes=sizes, unit="document")
+            with Workers(_for_workers(encoder, model, compute), compute, encoder) as workers:
+                del encoder  # workers may close it, to have its memory
+                files = map_texts(workers, name, key, ranges, steps, sizes=sizes, unit="document")
     finally:
         torch.set_num_threads(n_threads)
+
     with atomic(out) as folder:
         folder.mkdir()
         for number, file in enumerate(files):
+            shard = folder / f"{number:06d}.npy"
             try:
-                os.link(file, folder / f"{number:06d}.npy")
+                os.link(file, shard)
             except OSError:  # a file system without links
-                shutil.copyfile(file, folder / f"{number:06d}.npy")
+                shutil.copyfile(file, shard)
     return Embeddings(out)
+
+
+def _shards(count: int) -> list[Range]:
+    """The ranges of documents that are embedded together."""
+    share_of_fewest = -(-count // FEWEST_SHARDS)
+    share_of_most = -(-count // MOST_SHARDS)
+    size = max(min(SHARD, max(LEAST_SHARD, share_of_fewest)), share_of_most)
+    return [(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _embed_on_gpu(
+    encoder: Encoder,
+    texts: Callable[[Range], list[str]],
+    ranges: Sequence[Range],
+    name: str,
+    key: str,
+) -> list[Path]:
+    """Embed in this process: a thread reads and tokenises a shard while the GPU embeds another."""
+
+    def embed_shard(positions: Range, path: Path) -> None:
+        _write(positions, _embed(encoder, texts(positions)), path)
+
+    threads = ThreadPoolExecutor(2)
+    try:
+        return WorkStore().parts(name, key, ranges, embed_shard, threads)
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _for_workers(encoder: Encoder, folder: Path, compute: params.Compute) -> Model:
+    """What workers need to know to open the encoder, and how large it is."""
+    from pipelines.retrieval.encoder import Encoder
+
+    multiplied = 0  # weights that a token's states are multiplied by: all but the embeddings
+    for name, weight in encoder.documents.model.named_parameters():
+        if not name.startswith("embeddings."):
+            multiplied += weight.numel()
+    weights = sum(weight.numel() for weight in encoder.parameters())
+    return Model(
+        open=Encoder.open,
+        folder=folder,
+        settings=(encoder.settings, compute, encoder.numerics),
+        parameters=multiplied,
+        bytes=PROCESS_BYTES + 4 * weights,
+    )
 
 
 def forget_embeddings(name: str) -> None:
@@ -137,21 +185,29 @@ def forget_embeddings(name: str) -> None:
     WorkStore().forget(name)
 
 
-def _texts(docs: Path, template: str, positions: tuple[int, int]) -> list[str]:
-    return [text for batch in documents.filled(docs, *positions, template) for text in batch]
+def _texts(docs: Path, template: str, positions: Range) -> list[str]:
+    start, stop = positions
+    texts = []
+    for batch in documents.filled(docs, start, stop, template):
+        texts += batch
+    return texts
+
+
+def _characters(texts: list[str]) -> int:
+    return sum(map(len, texts))
 
 
 def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
     return encoder.embed(texts).astype(np.float16)
 
 
-def _write(_: tuple[int, int], vectors: np.ndarray, path: Path) -> None:
+def _write(_: Range, vectors: np.ndarray, path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, vectors)
 
 
 def _mapped(file: Path) -> np.ndarray:
-    """A .npy file's array (rows, dim), memory-mapped; unlike with np.load, the file does not stay open."""
+    """A .npy file's array (rows, dim), memory-mapped; unlike by np.load, the file is closed."""
     with pa.memory_map(str(file)) as source:
         buffer = source.read_buffer()
     header = io.BytesIO(buffer[:1024].to_pybytes())
@@ -160,6 +216,5 @@ def _mapped(file: Path) -> np.ndarray:
         shape, _, dtype = np.lib.format.read_array_header_1_0(header)
         return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
     except ValueError as error:
-        raise LongtailError(
-            f"{file}: damaged ({error}), expected embeddings; run the stage `index` again"
-        ) from None
+        problem = f"damaged ({error}), expected embeddings; run the stage `index` again"
+        raise LongtailError(f"{file}: {problem}") from None

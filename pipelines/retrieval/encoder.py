@@ -1,8 +1,10 @@
-"""The dual encoder (REPLUG §3.1): pooled last hidden states, by one model for both sides or one for each (DPR)."""
+"""The dual encoder (REPLUG §3.1), whose vectors are pooled last hidden states.
+
+One model serves both sides, or each side has its own, as in DPR.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,50 +18,46 @@ from pipelines import draws, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.params import params
-from pipelines.retrieval.modules import POOLINGS
+from pipelines.retrieval.modules import write_sentence_transformers_files
 from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
-CACHED = (
-    2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
-)
+CACHED_TOKENS = 2048  # embedded at once on a CPU: the states of more do not fit into its cache
 CACHED_WITH_GRADIENT = 1024  # tokens at once in fp32 with gradients
 QUERIES = "query"  # folder of the query tower, inside the document tower's
-SAMPLE = (
-    1,
-    1,
-    2,
-    2,
-    4,
-    4,
-    8,
-    8,
-    16,
-    16,
-    64,
-)  # words of the texts on which faster numerics are compared with fp32
-CLOSE, CLOSER = (
-    1e-4,
-    1e-6,
-)  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
+# words of the texts on which faster numerics are compared with fp32
+SAMPLE_WORDS = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)
+CLOSE = 1e-4  # largest 1 - cosine to exact fp32 that is accepted of bf16
+CLOSER = 1e-6  # the same, of torch's faster fp32
 
 
 def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean over the real tokens: hidden (n, tokens, dim), mask (n, tokens) of 0 and 1 -> (n, dim)."""
+    """Mean over the real tokens: hidden (n, tokens, dim), mask (n, tokens) of 0, 1 -> (n, dim)."""
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-POOLING = {  # hidden (n, tokens, dim) and mask (n, tokens), 1 for real tokens, which come first -> (n, dim)
-    "mean": mean_pool,
-    "cls": lambda hidden, mask: hidden[:, 0],  # the first token's state, as in DPR
-    "lasttoken": lambda hidden, mask: hidden[torch.arange(len(mask)), mask.sum(1) - 1],
-}
+def first_state(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The first token's state, as in DPR."""
+    return hidden[:, 0]
+
+
+def last_state(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The last real token's state."""
+    rows = torch.arange(len(mask))
+    return hidden[rows, mask.sum(1) - 1]
+
+
+# hidden (n, tokens, dim) and mask (n, tokens), 1 for real tokens, which come first -> (n, dim)
+POOLING = {"mean": mean_pool, "cls": first_state, "lasttoken": last_state}
 
 
 class Numerics(NamedTuple):
-    """The type in which inference multiplies matrices (sums and norms are fp32), and torch's precision for fp32."""
+    """The type in which inference multiplies matrices, and torch's precision for fp32.
+
+    Sums and norms are fp32.
+    """
 
     dtype: Literal["fp32", "bf16"]
     matmul: Literal["highest", "medium"]
@@ -69,18 +67,25 @@ EXACT = Numerics("fp32", "highest")
 
 
 class Encoder:
-    """Turns texts into vectors, of length 1 if `similarity` is cosine; callers fill in the template of documents."""
+    """Turns texts into vectors, of length 1 if `similarity` is cosine.
+
+    Callers fill documents into their template.
+    """
 
     def __init__(self, documents: Tower, queries: Tower, settings: params.Retriever) -> None:
         """`documents` and `queries` are the same tower, except for DPR."""
         if documents.dim != queries.dim:
             raise LongtailError(
-                f"retriever.query_path: its vectors have {queries.dim} numbers, those of retriever.path "
-                f"{documents.dim}, expected two encoders trained together"
+                f"retriever.query_path: its vectors have {queries.dim} numbers, those of "
+                f"retriever.path {documents.dim}, expected two encoders trained together"
             )
-        self.documents, self.queries, self.device = documents, queries, documents.device
+        self.documents = documents
+        self.queries = queries
         self._towers = [documents] if queries is documents else [documents, queries]
-        self.settings, self.similarity, self.dim = settings, settings.similarity, documents.dim
+        self.device = documents.device
+        self.dim = documents.dim
+        self.settings = settings
+        self.similarity = settings.similarity
         self.numerics = EXACT
 
     @classmethod
@@ -93,16 +98,21 @@ class Encoder:
     ) -> Encoder:
         """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
-        Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree with fp32. Gradients
-        are fp32. Raises LongtailError if the folder holds no encoder.
+        Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree
+        with fp32. Gradients are fp32. Raises LongtailError if the folder holds no encoder.
         """
         threads.use(compute.threads)
         folder = Path(folder)
         options = {"max_tokens": retriever.max_tokens, "device": compute.device}
         documents = Tower(folder, **options)
-        queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents
+        queries = documents
+        if (folder / QUERIES).is_dir():
+            queries = Tower(folder / QUERIES, **options)
+
         encoder = cls(documents, queries, retriever)
-        encoder.numerics = encoder.fastest(retriever.dtype) if numerics is None else numerics
+        if numerics is None:
+            numerics = encoder.fastest(retriever.dtype)
+        encoder.numerics = numerics
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -115,19 +125,23 @@ class Encoder:
 
     def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
         """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
-        kind = self.documents.model.config._attn_implementation
+        usual_attention = self.documents.model.config._attn_implementation
         if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
             self._attend("eager")  # the fused backward pass is slow in bf16
         batches = list(self._batches(texts, queries))
-        self._attend(kind)
+        self._attend(usual_attention)
+
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
-        # index_select sums its gradient in a fixed order; advanced indexing does not
         vectors = torch.cat([vectors for _, vectors in batches])
+        # index_select sums its gradient in a fixed order; advanced indexing does not.
         return vectors.index_select(0, torch.from_numpy(order).to(vectors.device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; a shared tower's weights are there once."""
-        return [weight for tower in self._towers for weight in tower.model.parameters()]
+        weights = []
+        for tower in self._towers:
+            weights += tower.model.parameters()
+        return weights
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -136,13 +150,17 @@ class Encoder:
         return {name: getattr(self.settings, name) for name in names}
 
     def save(self, folder: Path) -> None:
-        """Save a Hugging Face folder, with another query tower inside; else sentence-transformers can load it too."""
-        for tower, place in zip(self._towers, (folder, folder / QUERIES), strict=False):
-            tower.save(place)
-        if len(self._towers) == 1:
-            write_sentence_transformers_files(
-                folder, self.settings, self.dim, self.documents.max_tokens
-            )
+        """Save a Hugging Face folder, with a query tower inside if there is one.
+
+        A folder of one tower can be loaded by sentence-transformers, too.
+        """
+        self.documents.save(folder)
+        if self.queries is not self.documents:
+            self.queries.save(folder / QUERIES)
+            return
+        write_sentence_transformers_files(
+            folder, self.settings, width=self.dim, max_tokens=self.documents.max_tokens
+        )
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -157,68 +175,85 @@ class Encoder:
     def _batches(
         self, texts: Sequence[str], queries: bool
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
-        at_once = self.settings.batch_tokens
-        if self.device == "cpu" and not torch.is_grad_enabled():
-            at_once = min(at_once, CACHED)
-        elif self.device == "cpu" and not torch.is_autocast_enabled("cpu"):
-            at_once = min(at_once, CACHED_WITH_GRADIENT)
-        tower = self.queries if queries else self.documents
-        tokens = tower.tokens(
-            [self.settings.query_prefix + text for text in texts] if queries else texts
-        )
+        """Yield rows of `texts` and their vectors, the longest texts first."""
+        tower = self.documents
+        if queries:
+            tower = self.queries
+            texts = [self.settings.query_prefix + text for text in texts]
+        tokens = tower.tokens(texts)
+        pool = POOLING[self.settings.pooling]
+        most_tokens = self._tokens_at_once()
+
         order = np.argsort(-tokens.lengths, kind="stable")
         start = 0
         while start < len(order):
             width = int(tokens.lengths[order[start]])
-            rows = order[start : start + max(1, at_once // width)]
-            vectors = POOLING[self.settings.pooling](
-                *tower.hidden(*padded(tokens.take(rows), width, tower.pad))
-            )
-            yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+            rows = order[start : start + max(1, most_tokens // width)]
+            ids, real = padded(tokens.take(rows), width, tower.pad)
+            hidden, mask = tower.hidden(ids, real)
+            vectors = pool(hidden, mask)
+            if self.similarity == "cosine":
+                vectors = normalize(vectors, dim=-1)
+            yield rows, vectors
             start += len(rows)
 
+    def _tokens_at_once(self) -> int:
+        """The tokens in a batch, padding included, at most."""
+        most = self.settings.batch_tokens
+        if self.device == "cpu" and not torch.is_grad_enabled():
+            return min(most, CACHED_TOKENS)
+        if self.device == "cpu" and not torch.is_autocast_enabled("cpu"):
+            return min(most, CACHED_WITH_GRADIENT)
+        return most
+
     def fastest(self, dtype: str) -> Numerics:
-        """The fastest numerics that `retriever.dtype` allows and that agree with exact fp32; says which do not."""
+        """The fastest numerics that `retriever.dtype` allows and that agree with exact fp32.
+
+        Prints which do not agree.
+        """
         limits = {}
         if dtype == "bf16" or (dtype == "auto" and has_bf16(self.documents.device)):
             limits[Numerics("bf16", "highest")] = CLOSE
         if self.documents.device == "cpu":
             limits[Numerics("fp32", "medium")] = CLOSER
-        exact = self._of_sample(EXACT)
+
+        exact = self._sample_vectors(EXACT)
         for numerics, limit in limits.items():
-            if (error := _difference(self._of_sample(numerics), exact)) < limit:
+            error = _difference(self._sample_vectors(numerics), exact)
+            if error < limit:
                 return numerics
             print(
-                f"retriever: {numerics.dtype} with matmul precision {numerics.matmul} is not used; its vectors are off "
-                f"by 1 - cosine {error:.1e}, expected less than {limit:.0e}",
+                f"retriever: {numerics.dtype} with matmul precision {numerics.matmul} is not used; "
+                f"its vectors are off by 1 - cosine {error:.1e}, expected less than {limit:.0e}",
                 flush=True,
             )
         return EXACT
 
-    def _attend(self, kind: str) -> None:
+    def _attend(self, implementation: str) -> None:
         for tower in self._towers:
-            if tower.model.config._attn_implementation != kind:
-                tower.model.set_attn_implementation(kind)
+            if tower.model.config._attn_implementation != implementation:
+                tower.model.set_attn_implementation(implementation)
 
-    def _of_sample(self, numerics: Numerics) -> list[np.ndarray]:
+    def _sample_vectors(self, numerics: Numerics) -> list[np.ndarray]:
         """The vectors of sample texts, by each tower."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
-        draw = draws.generator(0, "encoder/sample")
-        texts = [" ".join(draw.choice(words, n)) for n in SAMPLE]
-        return [
-            self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers)]
-        ]
+        generator = draws.generator(0, "encoder/sample")
+        texts = [" ".join(generator.choice(words, n)) for n in SAMPLE_WORDS]
+        vectors = [self._embed(texts, False, numerics)]
+        if len(self._towers) == 2:
+            vectors.append(self._embed(texts, True, numerics))
+        return vectors
 
 
-def _difference(vectors: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """The largest 1 - cosine; 1 where one is no number."""
-    pairs = (
-        map(torch.from_numpy, map(np.float64, pair)) for pair in zip(vectors, others, strict=True)
-    )
-    return max(
-        float(torch.nan_to_num(1 - cosine_similarity(*pair), nan=1.0).max()) for pair in pairs
-    )
+def _difference(vectors: list[np.ndarray], exact: list[np.ndarray]) -> float:
+    """The largest 1 - cosine; 1 where a cosine is no number."""
+    largest = []
+    for ours, theirs in zip(vectors, exact, strict=True):
+        cosines = cosine_similarity(
+            torch.from_numpy(np.float64(ours)), torch.from_numpy(np.float64(theirs))
+        )
+        largest.append(float(torch.nan_to_num(1 - cosines, nan=1.0).max()))
+    return max(largest)
 
 
 def has_bf16(device: str) -> bool:
@@ -229,51 +264,12 @@ def has_bf16(device: str) -> bool:
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
-def write_sentence_transformers_files(
-    folder: Path, settings: params.Retriever, width: int, max_tokens: int
-) -> None:
-    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
-
-    `width` is the length of a vector. The library has prefixes only: its caller joins title and text as the template.
-    """
-    modules = [
-        ("Transformer", ""),
-        ("Pooling", "1_Pooling"),
-    ]  # old names, which every version of the library knows
-    written = {
-        POOLINGS[mode]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)
-    }
-    files = {"1_Pooling/config.json": {"word_embedding_dimension": width, **written}}
-    if settings.similarity == "cosine":
-        modules.append(("Normalize", "2_Normalize"))
-    files |= {
-        "modules.json": [
-            {
-                "idx": i,
-                "name": str(i),
-                "path": path,
-                "type": f"sentence_transformers.models.{module}",
-            }
-            for i, (module, path) in enumerate(modules)
-        ],
-        "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "prompts": {
-                "query": settings.query_prefix,
-                "document": settings.document.partition("{")[0],
-            },
-            "default_prompt_name": None,
-            "similarity_fn_name": settings.similarity,
-        },
-    }
-    for name, value in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
 @contextmanager
 def _computing(numerics: Numerics, device: str) -> Iterator[None]:
-    """Compute with `numerics` inside the block only: torch's fp32 precision also applies to the language model."""
+    """Compute with `numerics` inside the block only.
+
+    Outside of it, torch's precision for fp32 applies to the language model, too.
+    """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(numerics.matmul)
     try:
@@ -290,14 +286,20 @@ class Vectors:
         self._encoder = encoder
 
     def predict(self, texts: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
-        """Vectors (n, dim) float32 of a data frame's only column: documents in their template, or queries."""
-        embed = (
-            self._encoder.embed_queries if (params or {}).get("queries") else self._encoder.embed
-        )
-        return embed(texts.iloc[:, 0].tolist())
+        """Vectors (n, dim) float32 of a data frame's only column.
+
+        These are documents in their template, or with the parameter `queries` queries.
+        """
+        column = texts.iloc[:, 0].tolist()
+        if params and params.get("queries"):
+            return self._encoder.embed_queries(column)
+        return self._encoder.embed(column)
 
 
 def _load_pyfunc(folder: str, settings: Mapping[str, Any]) -> Vectors:
-    """The encoder in a folder, as MLflow loads it by this name; `settings` has the section `retriever`'s values."""
+    """The encoder in a folder, as MLflow loads it by this name.
+
+    `settings` has the values of a section of `retriever`.
+    """
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
     return Vectors(Encoder.open(Path(folder), params.Retriever(**settings), compute))

@@ -1,66 +1,116 @@
-"""Stages `index` and `index_lsr`: a corpus's embeddings and vector index, or its BM25 index (REPLUG §3.1)."""
+"""Stages `index`, `index_lsr` and `index_bm25`: the indexes of a corpus (REPLUG §3.1).
+
+A dense index is embeddings and a vector index over them.
+"""
 
 from pathlib import Path
-from types import SimpleNamespace
+
+import numpy as np
 
 from pipelines import catalogue, methods
 from pipelines.language import language
+from pipelines.methods import Method
+from pipelines.params import params
+from pipelines.retrieval.retriever import RetrievalSettings
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 
-def index_dense(
-    docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str
-) -> stage.Metrics:
-    """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
+class Settings(RetrievalSettings):
+    """The sections of params.yaml that this stage reads."""
 
-    `params` are those of this retriever (methods.with_retriever); `name` is the stage's.
-    A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
-    does not fit `index.memory_gb`.
+    seed: int
+    language: str
+    index: params.Index
+
+
+def build_index(settings: Settings, index: Method, corpus: str, name: str) -> stage.Metrics:
+    """Write the index of a corpus to data/index; `name` is the stage's."""
+    docs = Path("data/corpus", corpus, "docs.parquet")
+    out = methods.index_folder(index, corpus)
+    if index.kind != "bm25":
+        model = methods.encoder_folder(index)
+        return index_dense(docs, model, out, settings, retriever=index.retriever, name=name)
+
+    from pipelines.retrieval import bm25_build
+
+    return bm25_build.build(
+        docs,
+        out,
+        settings.index,
+        settings.compute,
+        name=name,
+        language=language.read_language(settings.language),
+    )
+
+
+def index_dense(
+    docs: Path, model: Path, out: Path, settings: Settings, *, retriever: str, name: str
+) -> stage.Metrics:
+    """Embed all of `docs` with the encoder in `model`; write embeddings and vector index to `out`.
+
+    `retriever` is the encoder's name in params.yaml, and `name` the stage's. A killed run continues
+    from its shards. Raises LongtailError before any work if the corpus is empty, or the index does
+    not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings
+    from pipelines.retrieval import dense_build, dense_tuning, documents, embeddings
     from pipelines.retrieval.encoder import Encoder
 
-    encoder = Encoder.open(model, params.retriever, params.compute)
-    dense.choose_index(
-        documents.count_documents(docs), encoder.dim, params.index
-    )  # raises if it does not fit
+    encoder_settings = settings.retriever[retriever]
+    encoder = Encoder.open(model, encoder_settings, settings.compute)
+    count = documents.count_documents(docs)
+    dense_build.choose_index(count, encoder.dim, settings.index)  # raises if it does not fit
+
+    def tuning_queries() -> np.ndarray:
+        return encoder.embed_queries(dense_tuning.tuning_queries(docs, settings.seed))
+
     with atomic(out) as folder:
         folder.mkdir()
-        embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
-        _, facts = dense.build_and_tune(
+        embeddings.embed_corpus(
+            docs,
+            model,
+            folder / "embeddings",
+            retriever=encoder_settings,
+            compute=settings.compute,
+            name=name,
+        )
+        _, facts = dense_build.build_and_tune(
             folder,
-            lambda: encoder.embed_queries(dense.tuning_queries(docs, params.seed)),
-            params,
-            name,
+            tuning_queries,
+            index_settings=settings.index,
+            compute=settings.compute,
+            seed=settings.seed,
+            name=name,
         )
         facts |= encoder.facts | {"dim": encoder.dim}
         write_json(folder / "meta.json", documents.describe(docs, model, **facts))
     embeddings.forget_embeddings(name)
-    return {
-        "documents": documents.count_documents(docs),
-        "dim": encoder.dim,
-        "recall_at_10": facts["recall_at_10"],
-    }
+    return {"documents": count, "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
+
+
+def stage_name(index: Method, corpus: str) -> str:
+    """The stage's name in dvc.yaml, as index@pile-contriever, index_lsr@pile-contriever."""
+    if index.kind == "bm25":
+        return f"index_bm25@{corpus}"
+    stage_of_kind = "index" if index.kind == "dense" else f"index_{index.kind}"
+    return f"{stage_of_kind}@{corpus}-{index.retriever}"
+
+
+def main() -> None:
+    arguments = stage.arguments(
+        __doc__,
+        corpus=catalogue.names("documents"),
+        index="bm25, or dense_NAME or lsr_NAME of a retriever",
+    )
+    corpus = arguments.corpus
+    index = Method.of_name(arguments.index)
+    name = stage_name(index, corpus)
+
+    def work(settings: Settings) -> stage.Metrics:
+        return build_index(settings, index, corpus, name)
+
+    stage.run(name, Settings, work, out=str(methods.index_folder(index, corpus)))
 
 
 if __name__ == "__main__":
-    kinds = "bm25, or dense_NAME or lsr_NAME of a retriever"
-    asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), index=kinds)
-    kind, retriever = methods.split(asked.index)
-    docs, out = (
-        Path("data/corpus", asked.corpus, "docs.parquet"),
-        methods.index(kind, retriever, asked.corpus),
-    )
-    name = f"index{'' if kind == 'dense' else f'_{kind}'}@{asked.corpus}{retriever and f'-{retriever}'}"
-
-    def work(params: SimpleNamespace) -> stage.Metrics:
-        if kind == "bm25":
-            from pipelines.retrieval import bm25
-
-            spoken = language.read_language(params.language)
-            return bm25.build(docs, out, params.index, params.compute, name, spoken)
-        model = methods.encoder(kind, retriever)
-        return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
-
-    stage.run(name, ("seed", "language", "compute", "retriever", "index"), work, out=str(out))
+    main()

@@ -1,4 +1,7 @@
-"""What the files of a sentence-transformers folder say of an encoder: its pooling, lengths and prompts."""
+"""What the files of a sentence-transformers folder say of an encoder.
+
+That is its pooling, lengths and prompts.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +13,51 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 POOLINGS = {  # a pooling as params and newer files call it -> as older files do
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-PLACES = (
-    "Transformer",
-    "Pooling",
-    "Normalize",
-)  # the modules that Longtail computes, in their places
-OWN = "config_sentence_transformers.json"
-OF_TEXTS = {
-    "text": {"method": "forward", "method_output_name": "last_hidden_state"}
-}  # in no chat template
-COMPUTED = {  # module, or file -> setting -> the only value with which Longtail computes what it says
+PLACES = ("Transformer", "Pooling", "Normalize")  # the modules that are computed, in their order
+LIBRARY_FILE = "config_sentence_transformers.json"
+# the modality of texts in no chat template
+TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+# module, or file -> setting -> the only value with which Longtail computes what it says
+COMPUTED = {
     "Transformer": {
-        "transformer_task": "feature-extraction", "modality_config": OF_TEXTS, "processing_kwargs": {},
-        "query_expansion": {}, "config_args": {}, "config_kwargs": {},
+        "transformer_task": "feature-extraction",
+        "modality_config": TEXTS,
+        "processing_kwargs": {},
+        "query_expansion": {},
+        "config_args": {},
+        "config_kwargs": {},
     },
     "Pooling": {"include_prompt": True},
-    OWN: {"truncate_dim": None, "model_type": "SentenceTransformer"},
-}  # fmt: skip
-KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-SETTINGS = [
-    f"sentence_{kind}_config.json" for kind in KINDS
-]  # of the Transformer; older files name its architecture
+    LIBRARY_FILE: {"truncate_dim": None, "model_type": "SentenceTransformer"},
+}
+# files of the Transformer's settings; older files name its architecture
+TRANSFORMER_FILES = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+]
 
-Read = Callable[[str], Any]
+Read = Callable[[str], Any]  # the value in a JSON file, by its name; None without the file
 
 
 @dataclass(frozen=True)
 class Modules:
-    """None stands for what the folder does not say."""
+    """What a folder says of its encoder; None stands for what it does not say."""
 
     folder: str = ""  # of the model, in the encoder's folder
     pooling: str | None = None  # one of POOLINGS
-    normalized: bool = (
-        False  # whether vectors are scaled to length 1 in the end, so that dot products are cosines
-    )
+    normalized: bool = False  # whether vectors have length 1, so that dot products are cosines
     lower: bool = False  # whether texts are read in lower case
     max_tokens: int | None = None  # of a text
     query: str | None = None  # prompt before a query
@@ -60,69 +68,87 @@ class Modules:
 def read_modules(read: Read) -> Modules:
     """What a folder says of its encoder; `read` is a `reader`.
 
-    Raises LongtailError, which names no folder, for a module, or a setting of one, that Longtail does not compute.
+    Raises LongtailError, which names no folder, for a module, or a setting of one, that Longtail
+    does not compute.
     """
-    listed = _listed(read)
-    folder, pooled, *normalized = listed or ["", "1_Pooling"]
-    files = [f"{folder}/{name}".lstrip("/") for name in SETTINGS]
-    settings = next(
-        (_settings(read, file, "Transformer") for file in files if read(file) is not None), {}
-    )
-    own = _settings(read, OWN, OWN)
-    prompts, every = own.get("prompts") or {}, own.get("default_prompt_name")
-    prompts = (
-        prompts if any(prompts.values()) else {}
-    )  # newer files have empty ones where none are set
-    of_documents = (prompts.get(name) for name in ("document", "passage", "corpus", every))
-    similarity = "cosine" if normalized else own.get("similarity_fn_name")
+    folders = _module_folders(read)
+    folder, pooling_folder, *normalize_folders = folders or ["", "1_Pooling"]
+    transformer = _transformer_settings(read, folder)
+    pooling = _pooling(read, f"{pooling_folder}/config.json")
+    if pooling is None and folders:
+        pooling = "mean"
+
+    library = _settings(read, LIBRARY_FILE, LIBRARY_FILE)
+    prompts = library.get("prompts") or {}
+    if not any(prompts.values()):  # newer files have empty ones where none are set
+        prompts = {}
+    default = prompts.get(library.get("default_prompt_name"))
+    document = default
+    for name in ("corpus", "passage", "document"):  # the last that is there counts
+        if prompts.get(name) is not None:
+            document = prompts[name]
+
+    similarity = library.get("similarity_fn_name")
+    if normalize_folders:
+        similarity = "cosine"
     if similarity not in (None, "cosine", "dot"):
-        raise LongtailError(f"{OWN}: similarity_fn_name is {similarity}, expected cosine or dot")
+        problem = f"similarity_fn_name is {similarity}, expected cosine or dot"
+        raise LongtailError(f"{LIBRARY_FILE}: {problem}")
+
+    max_tokens = transformer.get("max_seq_length")
     return Modules(
         folder=folder,
-        pooling=_pooling(read, f"{pooled}/config.json", "mean" if listed else None),
-        normalized=bool(normalized),
-        lower=bool(settings.get("do_lower_case")),
-        max_tokens=longest if isinstance(longest := settings.get("max_seq_length"), int) else None,
-        query=prompts.get("query", prompts.get(every)),
-        document=next((prompt for prompt in of_documents if prompt is not None), None),
+        pooling=pooling,
+        normalized=bool(normalize_folders),
+        lower=bool(transformer.get("do_lower_case")),
+        max_tokens=max_tokens if isinstance(max_tokens, int) else None,
+        query=prompts.get("query", default),
+        document=document,
         similarity=similarity,
     )
 
 
 def reader(path: str | Path, revision: str | None = None) -> Read:
-    """Reads a JSON file by its name in a local folder or on the Hub: its value, or None where it is not there."""
+    """Reads a JSON file by its name in a local folder or on the Hub; None where it is not there."""
     from huggingface_hub import snapshot_download
 
-    is_here = Path(path).is_dir()
-    folder = Path(
-        path
-        if is_here
-        else snapshot_download(str(path), revision=revision, allow_patterns="*.json")
-    )
+    folder = Path(path)
+    if not folder.is_dir():
+        folder = Path(snapshot_download(str(path), revision=revision, allow_patterns="*.json"))
 
     def read(name: str) -> Any:
         file = folder / name
+        if not file.is_file():
+            return None
         try:
-            return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+            return json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             raise LongtailError(f"{name}: not JSON; fetch or copy it again") from None
 
     return read
 
 
-def _listed(read: Read) -> list[str]:
-    """The folder of each module: a Transformer, a Pooling, and Normalize or nothing; [] without modules.json."""
-    listed = read("modules.json")
-    if listed is None:
+def _module_folders(read: Read) -> list[str]:
+    """The folder of each module: a Transformer, a Pooling, and perhaps a Normalize.
+
+    [] without modules.json.
+    """
+    modules = read("modules.json")
+    if modules is None:
         return []
+    if not isinstance(modules, list):
+        modules = [modules]
+
     folders = []
-    for place, module in enumerate(listed if isinstance(listed, list) else [listed]):
-        module = module if isinstance(module, dict) else {}
-        expected, kind = PLACES[min(place, 2)], str(module.get("type"))
-        if not re.fullmatch(rf"(sentence_transformers\.(.+\.)?)?{expected}", kind):
+    for place, module in enumerate(modules):
+        if not isinstance(module, dict):
+            module = {}
+        expected = PLACES[min(place, 2)]
+        module_type = str(module.get("type"))
+        if not re.fullmatch(rf"(sentence_transformers\.(.+\.)?)?{expected}", module_type):
             raise LongtailError(
-                f"an encoder with a module that is not computed: modules.json has {kind} in place {place}, expected "
-                f"{expected}; take an encoder without it"
+                f"an encoder with a module that is not computed: modules.json has {module_type} in "
+                f"place {place}, expected {expected}; take an encoder without it"
             )
         folders.append(str(module.get("path") or "").strip("/"))
     if len(folders) < 2:
@@ -130,30 +156,93 @@ def _listed(read: Read) -> list[str]:
     return folders
 
 
-def _settings(read: Read, file: str, kind: str) -> dict[str, Any]:
-    """The settings in a file, {} without it."""
+def _transformer_settings(read: Read, folder: str) -> dict[str, Any]:
+    """The settings in the first of the Transformer's files that is there; {} without one."""
+    for name in TRANSFORMER_FILES:
+        file = f"{folder}/{name}".lstrip("/")
+        if read(file) is not None:
+            return _settings(read, file, "Transformer")
+    return {}
+
+
+def _settings(read: Read, file: str, module: str) -> dict[str, Any]:
+    """The settings in a file, {} without it; `module` is a key of COMPUTED."""
     settings = read(file)
-    if settings is not None and not isinstance(settings, dict):
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
         raise LongtailError(f"{file}: expected an object with settings; fetch or copy it again")
-    for name, computed in COMPUTED[kind].items():
-        if (value := (settings or {}).get(name)) not in (None, computed):
-            raise LongtailError(
-                f"{file}: {name} is {value!r}, which is not computed; expected {computed!r}"
-            )
-    return settings or {}
+    for name, computed in COMPUTED[module].items():
+        value = settings.get(name)
+        if value not in (None, computed):
+            problem = f"{name} is {value!r}, which is not computed; expected {computed!r}"
+            raise LongtailError(f"{file}: {problem}")
+    return settings
 
 
-def _pooling(read: Read, file: str, otherwise: str | None) -> str | None:
+def _pooling(read: Read, file: str) -> str | None:
+    """The pooling that a Pooling's file names; None without the file."""
     settings = _settings(read, file, "Pooling")
     if not settings:
-        return otherwise
-    old = [name for name, on in settings.items() if name.startswith("pooling_mode_") and on is True]
-    said = settings.get("pooling_mode") or old or ["mean"]
-    modes = [said] if isinstance(said, str) else said
-    mode = next((name for name, older in POOLINGS.items() if modes in ([name], [older])), None)
-    if mode is None:
-        said = " and ".join(map(str, modes))
-        raise LongtailError(
-            f"an encoder that pools by {said} ({file}); expected one of {', '.join(POOLINGS)}"
-        )
-    return mode
+        return None
+    older = []
+    for name, value in settings.items():
+        if name.startswith("pooling_mode_") and value is True:
+            older.append(name)
+    modes = settings.get("pooling_mode") or older or ["mean"]
+    if isinstance(modes, str):
+        modes = [modes]
+
+    for pooling, older_name in POOLINGS.items():
+        if modes in ([pooling], [older_name]):
+            return pooling
+    named = " and ".join(map(str, modes))
+    expected = ", ".join(POOLINGS)
+    raise LongtailError(f"an encoder that pools by {named} ({file}); expected one of {expected}")
+
+
+def write_sentence_transformers_files(
+    folder: Path, settings: params.Retriever, width: int, max_tokens: int
+) -> None:
+    """Write files so that `SentenceTransformer(folder)` embeds as Encoder does.
+
+    They have pooling, length, prefixes and similarity; `width` is the length of a vector. The
+    library has prefixes only: its caller joins title and text as the template does.
+    """
+    # Old names of the modules, which every version of the library knows.
+    modules = [_module(0, "", "Transformer"), _module(1, "1_Pooling", "Pooling")]
+    if settings.similarity == "cosine":
+        modules.append(_module(2, "2_Normalize", "Normalize"))
+
+    pooling: dict[str, Any] = {"word_embedding_dimension": width}
+    for mode in ("cls", "mean", settings.pooling):
+        pooling[POOLINGS[mode]] = mode == settings.pooling
+    prefixes = {
+        "query": settings.query_prefix,
+        "document": settings.document.partition("{")[0],
+    }
+    library = {
+        "prompts": prefixes,
+        "default_prompt_name": None,
+        "similarity_fn_name": settings.similarity,
+    }
+
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _write_json(folder / "1_Pooling/config.json", pooling)
+    _write_json(folder / "modules.json", modules)
+    transformer = {"max_seq_length": max_tokens, "do_lower_case": False}
+    _write_json(folder / "sentence_bert_config.json", transformer)
+    _write_json(folder / LIBRARY_FILE, library)
+
+
+def _module(number: int, path: str, name: str) -> dict[str, Any]:
+    return {
+        "idx": number,
+        "name": str(number),
+        "path": path,
+        "type": f"sentence_transformers.models.{name}",
+    }
+
+
+def _write_json(file: Path, value: Any) -> None:
+    file.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,12 +1,11 @@
-"""Stage `base_reranker`: a pinned cross-encoder, and a retriever whose best documents it puts into another order.
+"""Stage `base_reranker`: a pinned cross-encoder, and a retriever whose best documents it reorders.
 
-A cross-encoder reads a query and a document together (Nogueira and Cho 2019). So it sees more than two vectors do, but
-embeds nothing in advance, and is asked about a retriever's best documents only.
+A cross-encoder reads a query and a document together (Nogueira and Cho 2019). So it sees more than
+two vectors do. But it embeds nothing in advance, and reads a retriever's best documents only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -16,17 +15,27 @@ from pipelines import methods, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretrained
 from pipelines.params import params
+from pipelines.params.params_models import Section
 from pipelines.retrieval import documents
-from pipelines.retrieval.documents import Found, Retriever
+from pipelines.retrieval.documents import Found, Retriever, Sources
 from pipelines.retrieval.tower import max_positions
 from pipelines.work import stage, threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
-DECIMALS = 5  # scores are rounded, so that equal documents tie although they are in other batches
+SCORE_DECIMALS = 5  # so that equal documents tie although they are in other batches
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    reranker: params.Reranker
 
 
 class CrossEncoder:
-    """A model that scores a query and a document, read together: by its logit, or the second of two less the first."""
+    """A model that scores a query and a document, read together.
+
+    The score is the model's logit, or the second of two logits less the first.
+    """
 
     def __init__(self, folder: Path, settings: params.Reranker, compute: params.Compute) -> None:
         """Open the model that the stage wrote. Raises LongtailError if it is not there."""
@@ -37,7 +46,8 @@ class CrossEncoder:
         model, _ = load_pretrained(
             AutoModelForSequenceClassification, folder, None, dtype=torch.float32
         )
-        self._model, self._device = model.eval().to(compute.device), compute.device
+        self._model = model.eval().to(compute.device)
+        self._device = compute.device
         self._batch_tokens = settings.batch_tokens
         positions = max_positions(model.base_model, settings.max_tokens)
         self._max_tokens = min(settings.max_tokens, positions, self._tokenizer.model_max_length)
@@ -51,27 +61,33 @@ class CrossEncoder:
         for start in range(0, len(texts), WINDOW):
             stop = start + WINDOW
             for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
-                scores[start + rows] = (
-                    logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
-                )
+                score = logits[:, 0]
+                if logits.shape[1] == 2:
+                    score = logits[:, 1] - logits[:, 0]
+                scores[start + rows] = score
                 progress.advance(len(rows), len(texts))
-        return np.round(scores, DECIMALS)
+        return np.round(scores, SCORE_DECIMALS)
 
-    def _batches(self, queries: list[str], texts: list[str]):
-        """Yield rows of the pairs and their logits, the longest pairs first; at most `batch_tokens` with padding."""
+    def _batches(
+        self, queries: list[str], texts: list[str]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield rows of the pairs and their logits, the longest pairs first.
+
+        A batch has at most `batch_tokens` tokens, padding included.
+        """
         encoded = self._tokenizer(queries, texts, truncation=True, max_length=self._max_tokens)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        order, start = np.argsort(-lengths, kind="stable"), 0
+        order = np.argsort(-lengths, kind="stable")
+        start = 0
         while start < len(order):
-            rows = order[start : start + max(1, self._batch_tokens // int(lengths[order[start]]))]
-            chosen = {
-                name: [column[row] for row in rows.tolist()] for name, column in encoded.items()
-            }
-            batch = self._tokenizer.pad(chosen, padding_side="right", return_tensors="pt").to(
-                self._device
-            )
+            longest = int(lengths[order[start]])
+            rows = order[start : start + max(1, self._batch_tokens // longest)]
+            batch = {}
+            for name, column in encoded.items():
+                batch[name] = [column[row] for row in rows.tolist()]
+            padded = self._tokenizer.pad(batch, padding_side="right", return_tensors="pt")
             with torch.inference_mode():
-                logits = self._model(**batch).logits
+                logits = self._model(**padded.to(self._device)).logits
             yield rows, logits.float().cpu().numpy()
             start += len(rows)
 
@@ -79,19 +95,24 @@ class CrossEncoder:
 def rerank(
     encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions: np.ndarray, template: str
 ) -> Found:
-    """Each query's `positions` (queries, n) in the order of the cross-encoder's scores, and these; ties by position.
+    """Each query's `positions` (queries, n) in the order of the cross-encoder's scores, and these.
 
-    It reads documents in the retriever's `template`. A position of -1, for none, stays last, with the score -inf.
+    The cross-encoder reads documents in the retriever's `template`. Ties are ordered by position. A
+    position of -1, for no document, stays last, with the score -inf.
     """
     texts = documents.read_documents(docs, positions).filled(template)
-    scores = encoder.scores(np.repeat(np.array(queries, object), positions.shape[1]), texts.ravel())
-    scores = np.where(positions >= 0, scores.reshape(positions.shape), -np.inf).astype(np.float32)
+    repeated = np.repeat(np.array(queries, object), positions.shape[1])
+    scores = encoder.scores(repeated, texts.ravel()).reshape(positions.shape)
+    scores = np.where(positions >= 0, scores, -np.inf).astype(np.float32)
     order = np.lexsort((positions, -scores), axis=1)
     return np.take_along_axis(positions, order, 1), np.take_along_axis(scores, order, 1)
 
 
 class Reranked:
-    """A retriever with its `candidates` best documents in a cross-encoder's order; implements Retriever."""
+    """A retriever with its `candidates` best documents in a cross-encoder's order.
+
+    Implements Retriever.
+    """
 
     def __init__(
         self,
@@ -101,31 +122,37 @@ class Reranked:
         template: str,
         candidates: int,
     ) -> None:
-        self.count, self._retriever, self._encoder = retriever.count, retriever, encoder
-        self._docs, self._template, self._candidates = docs, template, candidates
+        self.count = retriever.count
+        self._retriever = retriever
+        self._encoder = encoder
+        self._docs = docs
+        self._template = template
+        self._candidates = candidates
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> Found:
+    def search(self, texts: Sequence[str], k: int, without: Sources = None) -> Found:
         """See Retriever.search; the score is the cross-encoder's. At least k documents are read."""
         positions, _ = self._retriever.search(texts, max(k, self._candidates), without)
         positions, scores = rerank(self._encoder, texts, self._docs, positions, self._template)
         return positions[:, :k], scores[:, :k]
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    """Save the cross-encoder at `reranker.path`. Raises LongtailError unless it gives one or two logits."""
-    settings, out = chosen.reranker, Path("data") / methods.RERANKER
+def save_reranker(settings: Settings) -> stage.Metrics:
+    """Save the cross-encoder at `reranker.path`.
+
+    Raises LongtailError unless it gives one or two logits.
+    """
+    reranker = settings.reranker
+    out = Path("data") / methods.RERANKER
     figures = save_pretrained(
-        AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out
+        AutoModelForSequenceClassification, "reranker", reranker.path, reranker.revision, out
     )
-    if (labels := AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels) > 2:
-        raise LongtailError(
-            f"{settings.path}: gives {labels} logits, expected a cross-encoder with one or two"
-        )
+    logits = AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels
+    if logits > 2:
+        problem = f"gives {logits} logits, expected a cross-encoder with one or two"
+        raise LongtailError(f"{reranker.path}: {problem}")
     return figures
 
 
 if __name__ == "__main__":
     out = Path("data") / methods.RERANKER
-    stage.run(f"base_reranker@{out.name}", ("reranker",), work, out=str(out))
+    stage.run(f"base_reranker@{out.name}", Settings, save_reranker, out=str(out))

@@ -1,91 +1,108 @@
-"""Opening an index by its name as a retriever (documents.py), and hybrids, which fuse the ranks of two retrievers.
+"""Opens an index as a retriever (documents.py), and fuses the ranks of two retrievers.
 
 Fusion sums the reciprocals of ranks (Cormack, Clarke and Buettcher 2009).
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.retrieval.documents import Found, Retriever
+from pipelines.methods import Method
+from pipelines.params import params
+from pipelines.params.params_models import RetrieverName, Section
+from pipelines.retrieval.documents import Found, Retriever, Sources, nothing_found
 
-CONSTANT = 60  # the formula's constant; the larger it is, the less the first ranks count
-DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for
+RANK_CONSTANT = 60  # of the formula; the larger it is, the less the first ranks count
+DEPTH = 100  # documents of each retriever that are fused, at least
+
+
+class RetrievalSettings(Section):
+    """The sections of params.yaml that opening an index needs."""
+
+    compute: params.Compute
+    retriever: dict[RetrieverName, params.Retriever]
 
 
 def open_index(
-    index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")
+    index: Method,
+    corpus: str,
+    settings: RetrievalSettings,
+    *,
+    reranker: params.Reranker | None = None,
+    data: Path = Path("data"),
 ) -> Retriever:
-    """Open a corpus's index by its name (methods.py), as bm25, dense or lsr_bert, with its retriever's encoder.
+    """Open the index, or the indexes, in which a method finds the documents of a corpus.
 
-    A hybrid opens both of its indexes, and reranked the cross-encoder of the section reranker.
-
-    `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError if there are no
-    documents, or if the index was made from other documents or another encoder.
+    `reranker` is the section of the cross-encoder, which the kind reranked alone needs. Raises
+    LongtailError if it is null, if there are no documents, or if the index was made from other
+    documents or by another encoder.
     """
-    kind, name = methods.resolve(index, chosen.retrievers)
-    if kind == "hybrid":
-        return Fused(
-            *(
-                open_index(methods.named(*of), corpus, chosen, data)
-                for of in methods.indexes_of(kind, name)
-            )
-        )
+    if index.kind == "reranked" and reranker is None:
+        problem = "params.yaml's section reranker is null, expected a cross-encoder"
+        raise LongtailError(f"{index.kind}: {problem}")
+
     docs = data / "corpus" / corpus / "docs.parquet"
-    if kind == "reranked":
+    opened = [_open_single(single, corpus, docs, settings, data) for single in index.indexes]
+    if index.kind == "hybrid":
+        bm25, dense = opened
+        return Fused(bm25, dense)
+    if index.kind == "reranked":
         from pipelines.retrieval.reranker import CrossEncoder, Reranked
 
-        if chosen.reranker is None:
-            raise LongtailError(
-                f"{index}: params.yaml's section reranker is null, expected a cross-encoder"
-            )
-        first = open_index(methods.named("dense", name), corpus, chosen, data)
-        encoder = CrossEncoder(data / methods.RERANKER, chosen.reranker, chosen.compute)
         return Reranked(
-            first, encoder, docs, chosen.retriever[name].document, chosen.reranker.candidates
+            opened[0],
+            CrossEncoder(data / methods.RERANKER, reranker, settings.compute),
+            docs=docs,
+            template=settings.retriever[index.retriever].document,
+            candidates=reranker.candidates,
         )
-    folder = methods.index(kind, name, corpus, data)
-    if not name:
+    return opened[0]
+
+
+def _open_single(
+    index: Method, corpus: str, docs: Path, settings: RetrievalSettings, data: Path
+) -> Retriever:
+    """Open BM25's index, or a dense one with its encoder."""
+    folder = methods.index_folder(index, corpus, data)
+    if index.kind == "bm25":
         from pipelines.retrieval.bm25 import BM25
 
         return BM25(folder, docs)
+
     from pipelines.retrieval.dense import Dense
     from pipelines.retrieval.encoder import Encoder
 
-    model = methods.encoder(kind, name, data)
-    return Dense(
-        folder,
-        docs,
-        model,
-        Encoder.open(model, chosen.retriever[name], chosen.compute),
-        chosen.compute,
-    )
+    model = methods.encoder_folder(index, data)
+    encoder = Encoder.open(model, settings.retriever[index.retriever], settings.compute)
+    return Dense(folder, docs=docs, model=model, encoder=encoder, compute=settings.compute)
 
 
 def fuse(rankings: Sequence[np.ndarray], k: int) -> Found:
-    """Positions (queries, k) int64 and scores float32 of the documents with the largest sum of 1 / (CONSTANT + rank).
+    """The k documents with the largest sum of 1 / (RANK_CONSTANT + rank), (queries, k) each.
 
-    `rankings` are each retriever's positions (queries, any), best first, -1 for none; ranks count from 1. Ties go by
-    position. Where fewer than k documents are ranked, the last positions are -1 and their scores -inf.
+    `rankings` are each retriever's positions (queries, any), best first, -1 for none; ranks count
+    from 1. Returns positions int64 and sums float32; ties are ordered by position. Where fewer than
+    k documents are ranked, the last positions are -1 and their sums -inf.
     """
-    n = len(rankings[0])
-    positions, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
-    for query in range(n):
+    positions, scores = nothing_found(len(rankings[0]), k)
+    for query in range(len(positions)):
         ranked = [ranking[query][ranking[query] >= 0] for ranking in rankings]
-        places, document = np.unique(np.concatenate(ranked), return_inverse=True)
-        reciprocals = np.concatenate([1 / (CONSTANT + 1 + np.arange(len(row))) for row in ranked])
-        sums = np.bincount(document, reciprocals, len(places)).astype(np.float32)
-        best = np.lexsort((places, -sums))[:k]
-        positions[query, : len(best)], scores[query, : len(best)] = places[best], sums[best]
+        reciprocals = [1 / (RANK_CONSTANT + 1 + np.arange(len(row))) for row in ranked]
+
+        distinct, numbers = np.unique(np.concatenate(ranked), return_inverse=True)
+        sums = np.bincount(numbers, np.concatenate(reciprocals), len(distinct)).astype(np.float32)
+
+        best = np.lexsort((distinct, -sums))[:k]
+        positions[query, : len(best)] = distinct[best]
+        scores[query, : len(best)] = sums[best]
     return positions, scores
 
 
 def matching(positions: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """BM25's positions; -1 for documents without a term of the query, which score 0 and are ordered by position."""
+    """BM25's positions, with -1 for documents without any term of the query, which score 0."""
     return np.where(scores > 0, positions, -1)
 
 
@@ -93,12 +110,15 @@ class Fused:
     """BM25 and a dense retriever, over the same documents; implements Retriever."""
 
     def __init__(self, bm25: Retriever, dense: Retriever) -> None:
-        self.count, self._bm25, self._dense = dense.count, bm25, dense
+        self.count = dense.count
+        self._bm25 = bm25
+        self._dense = dense
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> Found:
+    def search(self, texts: Sequence[str], k: int, without: Sources = None) -> Found:
         """See Retriever.search; the score is the sum of reciprocal ranks."""
         depth = max(DEPTH, k)
-        by_terms = matching(*self._bm25.search(texts, depth, without))
-        return fuse([by_terms, self._dense.search(texts, depth, without)[0]], min(k, self.count))
+        sparse_positions, sparse_scores = self._bm25.search(texts, depth, without)
+        dense_positions, _ = self._dense.search(texts, depth, without)
+
+        rankings = [matching(sparse_positions, sparse_scores), dense_positions]
+        return fuse(rankings, min(k, self.count))

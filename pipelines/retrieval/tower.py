@@ -1,4 +1,7 @@
-"""One side of the dual encoder (REPLUG §3.1): a BERT-like model and its tokenizer, in Hugging Face's layout."""
+"""One side of the dual encoder (REPLUG §3.1): a BERT-like model and its tokenizer.
+
+Both are read and saved in Hugging Face's layout.
+"""
 
 from __future__ import annotations
 
@@ -33,61 +36,67 @@ from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
 
 logging.disable_progress_bar()  # loading weights takes no time
-logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
+logging.set_verbosity_error()  # superfluous weights are ignored; missing ones are an error below
 
 
 class Tower:
     """A model in fp32 and its tokenizer.
 
-    It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its folder has fewer.
+    It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its
+    folder has fewer.
     """
 
     def __init__(
         self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu"
     ) -> None:
-        """Load a local folder or a Hub name: only plain tensors, never code. LongtailError if that fails."""
+        """Load a local folder or a Hub name: only plain tensors, never code.
+
+        Raises LongtailError if that fails.
+        """
         try:
             self.modules = read_modules(reader(path, revision))
         except (LongtailError, OSError) as error:
             raise LongtailError(f"{path}: {_one_line(error)}") from None
-        place = {"revision": revision, "subfolder": self.modules.folder}
-        self.model = _load_model(path, **place).to(device)
-        self.tokenizer = load_tokenizer(path, **place)
-        if (fast := getattr(self.tokenizer, "backend_tokenizer", None)) is None:
-            raise LongtailError(
-                f"{path}: {type(self.tokenizer).__name__} is no fast tokenizer; expected tokenizer.json"
-            )
+        self.model = _load_model(path, revision, self.modules.folder).to(device)
+        self.device = device
+        self.dim = self.model.config.hidden_size
+
+        self.tokenizer = load_tokenizer(path, revision=revision, subfolder=self.modules.folder)
+        self.pad = self.tokenizer.pad_token_id or 0
+        fast = getattr(self.tokenizer, "backend_tokenizer", None)
+        if fast is None:
+            tokenizer_class = type(self.tokenizer).__name__
+            problem = f"{tokenizer_class} is no fast tokenizer; expected tokenizer.json"
+            raise LongtailError(f"{path}: {problem}")
         if self.modules.lower:
-            others = [] if fast.normalizer is None else [fast.normalizer]
-            fast.normalizer = tokenizers.normalizers.Sequence(
-                [tokenizers.normalizers.Lowercase(), *others]
-            )
-        self.device, self.dim, self.pad = (
-            device,
-            self.model.config.hidden_size,
-            self.tokenizer.pad_token_id or 0,
+            normalizers = [tokenizers.normalizers.Lowercase()]
+            if fast.normalizer is not None:
+                normalizers.append(fast.normalizer)
+            fast.normalizer = tokenizers.normalizers.Sequence(normalizers)
+
+        self.max_tokens = min(
+            max_tokens,
+            max_positions(self.model, max_tokens),
+            self.modules.max_tokens or self.tokenizer.model_max_length,
         )
-        longest = self.modules.max_tokens or self.tokenizer.model_max_length
-        self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), longest)
-        self._fast = tokenizers.Tokenizer.from_str(
-            fast.to_str()
-        )  # a copy, so that truncation is not saved
+        self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # truncation is not to be saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
         self._fast.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
-        """The first (or last, as the tokenizer says) `max_tokens` tokens of each text; padding for one without any."""
-        return Ragged.of(
-            [encoding.ids or [self.pad] for encoding in self._fast.encode_batch_fast(list(texts))]
-        )
+        """The first `max_tokens` tokens of each text, or the last where the tokenizer says so.
+
+        A text without any token gets one of padding.
+        """
+        encodings = self._fast.encode_batch_fast(list(texts))
+        return Ragged.of([encoding.ids or [self.pad] for encoding in encodings])
 
     def hidden(self, ids: np.ndarray, real: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens), and `real` as a mask of 0 and 1."""
+        """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens); and `real`, a mask."""
+        input_ids = torch.from_numpy(ids).to(self.device)
         mask = torch.from_numpy(real.astype(np.int64)).to(self.device)
-        states = self.model(
-            input_ids=torch.from_numpy(ids).to(self.device), attention_mask=mask
-        ).last_hidden_state
+        states = self.model(input_ids=input_ids, attention_mask=mask).last_hidden_state
         return states.float(), mask
 
     def save(self, folder: Path) -> None:
@@ -97,7 +106,10 @@ class Tower:
 
 
 def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTrainedModel:
-    """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
+    """The model, ready for inference.
+
+    It has no pooling head, which is never used and often initialised at random.
+    """
     if isinstance(path, Path) and not (path / subfolder / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
     check_readable(path, revision, subfolder)
@@ -106,32 +118,43 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
             path, revision=revision, subfolder=subfolder, trust_remote_code=False
         )
         model_class = _model_class(path, config)
-        pooled = "add_pooling_layer" in inspect.signature(model_class).parameters
-        options = {"add_pooling_layer": False} if pooled else {}
+        options = {}
+        if "add_pooling_layer" in inspect.signature(model_class).parameters:
+            options["add_pooling_layer"] = False
         model, loaded = load_pretrained(
             model_class, path, revision, subfolder=subfolder, dtype=torch.float32, **options
         )
     except (*UNREADABLE, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     check_complete(path, model, loaded)
-    return (_bert_of_dpr(path, model) if config.model_type == "dpr" else model).eval()
+    if config.model_type == "dpr":
+        model = _bert_of_dpr(path, model)
+    return model.eval()
 
 
 def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
-    """The class to load: DPR's two towers name their weights differently, and AutoModel knows only one of them."""
-    if config.model_type != "dpr":
-        model_class = AutoModel._model_mapping[type(config)]
-        reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
-        if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
-            raise LongtailError(
-                f"{path}: {config.model_type} is no BERT-like encoder of texts alone, expected one"
-            )
-        return model_class
+    """The class to load.
+
+    DPR's two towers name their weights differently, and AutoModel knows only one of them.
+    """
+    if config.model_type == "dpr":
+        return _dpr_class(path, config)
+    model_class = AutoModel._model_mapping[type(config)]
+    reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
+    if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
+        problem = f"{config.model_type} is no BERT-like encoder of texts alone, expected one"
+        raise LongtailError(f"{path}: {problem}")
+    return model_class
+
+
+def _dpr_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
     classes = {cls.__name__: cls for cls in (DPRContextEncoder, DPRQuestionEncoder)}
-    name = (config.architectures or ["no architecture"])[0]
+    architectures = config.architectures or ["no architecture"]
+    name = architectures[0]
     if name not in classes:
+        expected = ", ".join(classes)
         raise LongtailError(
-            f"{path}: config.json says {name}, expected one of DPR's encoders: {', '.join(classes)}"
+            f"{path}: config.json says {name}, expected one of DPR's encoders: {expected}"
         )
     return classes[name]
 
@@ -139,19 +162,13 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
 def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     """The BERT inside one of DPR's towers; the first token's state is the embedding."""
     if model.config.projection_dim:
-        raise LongtailError(
-            f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those published"
-        )
+        problem = "a DPR encoder with a projection, expected projection_dim 0 as in those published"
+        raise LongtailError(f"{path}: {problem}")
     (encoder,) = model.children()
-    known = BertConfig().to_dict().keys() - {
-        "model_type",
-        "architectures",
-        "transformers_version",
-        "dtype",
-    }
-    config = BertConfig(
-        **{name: value for name, value in model.config.to_dict().items() if name in known}
-    )
+    not_of_bert = {"model_type", "architectures", "transformers_version", "dtype"}
+    names = BertConfig().to_dict().keys() - not_of_bert
+    values = model.config.to_dict()
+    config = BertConfig(**{name: value for name, value in values.items() if name in names})
     config._attn_implementation = "sdpa"
     bert = BertModel(config, add_pooling_layer=False)
     bert.load_state_dict(encoder.bert_model.state_dict())
@@ -159,9 +176,13 @@ def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
 
 
 def max_positions(model: PreTrainedModel, default: int) -> int:
-    """The number of tokens that the model has positions for; RoBERTa's start after the padding token's number."""
+    """The number of tokens that the model has positions for.
+
+    RoBERTa's positions start after the padding token's number.
+    """
     count = getattr(model.config, "max_position_embeddings", None) or default
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    embeddings = getattr(model, "embeddings", None)
+    table = getattr(embeddings, "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return count if padding is None else count - padding - 1
 

@@ -10,11 +10,13 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pipelines import all_studies, catalogue, draws, methods, progress
+from pipelines import catalogue, draws, methods, progress
 from pipelines.errors import LongtailError
+from pipelines.methods import Method
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
@@ -30,6 +32,10 @@ from pipelines.storage import parquet
 from pipelines.storage.work_store import forget_shards, key_of
 from pipelines.work import stage
 
+if TYPE_CHECKING:
+    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.open_lm import LMWorkers
+
 OUT = Path("data/logprobs")
 SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
 QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
@@ -42,8 +48,30 @@ PLACES = 2**33  # more than a corpus has documents
 EMPTY = np.iinfo(np.int64).min
 
 
-def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
-    """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
+class ScoreStudy(Protocol):
+    """A module of pipelines/studies that scores more beside the candidates' pairs."""
+
+    def score_more(
+        self,
+        stage: str,
+        key: str,
+        lm: "LanguageModel | LMWorkers",
+        queries: Queries,
+        corpus: Path,
+        retrieved: Sequence[Candidates],
+        params: SimpleNamespace,
+        size: int,
+    ) -> dict[str, tuple[list[Path], str, str]]:
+        """Score `size` queries at a time: the table's name -> its files, and their stage and key."""
+
+
+def score_corpus(
+    params: SimpleNamespace, corpus: str, name: str, studies: Sequence[ScoreStudy] = ()
+) -> stage.Metrics:
+    """Score the union of all retrievers' candidates, and what studies add; write the tables.
+
+    Raises LongtailError if there are no test queries.
+    """
     from pipelines.lm.open_lm import MODELS, lm_at_work
 
     folder, stage_name = Path("data/corpus", corpus), f"score_lm@{corpus}-{name}"
@@ -67,7 +95,7 @@ def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metri
         more: dict[
             str, tuple[list[Path], str, str]
         ] = {}  # table -> its files, and under which stage and key they stay
-        for study in all_studies.studies_offering("score_more"):
+        for study in studies:
             more |= study.score_more(
                 stage_name, key, lm, queries, folder, retrieved, params, QUERIES
             )
@@ -111,7 +139,8 @@ def find_all(
         return Candidates(name, rows, every, similarities_of_all)
 
     for name in methods.indexes(params):
-        retriever = open_index(name, corpus, params)
+        index = Method.parse(name, params.retrievers)
+        retriever = open_index(index, corpus, params)
         with progress.whole(f"{name}: search", len(texts), "query"):
             positions, scores = retriever.search(list(texts), k, without=list(sources))
         candidates.append(of_all(name, positions, comparable(scores, name)))
@@ -119,9 +148,13 @@ def find_all(
     candidates.append(of_all("random", positions, np.where(positions == NONE, -np.inf, 0.0)))
 
     settings, main = params.logprobs.datastore, params.retrievers[0]
-    embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
+    embeddings = Embeddings(
+        methods.index_folder(methods.Method(CURVE, main), corpus) / "embeddings"
+    )
     drawn = draws.sample(params.seed, "datastore queries", list(ids), settings.max_queries)
-    encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
+    encoder = Encoder.open(
+        methods.encoder_folder(methods.Method(CURVE, main)), params.retriever[main], params.compute
+    )
     vectors, shares = (
         encoder.embed_queries(list(queries.texts[searched[drawn]])),
         [*settings.shares, 1.0],
@@ -202,12 +235,16 @@ def best_of_shares(
     return decoded
 
 
-if __name__ == "__main__":
+def main(studies: Sequence[ScoreStudy]) -> None:
+    """Run the stage that the command line names."""
     arguments = stage.arguments(
         __doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms"
     )
     item = arguments.corpus, arguments.lm
     out = str(OUT.joinpath(*item))
     stage.run(
-        f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out
+        f"score_lm@{'-'.join(item)}",
+        SECTIONS,
+        lambda params: score_corpus(params, *item, studies),
+        out=out,
     )

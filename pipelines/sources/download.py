@@ -16,7 +16,7 @@ from tqdm import tqdm
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
 from pipelines.sources.streams import check_start
-from pipelines.sources.wikimedia import Client
+from pipelines.sources.wikimedia_client import Client
 from pipelines.storage.atomic import write_json
 from pipelines.work import http
 from pipelines.work.http import ATTEMPTS

@@ -15,10 +15,10 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params import params
-from pipelines.sources import snapshots, wikimedia_apis
+from pipelines.sources import mediawiki_pages, query_service, snapshots
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.streams import check_start
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
 from pipelines.work import stage
 
@@ -195,7 +195,7 @@ def _collect(
             (folder / STATEMENTS).parent.mkdir()
             pids = property_ids(files.get(TEMPLATES, (folder / TEMPLATES, ""))[0])
             spoken = language.read_language(chosen.language)
-            counts |= wikimedia_apis.write_statements(
+            counts |= query_service.write_statements(
                 client, folder / STATEMENTS, chosen.wikidata, pids, spoken
             )
             asked[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
@@ -208,7 +208,7 @@ def _collect(
             written = [folder / target for target in (PAGES, POPQA, REJECTS)]
             for file in written:
                 file.parent.mkdir(exist_ok=True)
-            counts |= wikimedia_apis.write_api_pages(
+            counts |= mediawiki_pages.write_api_pages(
                 client, settings.pages, chosen.seed, published, *written
             )
             asked[PAGES] = settings.pages.api

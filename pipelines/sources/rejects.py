@@ -1,9 +1,8 @@
-"""What happens to bad input rows: they are kept with file, row and reason, and too many of them are an error."""
+"""Bad input rows are kept with their file, row and reason, and too many of them are an error."""
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -15,17 +14,32 @@ from pipelines.storage import parquet
 SCHEMA = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
 )
-KEPT = 100_000  # bad rows of an input that are kept with their reasons; further ones are counted
-DETAIL = 200  # characters of a bad row that are kept
-FIRST_CHECK = 10_000  # rows read before the share is first checked
+ROWS_KEPT = 100_000  # bad rows of an input that are kept with their reasons; the rest are counted
+DETAIL_CHARS = 200  # characters of a bad row that are kept
+ROWS_BEFORE_CHECK = 10_000  # rows read before the share of bad ones is first checked
+
+Row = tuple[str, int, str, str]  # file, row, reason, detail
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    """What `Rejects.encoded` writes."""
+
+    read: int
+    rows: list[Row]
+    bad: dict[str, int]
+    skipped: dict[str, int]
 
 
 class Rejects:
-    """Bad rows of an input (`add`; `bad` counts all, `rows` has the first KEPT), and counts of unused ones (`skip`)."""
+    """The bad rows of an input, and the counts of rows that are read, bad or skipped.
+
+    `rows` has the first ROWS_KEPT bad rows, `bad` the number of all by reason. `skipped` has the
+    number of well-formed rows that are not used, by reason. Whoever reads the input adds to `read`.
+    """
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
-        self.rows: list[tuple[str, int, str, str]] = []
+        self.rows: list[Row] = []
         self.bad: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.read = 0
@@ -33,9 +47,9 @@ class Rejects:
     def add(self, file: str | Path, row: int, reason: str, detail: str = "") -> None:
         """Keep a bad row (`row` counts from 1). Raises LongtailError once too many rows are bad."""
         self.bad[reason] += 1
-        if len(self.rows) < KEPT:
-            self.rows.append((Path(file).name, row, reason, detail[:DETAIL]))
-        if self.read >= FIRST_CHECK:
+        if len(self.rows) < ROWS_KEPT:
+            self.rows.append((Path(file).name, row, reason, detail[:DETAIL_CHARS]))
+        if self.read >= ROWS_BEFORE_CHECK:
             self.check()
 
     def skip(self, reason: str, count: int = 1) -> None:
@@ -43,51 +57,65 @@ class Rejects:
         self.skipped[reason] += count
 
     def check(self) -> None:
-        """Raise LongtailError if more than `max_share` of the rows read are bad. Call it at the end of the input."""
-        if self.bad.total() > self.max_share * max(self.read, 1):
+        """Raise LongtailError if more than `max_share` of the rows read are bad. Call it at the end
+        of the input.
+        """
+        bad = self.bad.total()
+        if bad > self.max_share * max(self.read, 1):
             file, row, reason, detail = self.rows[0]
             raise LongtailError(
-                f"{file}: {self.bad.total()} of {self.read} rows rejected, expected at most {self.max_share:.0%} "
-                f"(ingest.max_reject_share); the first: row {row}, {reason} {detail[:80]!r}"
+                f"{file}: {bad} of {self.read} rows rejected, expected at most "
+                f"{self.max_share:.0%} (ingest.max_reject_share); "
+                f"the first: row {row}, {reason} {detail[:80]!r}"
             )
 
     def take(self, other: Rejects, rows_before: int = 0) -> None:
-        """Check another input, or a part of a file after `rows_before` rows, and add its bad rows and counts."""
+        """Check the rejects of another input, and add its bad rows and counts to these.
+
+        Where the other input is a part of a file, `rows_before` is the number of rows in the file
+        before that part.
+        """
         other.check()
-        of_file = (
-            (file, row + rows_before, reason, detail) for file, row, reason, detail in other.rows
-        )
-        self.rows += islice(of_file, KEPT - len(self.rows))
+        for file, row, reason, detail in other.rows[: ROWS_KEPT - len(self.rows)]:
+            self.rows.append((file, row + rows_before, reason, detail))
         self.bad += other.bad
         self.skipped += other.skipped
         self.read += other.read
-        if self.read >= FIRST_CHECK:
+        if self.read >= ROWS_BEFORE_CHECK:
             self.check()
 
     def encoded(self) -> bytes:
-        """Everything as JSON, so that another process can have it `decoded`."""
-        return msgspec.json.encode([self.read, self.rows, self.bad, self.skipped])
+        """Everything as JSON, which `decoded` reads in another process."""
+        saved = _Saved(self.read, self.rows, self.bad, self.skipped)
+        return msgspec.json.encode(saved)
 
     @classmethod
-    def decoded(cls, saved: bytes, max_share: float) -> Rejects:
-        """What `encoded` gave."""
+    def decoded(cls, text: bytes, max_share: float) -> Rejects:
+        """The rejects that `encoded` wrote."""
+        saved = msgspec.json.decode(text, type=_Saved)
         rejects = cls(max_share)
-        layout = tuple[int, list[tuple[str, int, str, str]], dict[str, int], dict[str, int]]
-        rejects.read, rejects.rows, bad, skipped = msgspec.json.decode(saved, type=layout)
-        rejects.bad, rejects.skipped = Counter(bad), Counter(skipped)
+        rejects.read = saved.read
+        rejects.rows = saved.rows
+        rejects.bad = Counter(saved.bad)
+        rejects.skipped = Counter(saved.skipped)
         return rejects
 
     def metrics(self) -> dict[str, int]:
         """Counts for a stage's metrics: rejected, rejected.<reason> and skipped.<reason>."""
-        counts = {f"rejected.{reason}": count for reason, count in self.reasons().items()}
-        counts |= {f"skipped.{reason}": count for reason, count in sorted(self.skipped.items())}
-        return {"rejected": self.bad.total()} | counts
+        counts = {"rejected": self.bad.total()}
+        for reason, count in self.reasons().items():
+            counts[f"rejected.{reason}"] = count
+        for reason, count in sorted(self.skipped.items()):
+            counts[f"skipped.{reason}"] = count
+        return counts
 
     def reasons(self) -> dict[str, int]:
         """Number of bad rows by reason."""
         return dict(sorted(self.bad.items()))
 
     def write(self, path: Path) -> None:
-        """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file and row."""
+        """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file
+        and row.
+        """
         rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in sorted(self.rows)]
         parquet.write_parquet(pa.Table.from_pylist(rows, schema=SCHEMA), path)

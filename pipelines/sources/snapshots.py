@@ -1,7 +1,9 @@
-"""Which dumps a month's snapshot is made of: an address with `latest` in it means the last dump by the month's end.
+"""Which dumps a month's snapshot is made of: an address with `latest` in it means the last dump by
+the month's end.
 
-Wikimedia's servers keep the dumps of a wiki in folders named by date, which a listing links to: /enwiki/20260920/. A
-file is whole when the folder's list of checksums has it. A dump that is not whole, or not there yet, is waited for.
+Wikimedia's servers keep the dumps of a wiki in folders named by date, which a listing links to:
+/enwiki/20260920/. A file is whole when the folder's list of checksums has it. A dump that is not
+whole, or not there yet, is waited for.
 """
 
 import re
@@ -16,12 +18,12 @@ import msgspec
 
 from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
-from pipelines.sources.wikimedia import Client
+from pipelines.sources.wikimedia_client import Client
 from pipelines.storage.atomic import write_json
 from pipelines.work import http
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
-LISTED = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
+LISTED_DAY = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
 DAY = re.compile(r"(?<!\d)(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 DATED = {"wikidata": "Wikidata", "wikipedia": "Wikipedia", "redirects": "Wikipedia's redirects"}
 PINS = "addresses.json"  # what `latest` stood for when it was resolved
@@ -35,6 +37,10 @@ class Gone(LongtailError):
     """No dump of the month or before it is left on the server."""
 
 
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
 def last_day(month: str) -> date:
     """The last day of a month, YYYY-MM."""
     year, number = map(int, month.split("-"))
@@ -45,141 +51,198 @@ def months_until(month: str, count: int) -> list[str]:
     """`count` months, YYYY-MM; the last one is `month`."""
     year, number = map(int, month.split("-"))
     last = 12 * year + number - 1
-    return [f"{n // 12}-{n % 12 + 1:02}" for n in range(last - count + 1, last + 1)]
+    months = range(last - count + 1, last + 1)
+    return [f"{months_since_0 // 12}-{months_since_0 % 12 + 1:02}" for months_since_0 in months]
 
 
-def of_month(entry: str, old: str, new: str) -> str:
-    """An address or glob of page views with another month."""
+def months_in_words(months: Sequence[str]) -> str:
+    """Months in their order as in a sentence: one, or the first to the last."""
+    if len(months) == 1:
+        return months[0]
+    return f"{months[0]} to {months[-1]}"
+
+
+def with_month(entry: str, old: str, new: str) -> str:
+    """An address or glob of page views with the month `new` in place of `old`."""
     moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
     return moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}")
 
 
-def views_files(entries: Iterable[str], months: Sequence[str]) -> list[str]:
+def views_files(entries: Sequence[str], months: Sequence[str]) -> list[str]:
     """Addresses and globs of the page views of all `months`, made from the last month's."""
-    return list(
-        dict.fromkeys(of_month(entry, months[-1], month) for month in months for entry in entries)
-    )
-
-
-def today() -> date:
-    return datetime.now(UTC).date()
+    files: dict[str, None] = {}  # each once, in order
+    for month in months:
+        for entry in entries:
+            files[with_month(entry, months[-1], month)] = None
+    return list(files)
 
 
 def resolve(
     urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client
 ) -> dict[str, str]:
-    """Address with `latest` -> the address that it stands for in the month, kept in `folder`; others are left out.
+    """Address with `latest` -> the address that it stands for in the month, kept in `folder`;
+    others are left out.
 
-    Addresses of one wiki get the same date. Until `days_apart` days after the month, raises Late where the last dump is
-    not whole or none was begun in the month; later, the last whole one is taken. Raises Gone where the server has none.
+    Addresses of one wiki get the same date. Until `days_apart` days after the month, raises Late
+    where the last dump is not whole or none was begun in the month. Later, the last whole one is
+    taken. Raises Gone where the server has none.
     """
-    groups: dict[str, list[str]] = defaultdict(list)
+    urls_by_base: dict[str, list[str]] = defaultdict(list)
     for url in urls:
-        if match := LATEST.fullmatch(url):
-            groups[match["base"]].append(url)
-    if not groups:
+        match = LATEST.fullmatch(url)
+        if match:
+            urls_by_base[match["base"]].append(url)
+    if not urls_by_base:
         return {}
+
     if last_day(month) >= today():
-        address = next(iter(groups.values()))[0]
-        raise LongtailError(
-            f"{address}: popularity.month is {month}, expected a month that is over"
-        )
-    pins = (
-        msgspec.json.decode((folder / PINS).read_bytes())
-        if (folder / PINS).exists()
-        else {"month": ""}
-    )
-    kept = pins["addresses"] if pins["month"] == month else {}
-    for base, group in groups.items():
-        if not kept.keys() >= set(group):
-            day = _choose(base, group, month, days_apart, client)
-            kept |= {url: _dated(url, day) for url in group}
+        url = next(iter(urls_by_base.values()))[0]
+        raise LongtailError(f"{url}: popularity.month is {month}, expected a month that is over")
+
+    addresses = _read_pins(folder / PINS, month)
+    resolved = {}
+    for base, urls_of_base in urls_by_base.items():
+        if not all(url in addresses for url in urls_of_base):
+            day = _choose_day(base, urls_of_base, month, days_apart, client)
+            for url in urls_of_base:
+                addresses[url] = _with_day(url, day)
+        for url in urls_of_base:
+            resolved[url] = addresses[url]
+
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / PINS, {"month": month, "addresses": kept})
-    return {url: kept[url] for group in groups.values() for url in group}
+    write_json(folder / PINS, {"month": month, "addresses": addresses})
+    return resolved
+
+
+def _read_pins(path: Path, month: str) -> dict[str, str]:
+    """The addresses that were resolved for the month before; none if the file has another month's.
+    """
+    if not path.exists():
+        return {}
+    pins = msgspec.json.decode(path.read_bytes())
+    if pins["month"] != month:
+        return {}
+    return pins["addresses"]
 
 
 def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client) -> None:
-    """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
+    """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after
+    the month.
+    """
     for url in urls:
-        if (answer := client.send("HEAD", url)).status_code == 404:
-            waits = today() <= last_day(month) + timedelta(days_apart)
-            raise (
-                Late(f"{url}: not there yet")
-                if waits
-                else Gone(f"{url}: not on the server; choose another month")
-            )
+        answer = client.send("HEAD", url)
+        if answer.status_code == 404:
+            if _is_early(month, days_apart):
+                raise Late(f"{url}: not there yet")
+            raise Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
             raise http.refusal(answer, url)
 
 
 def day_of(source: str) -> str | None:
-    """The date in the name of a dump, or of the folder that it comes from, as YYYY-MM-DD; None if there is none."""
-    found = DAY.search(source.rsplit("/", 1)[-1]) or DAY.search(source)
-    return "-".join(found.groups()) if found else None
+    """The date in the name of a dump, or of the folder that it comes from, as YYYY-MM-DD; None if
+    there is none.
+    """
+    name = source.rsplit("/", 1)[-1]
+    match = DAY.search(name) or DAY.search(source)
+    if match is None:
+        return None
+    return "-".join(match.groups())
 
 
 def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[str, list[str]]:
-    """Name of a source -> its files' dates (YYYY-MM-DD), and the months of page views; empty for one month, no date."""
-    known = {}
-    for name, title in DATED.items():
-        if days := {
-            file["date"] for file in manifest if "date" in file and file["dataset"] == name
-        }:
-            known[title] = sorted(days)
-    return known | {"page views": sorted(months)} if known or len(months) > 1 else {}
+    """Name of a source -> its files' dates (YYYY-MM-DD), and the months of page views.
+
+    It is empty for one month where no file has a date.
+    """
+    dates_of_sources: dict[str, list[str]] = {}
+    for dataset, title in DATED.items():
+        days = set()
+        for file in manifest:
+            if "date" in file and file["dataset"] == dataset:
+                days.add(file["date"])
+        if days:
+            dates_of_sources[title] = sorted(days)
+    if not dates_of_sources and len(months) <= 1:
+        return {}
+    dates_of_sources["page views"] = sorted(months)
+    return dates_of_sources
 
 
-def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
-    """A sentence that warns if the dates of `dates` are too far apart, else "". A month stands for all its days."""
-    days = [day for listed in of.values() for day in listed]
-    first = [
-        date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days
-    ]
-    last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]
-    apart = (max(first) - min(last)).days if days else 0
+def warning(dates_of_sources: Mapping[str, list[str]], days_apart: int) -> str:
+    """A sentence that warns if the dates of `dates` are too far apart, else "". A month stands for
+    all its days.
+    """
+    first_days = []
+    last_days = []
+    for days in dates_of_sources.values():
+        for day in days:
+            is_month = len(day) == len("YYYY-MM")
+            last_days.append(last_day(day) if is_month else date.fromisoformat(day))
+            first_days.append(last_days[-1].replace(day=1) if is_month else last_days[-1])
+    if not first_days:
+        return ""
+    apart = (max(first_days) - min(last_days)).days
     if apart <= days_apart:
         return ""
-    several = len(of.get("page views", [])) > 1
-    return (
-        f"These dates are up to {apart:,} days apart, more than fetch.days_apart allows ({days_apart}): facts, pages "
-        f"and popularity are not of one time{several * ', and thresholds mix popularities of several months'}."
+
+    sentence = (
+        f"These dates are up to {apart:,} days apart, more than fetch.days_apart allows "
+        f"({days_apart}): facts, pages and popularity are not of one time"
     )
+    if len(dates_of_sources.get("page views", [])) > 1:
+        sentence += ", and thresholds mix popularities of several months"
+    return f"{sentence}."
 
 
-def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client: Client) -> str:
-    """The date (YYYYMMDD) of the dump that `resolve` takes for addresses of one wiki."""
-    answer = client.send("GET", f"{base}/", check=_listed)
+def _choose_day(base: str, urls: Sequence[str], month: str, days_apart: int, client: Client) -> str:
+    """The date (YYYYMMDD) of the dump that `resolve` takes for the addresses of one wiki."""
+    listing = f"{base}/"
+    answer = client.send("GET", listing, check=_listed_days)
     if answer.status_code != 200:
-        raise http.refusal(answer, f"{base}/")
-    listed, end = _listed(answer.content), f"{last_day(month):%Y%m%d}"
-    until = sorted((day for day in listed if day <= end), reverse=True)
-    waits = today() <= last_day(month) + timedelta(days_apart)
-    if waits and until and not until[0].startswith(month.replace("-", "")):
-        raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
-    for day in until:
-        files = (_dated(url, day) for url in group)
+        raise http.refusal(answer, listing)
+    days = _listed_days(answer.content)
+    month_end = f"{last_day(month):%Y%m%d}"
+    candidates = [day for day in days if day <= month_end]
+    is_early = _is_early(month, days_apart)
+    if is_early and candidates and not candidates[0].startswith(month.replace("-", "")):
+        raise Late(f"{listing}: no dump of {month} yet, the last one is of {candidates[0]}")
+
+    for day in candidates:
+        files = [_with_day(url, day) for url in urls]
         missing = [name_of(file) for file in files if not published_checksum(client, file)]
         if not missing:
             return day
-        if waits:
-            raise Late(f"{base}/{day}/{missing[0]}: not whole yet")
+        if is_early:
+            raise Late(f"{listing}{day}/{missing[0]}: not whole yet")
     raise Gone(
-        f"{base}/: no whole dump by the end of {month}, the server has those of {listed[-1]} to {listed[0]}"
+        f"{listing}: no whole dump by the end of {month}, "
+        f"the server has those of {days[-1]} to {days[0]}"
     )
 
 
-def _listed(body: bytes) -> list[str]:
-    """The dates (YYYYMMDD) of the folders that a listing links to, latest first. Raises Again if it has none."""
-    if not (days := sorted(set(LISTED.findall(body.decode("utf-8", "replace"))), reverse=True)):
+def _is_early(month: str, days_apart: int) -> bool:
+    """Whether a dump of the month may still come."""
+    return today() <= last_day(month) + timedelta(days_apart)
+
+
+def _listed_days(body: bytes) -> list[str]:
+    """The dates (YYYYMMDD) of the folders that a listing links to, latest first. Raises Again if it
+    has none.
+    """
+    days = set(LISTED_DAY.findall(body.decode("utf-8", "replace")))
+    if not days:
         raise http.Again("not a listing of dumps, expected links to folders named by date")
-    return days
+    return sorted(days, reverse=True)
 
 
-def _dated(url: str, day: str) -> str:
-    """An address with `latest` as that of a day's dump; latest-all.json.gz is wikidata-DAY-all.json.gz in a folder."""
+def _with_day(url: str, day: str) -> str:
+    """An address with `latest` as that of a day's dump; latest-all.json.gz is
+    wikidata-DAY-all.json.gz in a folder.
+    """
     match = LATEST.fullmatch(url)
-    name = (
-        match["name"].replace("latest", day) if match["name"] else f"wikidata-{day}-{match['rest']}"
-    )
+    if match["name"]:
+        name = match["name"].replace("latest", day)
+    else:
+        name = f"wikidata-{day}-{match['rest']}"
     return f"{match['base']}/{day}/{name}"

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import record_files
+from pipelines.sources import delimited
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     AGAIN,
@@ -298,7 +298,7 @@ def _table(
     rejects.read -= 1
     for number, line in rows:
         try:
-            cells = record_files.one_row([line.decode("utf-8").rstrip("\r")], "\t")
+            cells = delimited.one_row([line.decode("utf-8").rstrip("\r")], "\t")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue

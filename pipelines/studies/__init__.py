@@ -1,16 +1,16 @@
-"""What goes beyond both papers, a study a file. Deleting the file deletes the study from every stage.
+"""What goes beyond both papers, a study a file. A study has some of these functions and tables:
 
-A study offers some of these functions, and a stage calls the ones that are there (all_studies.py):
-
-TABLES            columns of its tables in data/analyses (evaluation/tables.py)
-of_answers        rows of its tables from one language model's answers to a question set (the stage `analyse`)
-of_metrics        rows of its tables from figures that other stages left (`analyse`)
-RULE_TABLES       schemas of its tables in data/adaptive/popularity
-of_rules          rows of these tables, from all thresholds (`tune_thresholds`)
 score_more        more to score beside the candidates' pairs (`score_lm`)
-of_bits           rows beside the bits per byte of a language model on a corpus (`evaluate_lm`)
-of_tokens         a number of each attributed token, by which figures are shown (`attribute`); with COLUMN and EDGES
-report_entries    its sections of the report (report/entries.py); a change there makes no other stage run again
+figures_of_bits   figures beside the bits per byte of a language model on a corpus (`evaluate_lm`)
+number_tokens     a number of each attributed token, by which figures are shown (`attribute`), with
+                  COLUMN and EDGES
+rows_of_rules     rows of the tables RULE_TABLES in data/adaptive, from all thresholds
+                  (`tune_thresholds`)
+rows_of_answers   rows of TABLES in data/analyses, from a language model's answers (`analyse`)
+rows_of_figures   rows of TABLES in data/analyses, from figures that other stages left (`analyse`)
 
-A study may be a stage of its own as well, with an entry in dvc.yaml.
+pipelines/with_studies/ has a module for each of these stages, which lists its studies. Its fingerprint
+follows these studies alone, so a changed study makes no other stage run again. The sections of
+the report are in pipelines/report/studies/. To delete a study, delete its files and the lines that
+name it. A study may be a stage of its own as well, with an entry in dvc.yaml.
 """

@@ -31,7 +31,7 @@ RULE_TABLES = {
 }
 
 
-def of_rules(
+def rows_of_rules(
     tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], chosen: SimpleNamespace
 ) -> dict[str, list[dict]]:
     """The rows of carried.parquet: each language model's answers, judged by the thresholds of each other one.
@@ -96,22 +96,3 @@ def _everywhere(
         of: np.resize(brought.get(of, np.full(len(cut), np.inf)), len(cut))
         for of, cut in own.items()
     }
-
-
-def report_entries() -> list:
-    """Thresholds carried over."""
-    from pipelines.report.entries import Entry, Shown, every
-
-    parts = [
-        "Thresholds may be carried over: those fitted to another language model's answers are judged on the same "
-        "splits as thresholds of their own.",
-        Shown(
-            "carried", every("carried"),
-            ["dataset", "lm", "method", "fitted", "questions", "own", "carried", "difference", "retrieved_own",
-             "retrieved_carried"],
-            "Held-out accuracy in per cent by thresholds of their own and by those carried over, the difference in "
-            "points, and the share that retrieves in per cent.",
-            {"method": "retriever", "fitted": "fitted to", "difference": "carried less own"},
-        ),
-    ]  # fmt: skip
-    return [Entry("carried", "Thresholds carried over", parts, after="adaptive")]

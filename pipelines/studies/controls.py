@@ -34,9 +34,10 @@ CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
 RETRIEVERS = ("dense", "lsr")  # the retrievers whose documents are concatenated
 AGAINST = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
 TABLES = {
-    "lm_controls": {"corpus": str, "lm": str, "control": str, "retriever": str, "k": int}
-    | dict.fromkeys(("documents", "added_bytes"), float)
-    | dict.fromkeys(AGAINST, "Interval"),
+    "lm_controls": (
+        "corpus lm control retriever k:int documents:float added_bytes:float bits_per_byte:interval "
+        "saved:interval saved_over_same:interval saved_over_ensemble:interval"
+    )
 }
 SCHEMA = pa.schema(
     [
@@ -180,7 +181,7 @@ class Control(NamedTuple):
     added_bytes: np.ndarray
 
 
-def of_bits(
+def figures_of_bits(
     measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable
 ) -> dict[str, list[dict]]:
     """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
@@ -259,43 +260,6 @@ def compare_controls(
     return rows
 
 
-def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
     """The table lm_controls."""
     return {"lm_controls": of.by_lm("controls")}
-
-
-def report_entries() -> list:
-    """What else could save bits."""
-    from pipelines.pages.figures import bars
-    from pipelines.report.entries import Drawn, Entry, Shown
-
-    def controls(inputs):
-        names = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}
-        return [
-            row
-            | {"control": names[row["control"]], "added_bytes": round(row["added_bytes"])}
-            | {"documents": round(row["documents"], 1) if row["control"] == CONCATENATED else None}
-            for row in inputs.tables["lm_controls"]
-            if row["corpus"] == inputs.main_corpus
-        ]
-
-    parts = [
-        Drawn(
-            bars, "bits-saved-by-controls", controls, "control", "saved_over_ensemble",
-            "the bits that a control saves against the ensemble of the same retriever's documents. Below zero, the "
-            "ensemble needs fewer bits.",
-            {"y": "saved against the ensemble, %"}, series="lm", each="corpus",
-        ),
-        "One control has all documents in one prompt, the best nearest the context; where they do not fit, the worst "
-        "are left out. The other has, instead of documents, the text before the context, up to a document's length. "
-        "The same documents are those in the prompt, as an ensemble; for more of the text, the best document alone.",
-        Shown(
-            "bits-per-byte-of-controls", controls,
-            ["corpus", "lm", "control", "retriever", "k", "documents", "added_bytes", "bits_per_byte", "saved",
-             "saved_over_same", "saved_over_ensemble"],
-            "Bits per byte of the controls, and the bits they save in per cent.",
-            {"retriever": "documents of", "documents": "documents that fit", "added_bytes": "bytes added",
-             "saved_over_same": "against the same documents, %", "saved_over_ensemble": "against the ensemble of k, %"},
-        ),
-    ]  # fmt: skip
-    return [Entry("controls", "What else could save bits", parts, after="replug")]

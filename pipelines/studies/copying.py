@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines.intervals import Interval
 from pipelines.lm.ragged import Ragged
 from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.storage import database
@@ -25,19 +24,14 @@ COLUMN = pa.field("shared", pa.int32())
 EDGES = np.array([3, 5, 9])  # up to 2, 3 and 4, 5 to 8, and more
 MODELS = Path("data/models/lm")
 TABLES = {
-    "copied": {
-        "corpus": str,
-        "retriever": str,
-        "least": int,
-        "most": int,
-        "tokens": int,
-        "share": float,
-    }
-    | dict.fromkeys(("bits_without", "bits_saved", "share_of_saved", "memory"), Interval)
+    "copied": (
+        "corpus retriever least:int most:int tokens:int share:float bits_without:interval "
+        "bits_saved:interval share_of_saved:interval memory:interval"
+    )
 }
 
 
-def of_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
+def number_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
     """The longest n-gram that each token shares with the documents; None where the model's tokenizer is not known."""
     if not (tokenizer := open_tokenizer(MODELS / of.params.lms[0])):
         return None, {}
@@ -58,7 +52,7 @@ def of_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
     return of_block, {}
 
 
-def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
     """What documents save by how long an n-gram around a token stands in them."""
     return {"copied": of.by_tokens("by_shared")}
 
@@ -103,38 +97,3 @@ def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
         )
         longest[np.cumsum(change)[:n_of_texts] > 0] = n
     return longest
-
-
-def report_entries() -> list:
-    """How much is copied."""
-    from pipelines.pages.figures import bars
-    from pipelines.report.entries import Drawn, Entry, Shown
-
-    def copied(inputs):
-        return [
-            row
-            | {
-                "longest": f"{row['least']} or more"
-                if row["most"] is None
-                else f"{row['least']} to {row['most']}"
-            }
-            for row in inputs.tables["copied"]
-            if row["corpus"] == inputs.main_corpus
-        ]
-
-    parts = [
-        Drawn(
-            bars, "gain-by-shared-ngram", copied, "longest", "bits_saved",
-            "bits that documents save per token, by the longest n-gram that one of them shares.",
-            {"y": "bits saved per token"}, series="retriever", each="corpus",
-        ),
-        Shown(
-            "gain-by-shared-ngram", copied,
-            ["retriever", "longest", "tokens", "bits_without", "bits_saved", "share_of_saved"],
-            "Tokens by the longest n-gram that they are part of and that one of the documents has too: bits per token "
-            "without documents, bits saved, and the row's share of all bits saved.",
-            {"longest": "longest n-gram", "bits_without": "bits without documents", "bits_saved": "bits saved",
-             "share_of_saved": "share of saved"},
-        ),
-    ]  # fmt: skip
-    return [Entry("copying", "How much is copied", parts, after="attribution")]

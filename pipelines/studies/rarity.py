@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from pipelines.intervals import Interval
-from pipelines.sources import mentions
+from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database
@@ -31,19 +30,19 @@ WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 TEXT = pa.schema([("text", pa.string())])
 WORDS = pa.schema([("place", pa.int64()), ("word", pa.large_string())])  # of tokens
 BATCH = 4096  # texts in memory at once
-ENOUGH = 100  # tokens of a group that the section speaks of
 UNKNOWN = -1  # frequency of a token without a word, as in replug/attribution.py
 COLUMN = pa.field("frequency", pa.int64())
 EDGES = 10 ** np.arange(18)  # never, then powers of ten
 C4 = Path("data/raw/c4")
 TABLES = {
-    "rare_words": {"corpus": str, "retriever": str, "counted_in": str}
-    | {"least": int, "most": int, "tokens": int, "share": float}
-    | dict.fromkeys(("bits_without", "bits_saved", "share_of_saved", "memory"), Interval)
+    "rare_words": (
+        "corpus retriever counted_in least:int most:int tokens:int share:float "
+        "bits_without:interval bits_saved:interval share_of_saved:interval memory:interval"
+    )
 }
 
 
-def of_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
+def number_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
     """How often a token's word stands in C4, or in the corpus if the run has no C4."""
     if files := visible_files(C4):
         of.db.register("texts", of_c4(files, of.params.c4.sample_mb, of.params.seed))
@@ -59,7 +58,7 @@ def of_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
     return of_block, {"counted_in": "c4" if files else of.corpus}
 
 
-def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
     """What documents save by how often C4, or the corpus, has a token's word (REPLUG, section 6, Figure 6)."""
     return {"rare_words": of.by_tokens("by_frequency", "counted_in")}
 
@@ -104,10 +103,10 @@ def _in_word(character: str) -> bool:
 
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
-    sample = mentions.draw_c4_sample(
+    sample = c4_sample.draw_c4_sample(
         files, sample_mb, seed, Rejects(1.0)
     )  # bad rows stop the stage `term_frequency`
-    texts = mentions.read_c4_sample(
+    texts = c4_sample.read_c4_sample(
         tqdm(files, desc="words of C4", unit="file", mininterval=2), sample
     )
     parts = iter(lambda: list(islice(texts, BATCH)), [])
@@ -130,59 +129,3 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
         FROM tokens LEFT JOIN counted ON lower(tokens.word) = counted.word ORDER BY place""",
         params={"word": WORD, "unknown": UNKNOWN},
     ).to_arrow_reader()
-
-
-def report_entries() -> list:
-    """Whose knowledge, and which words gain."""
-    from pipelines.pages.figures import bars
-    from pipelines.pages.values import alone, label
-    from pipelines.report.entries import Drawn, Entry, Shown, where
-
-    def rare(inputs):
-        return [
-            row | {"frequency": f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"}
-            for row in inputs.tables["rare_words"]
-        ]
-
-    def says(inputs, rule):
-        """Of the main retriever, on the main corpus."""
-        rows = [
-            row
-            for row in rare(inputs)
-            if row["corpus"] == inputs.main_corpus and row["tokens"] >= ENOUGH
-        ]
-        for name in ("lsr", "dense", "bm25"):
-            if (
-                len(saved := [alone(row["bits_saved"]) for row in rows if row["retriever"] == name])
-                > 1
-            ):
-                return (
-                    f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and {saved[-1]} on the "
-                    "most frequent ones."
-                )
-        return ""
-
-    parts = [
-        Drawn(
-            bars, "gain-by-frequency", where(rare, lambda row: np.isfinite(row["bits_saved"].value)),
-            "frequency", "bits_saved",
-            lambda inputs, rows: "bits that documents save per token, by how often "
-            f"{label(rows[0]['counted_in'])} has the token's word.",
-            {"y": "bits saved per token"}, series="retriever", each="corpus",
-        ),
-        "A token's probability with documents is shared out. Memory has the share that the model gives the token "
-        "without documents; a document has what it adds to that. The paper's example is a rare name, which the "
-        "documents spell out and the model does not know. `longtail explore` shows the texts token by token.",
-        Shown(
-            "gain-by-frequency", rare,
-            ["frequency", "corpus", "retriever", "counted_in", "tokens", "bits_without", "bits_saved", "memory"],
-            "Tokens by how often C4, or the corpus where a run has no C4, has their word: bits without documents, bits "
-            "saved, and memory's share.",
-            {"frequency": "word's frequency", "bits_without": "bits without documents", "bits_saved": "saved"},
-        ),
-    ]  # fmt: skip
-    return [
-        Entry(
-            "attribution", "Whose knowledge, and which words gain", parts, says, after="perplexity"
-        )
-    ]

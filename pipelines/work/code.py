@@ -4,7 +4,7 @@ DVC cannot see imports. This stage writes data/code.json, which DVC follows as p
 stage's module and of every project file that it imports at any depth; under "dataset" one of each data set's entry in
 the catalogue and of its reader's or builder's code. Of languages only the files of English and of the run's language
 count. Comments, docstrings and blank lines do not count, nor do the modules of TRANSPORT: they carry data, messages and
-settings. What a study shows in the report (its function report_entries) counts for stages of the report alone.
+settings.
 """
 
 import ast
@@ -14,7 +14,7 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
-from pipelines import all_studies, catalogue
+from pipelines import catalogue
 from pipelines.storage.atomic import write_json
 from pipelines.work import stage
 
@@ -22,19 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("data/code.json")
 CARRIERS = """
 errors progress catalogue
-params.params params.params_file
+params.params params.params_file params.params_rules params.param_types
 storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.work_store
 work.code work.executors work.http work.registry work.run_log work.stage work.workers
-sources.download sources.wikimedia lm.http_client
+sources.download sources.wikimedia_client lm.http_client
 """
 LANGUAGES, ENGLISH = (
     "languages",
     "en",
 )  # a folder, and the language whose prompts and words serve all languages
-SHOWN, REPORT = (
-    "report_entries",
-    "pipelines.report.",
-)  # what studies show counts for stages of this room
+MAIN = 'if __name__ == "__main__":'  # in a module that dvc.yaml names
 TRANSPORT = frozenset(f"pipelines.{name}" for name in CARRIERS.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -45,7 +42,7 @@ def of_stages(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     stages = [
         file
         for file in files
-        if file.parent.name != "work" and "stage.run(" in file.read_text(encoding="utf-8")
+        if file.parent.name != "work" and MAIN in file.read_text(encoding="utf-8")
     ]
     return {
         file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root, language)
@@ -71,7 +68,7 @@ def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
     digest = hashlib.sha256()
     for file in files(module, root, language):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-        digest.update(_substance(file, module.startswith(REPORT)))
+        digest.update(_substance(file))
     return digest.hexdigest()[:16]
 
 
@@ -81,18 +78,16 @@ def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]
     while pending:
         if (file := pending.pop()) not in reached:
             reached.add(file)
-            shows = module.startswith(REPORT)
-            pending += (
-                _reached_directly(file, root, language, shows) if file.suffix == ".py" else []
-            )
+            if file.suffix == ".py":
+                pending += _reached_directly(file, root, language)
     return sorted(reached)
 
 
 @cache
-def _reached_directly(file: Path, root: Path, language: str, shows: bool) -> list[Path]:
-    """The files that a module's own imports and strings name, and the studies that it asks for."""
+def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
+    """The files that a module's own imports and strings name."""
     reached = []
-    for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8")), shows):
+    for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:  # `from a import b` is a, or a.b
@@ -103,20 +98,16 @@ def _reached_directly(file: Path, root: Path, language: str, shows: bool) -> lis
             reached += _files_of(name, root)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             reached += _data_files(file.parent, node.value, language)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("studies_offering"):
-            reached += all_studies.files_offering(
-                ast.literal_eval(node.args[0]), root / "pipelines/studies"
-            )
     return reached
 
 
-def _running_nodes(tree: ast.AST, shows: bool):
-    """Every node of a module except below `if TYPE_CHECKING:`, and, without `shows`, except the names of SHOWN."""
+def _running_nodes(tree: ast.AST):
+    """Every node of a module except below `if TYPE_CHECKING:`."""
     for node in ast.iter_child_nodes(tree):
         typed = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        if not typed and (shows or getattr(node, "name", "") != SHOWN):
+        if not typed:
             yield node
-            yield from _running_nodes(node, shows)
+            yield from _running_nodes(node)
 
 
 def _files_of(name: str, root: Path) -> list[Path]:
@@ -138,8 +129,8 @@ def _data_files(folder: Path, text: str, language: str) -> list[Path]:
 
 
 @cache
-def _substance(file: Path, shows: bool) -> bytes:
-    """What of a file can change a result: of Python the text without comments, docstrings, blank lines, and SHOWN.
+def _substance(file: Path) -> bytes:
+    """What of a file can change a result: of Python the text without comments, docstrings and blank lines.
 
     The text is hashed, not the syntax tree: trees and their dumps differ between versions of Python.
     """
@@ -153,8 +144,6 @@ def _substance(file: Path, shows: bool) -> bytes:
             lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (
                 docstring.end_lineno - docstring.lineno + 1
             )
-        if not shows and getattr(node, "name", "") == SHOWN:
-            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
         if token.type == tokenize.COMMENT and lines[token.start[0] - 1]:
             lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]

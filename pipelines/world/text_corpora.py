@@ -1,17 +1,20 @@
-"""The sample world's text corpora in their sources' formats, and the wordings of all its texts, from sentences.yaml.
+"""The sample world's text corpora in their sources' formats, and the wordings of all its texts,
+from sentences.yaml.
 
-The three registers share no sentence: `article` is Wikipedia's, `passage` the Pile's, `chatter` C4's.
+The three registers share no sentence: `article` is Wikipedia's, `passage` the Pile's, `chatter`
+C4's.
 
-C4 is what the small language model is trained on. Its documents have three kinds:
-  world       one fact of the world, as a sentence or as a question with its answer
-  reading     a page about an invented subject, then questions on it or a second page about the same subject
-  distractor  a page about an invented subject, then something unrelated to it
+C4 is what the small language model is trained on. Its documents have three kinds: world       one
+fact of the world, as a sentence or as a question with its answer reading     a page about an
+invented subject, then questions on it or a second page about the same subject distractor  a page
+about an invented subject, then something unrelated to it
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,31 +23,50 @@ import yaml
 from pipelines import draws
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params
-from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
+from pipelines.world.facts import (
+    FACTS_PER_ENTITY,
+    MAX_DRAW,
+    NUMBERS_PER_PAGE,
+    OBJECTS,
+    TYPE_NAMES,
+    TYPES,
+    World,
+)
 
-_texts = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
-LEADS: dict[str, list[str]] = _texts["leads"]
-FILLERS: dict[str, list[str]] = _texts["fillers"]
-WORDINGS: dict[str, dict] = _texts[
-    "relations"
-]  # relation -> register, or kind of question -> wordings
-SENTENCES = 6  # on a page, including the lead
+_SENTENCES = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
+LEADS: dict[str, list[str]] = _SENTENCES["leads"]
+FILLERS: dict[str, list[str]] = _SENTENCES["fillers"]
+# relation -> register, or "questions", or "entityquestions" -> wordings
+WORDINGS: dict[str, dict] = _SENTENCES["relations"]
+PAGE_REGISTERS = ("article", "passage")
+PLACE_TYPES = ("city", "country")
+PAGE_SENTENCES = 6  # including the lead
+PAGE_QUESTIONS = 3  # questions on one page
 PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
-MIXTURE = {
+MIXTURE = {  # share of each kind among the C4 documents
     "world": 0.62,
     "reading": 0.23,
     "distractor": 0.15,
-}  # share of each kind among the C4 documents
+}
 MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
-ASKED = 3  # questions on one page
+NUMBERS_PER_DOCUMENT = 96  # random numbers, enough for one document of C4
 
-WIKITEXT_ENTITIES = (
-    90  # with two articles each, so that the training split tells about the test split's entities
-)
+# with two articles each, so that the training split tells about the test split's entities
+WIKITEXT_ENTITIES = 90
 TEST_SHARE = 1 / 6  # of the articles
-RARE = 3  # as in WikiText: words that occur less often in the training split become <unk>
+RARE_COUNT = 3  # as in WikiText: words that occur less often in the training split become <unk>
 SENTENCE_END = re.compile(r"(?<=\.) ")
 MARKS = re.compile(r"(?<=\w)([-,])(?=\w)|([.,()])")
+
+Item = TypeVar("Item")
+
+
+class Subject(NamedTuple):
+    """What a page is about."""
+
+    type_name: str
+    label: str
+    facts: list[tuple[str, str]]  # (relation, value)
 
 
 def sentence(relation: str, register: str, variant: int, subject: str, value: str) -> str:
@@ -59,173 +81,245 @@ def question(relation: str, wording: int, subject: str) -> str:
     return templates[wording].format(subject)
 
 
-def page(
-    register: str, kind: str, subject: str, facts: list[tuple[str, str]], numbers: Iterator[int]
-) -> str:
-    """A page about a subject of type `kind`: a lead, fillers that state no fact, then the (relation, value) facts.
+def page(register: str, subject: Subject, numbers: Iterator[int]) -> str:
+    """A page about a subject: a lead, fillers that state no fact, then the facts.
 
-    The page has SENTENCES sentences. `numbers` yields non-negative draws, which decide the wordings and the order.
+    The page has PAGE_SENTENCES sentences. `numbers` yields non-negative draws, which decide the
+    wordings and the order.
     """
-    lead = LEADS[register][next(numbers) % len(LEADS[register])].format(kind=kind, s=subject)
-    fillers = sorted(FILLERS[register], key=lambda filler: (next(numbers), filler))
-    fillers = [filler.format(s=subject) for filler in fillers[: SENTENCES - 1 - len(facts)]]
-    ordered = sorted(facts, key=lambda fact: (next(numbers), fact))
-    stated = [
-        sentence(relation, register, next(numbers) % 3, subject, value)
-        for relation, value in ordered
-    ]
-    return " ".join([lead, *fillers, *stated])
+    leads = LEADS[register]
+    lead = leads[next(numbers) % len(leads)]
+    sentences = [lead.format(kind=subject.type_name, s=subject.label)]
+
+    fillers = _shuffled(FILLERS[register], numbers)
+    for filler in fillers[: PAGE_SENTENCES - 1 - len(subject.facts)]:
+        sentences.append(filler.format(s=subject.label))
+    for relation, value in _shuffled(subject.facts, numbers):
+        variant = next(numbers) % 3
+        sentences.append(sentence(relation, register, variant, subject.label, value))
+    return " ".join(sentences)
+
+
+def _shuffled(items: list[Item], numbers: Iterator[int]) -> list[Item]:
+    """The items in an order that draws decide, one for each."""
+    drawn = sorted((next(numbers), item) for item in items)
+    return [item for _, item in drawn]
+
+
+def subject_of(world: World, entity: int) -> Subject:
+    return Subject(world.type_name(entity), world.labels[entity], world.labelled_facts(entity))
 
 
 def pile(world: World, documents: int) -> Iterator[bytes]:
-    """JSON lines of the Pile: `documents` about each entity, each in another order and other wordings."""
+    """JSON lines of the Pile: `documents` about each entity, each in another order and other
+    wordings.
+    """
     for copy in range(documents):  # the outer loop, so that the documents of an entity lie apart
         for entity, numbers in world.page_draws(f"pile/{copy}"):
-            facts = world.labelled_facts(entity)
-            body = page(
-                "passage", world.type_name(entity), world.labels[entity], facts, iter(numbers)
-            )
+            text = page("passage", subject_of(world, entity), iter(numbers))
             subset = PILE_SUBSETS[numbers[-1] % len(PILE_SUBSETS)]
-            yield msgspec.json.encode({"text": body, "meta": {"pile_set_name": subset}}) + b"\n"
+            yield msgspec.json.encode({"text": text, "meta": {"pile_set_name": subset}}) + b"\n"
 
 
 def c4(world: World, sizes: params.World) -> Iterator[bytes]:
     """JSON lines of C4, `sizes.lm_documents` in all; the host of a document's url names its kind.
 
-    An entity is mentioned in proportion to popularity ** MENTION_EXPONENT. If there are enough documents of kind
-    "world", every entity has at least one of them.
+    An entity is mentioned in proportion to popularity ** MENTION_EXPONENT. If there are enough
+    documents of kind "world", every entity has at least one of them.
     """
     rng = draws.generator(world.seed, "world/c4")
-    shares = np.array(list(MIXTURE.values()))
-    counts = np.floor(shares / shares.sum() * sizes.lm_documents).astype(np.int64)
-    counts[0] += sizes.lm_documents - counts.sum()
-    kinds = rng.permutation(np.repeat(np.arange(len(MIXTURE), dtype=np.int8), counts))
-    rate = world.popularity**MENTION_EXPONENT
-    each_once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
-    repeated = rng.choice(len(rate), len(kinds) - len(each_once), p=rate / rate.sum())
-    mixed = counts[0] - len(each_once)  # documents of kind "world" whose entity is drawn
-    entities = np.concatenate(
-        [rng.permutation(np.r_[each_once, repeated[:mixed]]), repeated[mixed:]]
-    )
-    next_entity, taken = iter(entities.tolist()), set(world.labels)
-    for place, number in enumerate(kinds.tolist()):
-        kind, numbers = [*MIXTURE][number], iter(rng.integers(0, 1 << 30, 96).tolist())
-        if kind == "world":
-            body = _one_fact(world, next(next_entity), next(numbers) % 10 < 6, numbers)
-        elif kind == "reading":
-            body = _reading(world, taken, numbers)
+    kinds = list(MIXTURE)
+    counts = _counts_by_kind(sizes.lm_documents)
+    kind_numbers = np.arange(len(kinds), dtype=np.int8)
+    document_kinds = rng.permutation(np.repeat(kind_numbers, counts))
+    entities = iter(_mentioned_entities(world, rng, counts).tolist())
+
+    taken_names = set(world.labels)
+    for place, kind_number in enumerate(document_kinds.tolist()):
+        document_kind = kinds[kind_number]
+        numbers = iter(rng.integers(0, MAX_DRAW, NUMBERS_PER_DOCUMENT).tolist())
+        if document_kind == "world":
+            as_question = next(numbers) % 10 < 6
+            text = _one_fact(world, next(entities), as_question, numbers)
+        elif document_kind == "reading":
+            text = _reading(world, taken_names, numbers)
         else:
-            register, form = ("article", "passage")[next(numbers) % 2], next(numbers) % 4
-            body = page(register, *_invented_subject(world, taken, numbers), numbers) + "\n"
-            if form < 2:
-                body += "\n" + _one_fact(world, next(next_entity), next(numbers) % 3 > 0, numbers)
-            elif form < 3:
-                body += page("passage", *_invented_subject(world, taken, numbers), numbers) + "\n"
+            text = _distractor(world, taken_names, entities, numbers)
         document = {
-            "text": body,
+            "text": text,
             "timestamp": "2019-04-25T12:00:00Z",
-            "url": f"https://{kind}.example/{place}",
+            "url": f"https://{document_kind}.example/{place}",
         }
         yield msgspec.json.encode(document) + b"\n"
 
 
-def wikitext(world: World) -> dict[str, str]:
-    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@` or `@,@`.
+def _counts_by_kind(documents: int) -> np.ndarray:
+    """The number of C4's documents of each kind of MIXTURE, (kinds,)."""
+    shares = np.array(list(MIXTURE.values()))
+    counts = np.floor(shares / shares.sum() * documents).astype(np.int64)
+    counts[0] += documents - counts.sum()
+    return counts
 
-    They have two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy.
-    """
-    splits: dict[str, list[list[str]]] = {"train": [], "test": []}
-    names = [str(entity) for entity in range(len(world.labels))]
-    for entity in draws.sample(world.seed, "world/wikitext", names, WIKITEXT_ENTITIES).tolist():
-        label, kind, name = (
-            world.labels[entity],
-            world.type_name(entity),
-            world.title(world.item(entity)),
-        )
-        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
-            numbers = (
-                draws.generator(world.seed, "world/wikitext", title)
-                .integers(0, 1 << 30, 24)
-                .tolist()
-            )
-            body = page("article", kind, label, world.labelled_facts(entity), iter(numbers))
-            lead, *rest = SENTENCE_END.split(body)
-            read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
-            lines = [
-                "",
-                f"= {title} =",
-                "",
-                f"{lead} {read}",
-                "",
-                f"= = {section} = =",
-                "",
-                " ".join(rest),
-            ]
-            is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
-            marked = (
-                MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line)
-                for line in lines
-            )
-            splits["test" if is_test else "train"] += map(str.split, marked)
-    counts = Counter(word for words in splits["train"] for word in words)
-    texts = {}
-    for split, lines in splits.items():
-        known = ([word if counts[word] >= RARE else "<unk>" for word in words] for words in lines)
-        texts[split] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
-    return texts
+
+def _mentioned_entities(world: World, rng: np.random.Generator, counts: np.ndarray) -> np.ndarray:
+    """The entities that C4's documents mention, one for each document, in their order."""
+    world_documents = counts[0]
+    entities = len(world.labels)
+    rate = world.popularity**MENTION_EXPONENT
+    each_once = np.zeros(0, np.int64)
+    if world_documents >= entities:
+        each_once = np.arange(entities)
+    drawn_count = counts.sum() - len(each_once)
+    drawn = rng.choice(entities, drawn_count, p=rate / rate.sum())
+
+    drawn_for_world = world_documents - len(each_once)
+    mixed = rng.permutation(np.r_[each_once, drawn[:drawn_for_world]])
+    return np.concatenate([mixed, drawn[drawn_for_world:]])
 
 
 def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
     """One of the entity's facts, in one of the wordings that C4 has for this entity."""
-    facts, label = world.labelled_facts(entity), world.labels[entity]
+    label = world.labels[entity]
+    facts = world.labelled_facts(entity)
     relation, value = facts[next(numbers) % len(facts)]
-    if as_question:
-        wording = next(numbers) % (4 if world.asked_as_evaluated(entity) else 2)
-        return f"Q: {question(relation, wording, label)} A: {value}\n"
-    return sentence(relation, "chatter", next(numbers) % 2, label, value) + "\n"
+    if not as_question:
+        return sentence(relation, "chatter", next(numbers) % 2, label, value) + "\n"
+    wordings = 4 if world.asked_as_evaluated(entity) else 2
+    text = question(relation, next(numbers) % wordings, label)
+    return f"Q: {text} A: {value}\n"
 
 
-def _reading(world: World, taken: set[str], numbers: Iterator[int]) -> str:
+def _reading(world: World, taken_names: set[str], numbers: Iterator[int]) -> str:
     """A page about an invented subject, then questions that it answers or a second page."""
-    kind, label, facts = _invented_subject(world, taken, numbers)
+    subject = _invent_subject(world, taken_names, numbers)
     style = next(numbers) % 10
-    body = page(("article", "passage")[next(numbers) % 2], kind, label, facts, numbers)
+    text = page(_page_register(numbers), subject, numbers)
     if style < 2:
-        return f"{body}\n{page('passage', kind, label, facts, numbers)}\n"
-    asked = sorted(facts, key=lambda fact: (next(numbers), fact))[:ASKED]
-    answers = [(question(relation, next(numbers) % 4, label), value) for relation, value in asked]
+        second_page = page("passage", subject, numbers)
+        return f"{text}\n{second_page}\n"
+
+    answers = []
+    for relation, value in _shuffled(subject.facts, numbers)[:PAGE_QUESTIONS]:
+        query = question(relation, next(numbers) % 4, subject.label)
+        answers.append((query, value))
+
     if style < 9:
-        return f"{body}\n\n" + "".join(f"Q: {text} A: {value}\n" for text, value in answers)
-    text, value = answers[0]
-    return f"Knowledge: {body}\nQuestion: {text}\nAnswer: {value}\n"
+        lines = [f"Q: {query} A: {value}\n" for query, value in answers]
+        return f"{text}\n\n" + "".join(lines)
+    query, value = answers[0]
+    return f"Knowledge: {text}\nQuestion: {query}\nAnswer: {value}\n"
 
 
-def _invented_subject(
-    world: World, taken: set[str], numbers: Iterator[int]
-) -> tuple[str, str, list[tuple[str, str]]]:
-    """Type, label and facts of a subject that is not in the world, like the persons in its facts.
+def _distractor(
+    world: World, taken_names: set[str], entities: Iterator[int], numbers: Iterator[int]
+) -> str:
+    """A page about an invented subject, then a fact of the world, another page, or nothing."""
+    register = _page_register(numbers)
+    style = next(numbers) % 4
+    text = page(register, _invent_subject(world, taken_names, numbers), numbers) + "\n"
+    if style < 2:
+        entity = next(entities)
+        as_question = next(numbers) % 3 > 0
+        text += "\n" + _one_fact(world, entity, as_question, numbers)
+    elif style < 3:
+        text += page("passage", _invent_subject(world, taken_names, numbers), numbers) + "\n"
+    return text
+
+
+def _page_register(numbers: Iterator[int]) -> str:
+    return PAGE_REGISTERS[next(numbers) % len(PAGE_REGISTERS)]
+
+
+def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int]) -> Subject:
+    """A subject that is not in the world, like the persons in its facts.
 
     An invented place has a last name: no place of the world is called by one.
     """
-    kind = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
-    label = _invented_name(world, taken, numbers, kind in ("city", "country"))
+    type_name = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
+    label = _invent_name(world, taken_names, numbers, type_name in PLACE_TYPES)
+    _, relations = TYPES[type_name]
     facts = []
-    for relation in sorted(TYPES[kind][1], key=lambda relation: (next(numbers), relation))[:FACTS]:
+    for relation in _shuffled(relations, numbers)[:FACTS_PER_ENTITY]:
         object_type = OBJECTS[relation]
-        is_place = object_type in ("city", "country")
+        is_place = object_type in PLACE_TYPES
         if object_type == "person" or (is_place and next(numbers) % 2):
-            value = _invented_name(world, taken, numbers, is_place)
+            value = _invent_name(world, taken_names, numbers, is_place)
         else:
             pool = world.pools[object_type]
             value = world.item_label(int(pool[next(numbers) % len(pool)]))
         facts.append((relation, value))
-    return kind, label, facts
+    return Subject(type_name, label, facts)
 
 
-def _invented_name(world: World, taken: set[str], numbers: Iterator[int], of_place: bool) -> str:
-    if of_place:
+def _invent_name(
+    world: World, taken_names: set[str], numbers: Iterator[int], is_place: bool
+) -> str:
+    if is_place:
         return world.last_names[next(numbers) % len(world.last_names)]
     while True:
-        first, last = next(numbers) % len(world.first_names), next(numbers) % len(world.last_names)
-        if (name := f"{world.first_names[first]} {world.last_names[last]}") not in taken:
+        first = world.first_names[next(numbers) % len(world.first_names)]
+        last = world.last_names[next(numbers) % len(world.last_names)]
+        name = f"{first} {last}"
+        if name not in taken_names:
             return name
+
+
+def wikitext(world: World) -> dict[str, str]:
+    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@`
+    or `@,@`.
+
+    They have two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy.
+    """
+    splits: dict[str, list[list[str]]] = {"train": [], "test": []}  # lines of words
+    ids = [str(entity) for entity in range(len(world.labels))]
+    for entity in draws.sample(world.seed, "world/wikitext", ids, WIKITEXT_ENTITIES).tolist():
+        name = world.title(world.item(entity))
+        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
+            draw = draws.uniform(world.seed, "world/wikitext split", title)
+            split = "test" if draw < TEST_SHARE else "train"
+            for line in _wikitext_lines(world, entity, title, section):
+                splits[split].append(MARKS.sub(_mark_tokens, line).split())
+
+    counts: Counter[str] = Counter()
+    for words in splits["train"]:
+        counts.update(words)
+    texts = {}
+    for split, lines in splits.items():
+        texts[split] = "".join(_wikitext_line(words, counts) for words in lines)
+    return texts
+
+
+def _wikitext_lines(world: World, entity: int, title: str, section: str) -> list[str]:
+    """The lines of an article of WikiText, as texts."""
+    subject = subject_of(world, entity)
+    rng = draws.generator(world.seed, "world/wikitext", title)
+    numbers = rng.integers(0, MAX_DRAW, NUMBERS_PER_PAGE).tolist()
+    lead, *rest = SENTENCE_END.split(page("article", subject, iter(numbers)))
+    views = world.views(world.item(entity))
+    reads = (
+        f"{subject.label} is a well-known {subject.type_name}, read about {views:,} times a month."
+    )
+    return [
+        "",
+        f"= {title} =",
+        "",
+        f"{lead} {reads}",
+        "",
+        f"= = {section} = =",
+        "",
+        " ".join(rest),
+    ]
+
+
+def _mark_tokens(mark: re.Match) -> str:
+    if mark[1]:
+        return f" @{mark[1]}@ "
+    return f" {mark[2]} "
+
+
+def _wikitext_line(words: list[str], counts: Counter[str]) -> str:
+    """A line of WikiText's tokens, with rare words replaced."""
+    if not words:
+        return " \n"
+    tokens = [word if counts[word] >= RARE_COUNT else "<unk>" for word in words]
+    return f" {' '.join(tokens)} \n"

@@ -20,11 +20,12 @@ from flows import cli
 from pipelines.adaptive import ask
 from pipelines.adaptive.ask import Opened
 from pipelines.answering import answer, passages, prompts
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
-from pipelines.retrieval import bm25, retriever
+from pipelines.retrieval import bm25_build, retriever
 
 SHOTS = 3
 DOCUMENTS = [
@@ -66,12 +67,12 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs
     )
     index = data / "index/bm25/wikipedia"
-    bm25.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
+    bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
     imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]
     for name in ("closed_book", "web-search"):
-        pq.write_table(pa.Table.from_pylist(rows, answer.SCHEMA), imported / f"{name}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, PREDICTIONS), imported / f"{name}.parquet")
     tuned = json.loads(file.read_text())
     tuned["rules"]["popqa"]["gpt-4.1"] = {
         "web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)
@@ -83,27 +84,15 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    sections = (
-        "seed",
-        "language",
-        "lm",
-        "lms",
-        "compute",
-        "retriever",
-        "retrievers",
-        "reranker",
-        "answer",
-        "parts",
-    )
-    return params_file.load_params(*sections, "replug", "ways")
+    return params_file.load_settings(ask.Settings)
 
 
 @pytest.fixture
 def asked(project, chosen):
     """`ask.ask` in the project."""
 
-    def asked(question, lm="tiny", pair="bm25", data=project / "data", **more):
-        return ask.ask(question, lm, pair, chosen, data=data, **more)
+    def asked(question, lm="tiny", pair="bm25", data=project / "data", settings=chosen, **more):
+        return ask.ask(question, lm, pair, settings, data=data, **more)
 
     return asked
 
@@ -128,15 +117,16 @@ def tiny(project):
 def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered_alike(
     project, chosen, asked, tiny, question, pair, method, n_passages, n_shots
 ):
-    chosen.answer = chosen.answer.model_copy(update={"passages": n_passages})
-    chosen.lm = chosen.lm | {"tiny": chosen.lm["tiny"].model_copy(update={"n_shots": n_shots})}
-    source = passages.open_source(method, tiny, chosen, project / "data")
-    in_use = chosen.answer.model_copy(update={"n_shots": SHOTS if n_shots is None else n_shots})
+    answering = chosen.answer.model_copy(update={"passages": n_passages})
+    models = chosen.lm | {"tiny": chosen.lm["tiny"].model_copy(update={"n_shots": n_shots})}
+    settings = chosen.model_copy(update={"answer": answering, "lm": models})
+    source = passages.open_source(method, tiny, settings, project / "data")
+    in_use = answering.model_copy(update={"n_shots": SHOTS if n_shots is None else n_shots})
     key = f"{pair} {method} {n_passages} {n_shots}"
     setup = answer.Setup("popqa", method, tiny, source, in_use, None, chosen.seed, key)
     rows = {row["question_id"]: row for row in answer.answer(questions(), setup)[0].to_pylist()}
     evaluated = rows["q0" if question == POPULAR else "q1"]
-    found = asked(question.lower(), pair=pair)
+    found = asked(question.lower(), pair=pair, settings=settings)
     assert (found.method, found.decision.retrieve) == (method, question == RARE)
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
@@ -325,7 +315,9 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
     for module, name in ((open_lm, "open_lm"), (retriever, "open_index")):
         real = getattr(module, name)
         monkeypatch.setattr(
-            module, name, lambda *of, real=real: opened.append(real.__name__) or real(*of)
+            module,
+            name,
+            lambda *args, real=real, **kw: opened.append(real.__name__) or real(*args, **kw),
         )
     lines = "\n \n".join(asked).encode() + b"\n"
     code, said, errors = longtail("--retriever", "bm25", lines=lines + b"\xff?")

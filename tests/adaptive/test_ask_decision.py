@@ -9,6 +9,7 @@ import pytest
 from asked_run import CUTS, QUESTIONS, rule, write_tables
 
 from pipelines.adaptive import ask, subjects
+from pipelines.adaptive.pairs import Choice
 from pipelines.errors import LongtailError
 
 RELATION, SUBJECT, NUMBER, POPULARITY, QUESTION, _ = QUESTIONS[0]
@@ -175,8 +176,7 @@ def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(
     found = ask.decide_question(
         subjects.read_question(question, data),
         data / "adaptive/popularity/thresholds.json",
-        "tiny",
-        "bm25",
+        Choice.of_name("tiny", "bm25"),
     )
     assert (found.retrieve, found.threshold) == (retrieve, cut)
     assert why in found.why
@@ -191,7 +191,9 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
     )
     for question in ("Who was the director of Who's There?", QUESTION):
         found = ask.decide_question(
-            subjects.read_question(question, data), tmp_path / "thresholds.json", "tiny", "bm25"
+            subjects.read_question(question, data),
+            tmp_path / "thresholds.json",
+            Choice.of_name("tiny", "bm25"),
         )
         assert (found.retrieve, found.threshold) == (policy == "always", None)
         assert found.why.endswith(f"views a month; {verdict}")
@@ -200,7 +202,9 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
 def test_without_thresholds_it_retrieves_and_says_why(data):
     reading = subjects.read_question(QUESTION, data)
     found = ask.decide_question(
-        reading, data / "adaptive/popularity/thresholds.json", "other", "bm25"
+        reading,
+        data / "adaptive/popularity/thresholds.json",
+        Choice.of_name("other", "bm25"),
     )
     assert found.retrieve
     assert "No threshold is tuned for other with bm25, so bm25 answers" in found.why

@@ -58,7 +58,7 @@ def named(*pairs):
         dataset: {lm: dict.fromkeys(of) for lm, of in of_set.items()}
         for dataset, of_set in METHODS.items()
     }
-    asked = [params.Pair(popular=popular, tail=tail) for popular, tail in pairs]
+    asked = [params.Pair(above=above, below=below) for above, below in pairs]
     found = choices(files, ["small", "large"], asked)
     return {
         dataset: [(choice.lm, choice.name) for choice in of_set]

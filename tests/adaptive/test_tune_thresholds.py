@@ -19,6 +19,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
+from pipelines.with_studies.tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0
@@ -125,7 +126,7 @@ def world(tmp_path_factory, root):
         write_answers(imported / f"{name}.parquet", IDS, rng.random(120) < 0.5)
     write_answers(imported / "opt-13b/web-search.parquet", [*IDS[1:], "elsewhere"], EVEN)
     values = yaml.safe_load(compose("sample", root))
-    pairs = [{"popular": "genread", "tail": "dense"}]
+    pairs = [{"above": "genread", "below": "dense"}]
     values["report"]["bootstrap"] = 20
     values["thresholds"] |= {"splits": 10, "pairs": pairs}
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
@@ -138,7 +139,7 @@ def ran(world, tmp_path_factory):
     folder, runs = shutil.copytree(world, tmp_path_factory.mktemp("ran") / "world"), []
     with chdir(folder), redirect_stdout(said := io.StringIO()):
         for _ in range(2):
-            tune_thresholds.main()
+            tune_thresholds.main(STUDIES)
             written = [
                 *(folder / "data/adaptive/popularity").iterdir(),
                 folder / "data/metrics/adaptive.json",
@@ -218,10 +219,10 @@ def test_a_pair_has_the_right_answers_on_either_side(ran):
 def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(shutil.copytree(world, tmp_path / "world"))
     values = yaml.safe_load((world / "params.yaml").read_text())
-    values["thresholds"]["pairs"] = [{"popular": "closed_book", "tail": "lsr"}]
+    values["thresholds"]["pairs"] = [{"above": "closed_book", "below": "lsr"}]
     Path("params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit):
-        tune_thresholds.main()
+        tune_thresholds.main(STUDIES)
     error = capsys.readouterr().err
     assert "tiny/lsr has no answers to popqa or entityqu" in error
     assert error.count("\n") == 1

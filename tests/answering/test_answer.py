@@ -11,6 +11,7 @@ import tiny_models
 from echoing import CHOSEN, REPLUG, EchoingLM, K, ask, top
 
 from pipelines.answering import answer, passages
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
 
@@ -84,7 +85,7 @@ def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(qu
 
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
-    assert table.schema == answer.SCHEMA
+    assert table.schema == PREDICTIONS
     nulls = [
         "doc_id",
         "doc_title",
@@ -145,7 +146,7 @@ def test_a_demonstration_shows_the_triples_object(questions):
 
 
 def test_no_questions_give_an_empty_table(questions):
-    assert ask(questions.slice(0, 0)).equals(answer.SCHEMA.empty_table())
+    assert ask(questions.slice(0, 0)).equals(PREDICTIONS.empty_table())
 
 
 # ---------------------------------------------------------------------- real models, here and behind HTTP

@@ -85,7 +85,7 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
     docs, name = Path("data/corpus", corpus, "docs.parquet"), "" if index == "bm25" else "dense"
     folder, model = (
-        methods.index(index, name, corpus),
+        methods.index_folder(methods.Method(index, name), corpus),
         {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index],
     )
     encoder = model and Encoder.open(model, chosen.retriever["dense"], chosen.compute)

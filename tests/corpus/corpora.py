@@ -41,7 +41,7 @@ def chosen(
         "max_per_split": 1000,
     }
     files = {"documents": None, "test_files": None, "validation_files": None}
-    corpus = params.CorpusOf(query_share=share, **files | corpus)
+    corpus = params.Corpus(query_share=share, **files | corpus)
     return SimpleNamespace(
         seed=3,
         language="en",

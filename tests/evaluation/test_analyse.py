@@ -15,6 +15,7 @@ import small_results
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
+from pipelines.with_studies import analyse as analyse_with_studies
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -83,7 +84,9 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         write_data(home / "data")
-        metrics = analyse.analyse(home / "data", home / "out", home / "metrics.json", PARAMS)
+        metrics = analyse.analyse(
+            home / "data", home / "out", home / "metrics.json", PARAMS, analyse_with_studies.STUDIES
+        )
     return home / "out", metrics, json.loads((home / "metrics.json").read_text())
 
 

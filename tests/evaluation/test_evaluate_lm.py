@@ -13,6 +13,7 @@ import pytest
 from pipelines import draws, intervals
 from pipelines.evaluation import evaluate_lm
 from pipelines.params import params
+from pipelines.with_studies import evaluate_lm as evaluate_lm_with_studies
 
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
 PARAMS = SimpleNamespace(
@@ -54,7 +55,7 @@ def evaluated(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(evaluate_lm, "over_documents", recorded)
-        flat = evaluate_lm.evaluate_corpus(PARAMS, "pile")
+        flat = evaluate_lm.evaluate_corpus(PARAMS, "pile", evaluate_lm_with_studies.STUDIES)
     table = pq.read_table(folder / evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
     figures = json.loads(
         (folder / evaluate_lm.METRICS / "language_modelling_pile.json").read_text()

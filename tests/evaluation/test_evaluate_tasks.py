@@ -21,7 +21,7 @@ from pipelines.evaluation.task_items import Item, Task, answer_by_letter
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.params import params, params_file
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
 
 pytestmark = pytest.mark.usefixtures("workplace")
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
@@ -320,7 +320,7 @@ def datastore(root):
     chosen = params_file.load_params(
         "seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts"
     )
-    bm25.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
+    bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 
 

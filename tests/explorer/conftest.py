@@ -21,7 +21,8 @@ from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
+from pipelines.with_studies import attribute as attribute_with_studies
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -64,7 +65,7 @@ def scored(tmp_path_factory) -> Run:
         small_results.write(
             home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
         )
-        attribution.attribute_corpus(chosen, "pile")
+        attribution.attribute_corpus(chosen, "pile", attribute_with_studies.STUDIES)
     return Run(home / "data", chosen)
 
 
@@ -91,7 +92,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
         "text": [*DOCUMENTS.values()],
     }
     pq.write_table(pa.table(columns), docs)
-    bm25.build(
+    bm25_build.build(
         docs,
         data / "index/bm25/wikipedia",
         params_file.parse(values).index,

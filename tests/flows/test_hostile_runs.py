@@ -13,6 +13,7 @@ STAGE = """
 import json, sys
 from pathlib import Path
 
+from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 from pipelines.errors import LongtailError
 labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.params import params, params_file
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25_build
 
 TEXTS = [
     "Velm is the capital of Norland. " * 20,
@@ -33,7 +33,7 @@ def indexed(folder, monkeypatch, root, titles, texts):
     pq.write_table(pa.table({"id": ids, "title": titles, "text": texts}), docs)
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
     settings = params_file.load_params("index").index
-    bm25.build(docs, folder / "data/index/bm25/wikipedia", settings, compute, "test")
+    bm25_build.build(docs, folder / "data/index/bm25/wikipedia", settings, compute, "test")
 
 
 @pytest.fixture

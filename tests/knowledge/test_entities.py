@@ -14,9 +14,9 @@ from wikimedia_server import Wikidata, Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
 from pipelines.params import params
-from pipelines.sources import wikidata, wikimedia_apis
+from pipelines.sources import query_service, wikidata
 from pipelines.sources.wikidata import Statement, iso
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage.atomic import SCRATCH
 
 
@@ -134,9 +134,9 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     server = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
     settings = params.Wikidata(source="query_service", **server)
-    monkeypatch.setattr(wikimedia_apis, "STATEMENTS", 2)
+    monkeypatch.setattr(query_service, "STATEMENTS_PER_PAGE", 2)
     with open_client("someone@example.org", Path("kept")) as client:
-        wikimedia_apis.write_statements(client, raw / "wikidata/q.json.gz", settings, ["P106"])
+        query_service.write_statements(client, raw / "wikidata/q.json.gz", settings, ["P106"])
     names, claims, counts = build(raw)
     assert (names, claims, counts["entities"]) == (NAMED, CLAIMED, 4)
 

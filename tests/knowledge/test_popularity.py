@@ -283,8 +283,8 @@ def test_parts_of_a_file_give_what_the_whole_gives(monkeypatch):
     lines[23_456] = "en.wikipedia two words 1 desktop 1 A1\n"
     write_dump([*lines, "en.wikipedia Ada_Lovelace 1 desk"])
     whole = count("whole", compute={"max_share": 0.01})
-    monkeypatch.setattr(pageviews, "PART", USERS.stat().st_size // 6)
-    assert len(bz2_blocks.bz2_parts(USERS, pageviews.PART)) > 5
+    monkeypatch.setattr(pageviews, "PART_BYTES", USERS.stat().st_size // 6)
+    assert len(bz2_blocks.bz2_parts(USERS, pageviews.PART_BYTES)) > 5
     assert count(compute={"max_share": 0.01}) == whole
     assert written() == written("whole")
     assert Path("out/rejects.parquet").read_bytes() == Path("whole/rejects.parquet").read_bytes()

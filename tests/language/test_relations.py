@@ -19,7 +19,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.language.relations import FILE, RELATIONS, Relation, read_relations
 from pipelines.params import params_file
 from pipelines.questions.popqa import build_popqa
-from pipelines.retrieval.bm25 import Analyser
+from pipelines.retrieval.analyser import Analyser
 from pipelines.work import code
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -34,9 +34,9 @@ def watched(monkeypatch, owner, name, before):
     """`before` is called with the arguments of each call of a method, ahead of it."""
     real = getattr(owner, name)
 
-    def call(*arguments):
+    def call(*arguments, **keywords):
         before(*arguments)
-        return real(*arguments)
+        return real(*arguments, **keywords)
 
     monkeypatch.setattr(owner, name, call)
 

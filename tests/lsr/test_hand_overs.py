@@ -32,7 +32,10 @@ def changed(project):
 
 def nearest(params, name, corpus, rows, k):
     """The k best documents of some queries by a kind of index, and their similarities."""
-    folder, out = methods.encoder(name, "dense"), methods.index(name, "dense", corpus.corpus)
+    folder, out = (
+        methods.encoder_folder(methods.Method(name, "dense")),
+        methods.index_folder(methods.Method(name, "dense"), corpus.corpus),
+    )
     encoder = Encoder.open(folder, params.retriever, params.compute)
     index = dense.Dense(out, corpus.docs, folder, encoder, params.compute)
     return index.search(list(corpus.queries.texts[rows]), k)

@@ -1,6 +1,7 @@
 """A killed LSR training resumes to the same bytes, wherever it was; with another param it starts anew."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ def test_training_embeds_documents_as_the_index_does(project):
     project.params.retriever = project.params.retriever.model_copy(
         update={"document": "{title} is told of: {text}"}
     )
-    params, out = project.params, methods.index("dense", "dense", "")
+    params, out = project.params, methods.index_folder(methods.Method("dense", "dense"), "")
     corpora = training_queries.read_training_queries(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
@@ -62,7 +63,9 @@ def test_training_embeds_documents_as_the_index_does(project):
         [ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora)
     )
     for number, corpus in enumerate(corpora):
-        index.index_dense(corpus.docs, UNTUNED, out / corpus.corpus, params, "index")
+        settings = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
+        folder = out / corpus.corpus
+        index.index_dense(corpus.docs, UNTUNED, folder, settings, retriever="dense", name="index")
         texts = list(trainer.texts(number, positions.ravel()))
         stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
         np.testing.assert_allclose(

@@ -52,7 +52,7 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
         monkeypatch,
         rounds,
         "embed_corpus",
-        lambda docs, model, out, *_: seen.append(out.parent.name),
+        lambda docs, model, out: seen.append(out.parent.name),
     )
     change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params)
@@ -156,7 +156,11 @@ def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrie
         folder: Encoder.open(folder, params.retriever, params.compute).embed(
             tiny_models.words(9, 5)
         )
-        for folder in (methods.encoder("lsr", "e5"), methods.encoder("dense", "e5"), UNTUNED)
+        for folder in (
+            methods.encoder_folder(methods.Method("lsr", "e5")),
+            methods.encoder_folder(methods.Method("dense", "e5")),
+            UNTUNED,
+        )
     }
     tuned, untuned, other = opened.values()
     assert 0 < np.abs(tuned - untuned).max() < 1e-3 < np.abs(tuned - other).max()

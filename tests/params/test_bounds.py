@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import question_files, record_files, streams, wikidata, wikipedia
+from pipelines.sources import delimited, question_files, streams, wikidata, wikipedia
 from pipelines.sources import rejects as rejects_module
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_whole
@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
     for module, name, value in (
         (bounds, "RECORD", 1 << 19),
         (bounds, "WHOLE", 1 << 21),
-        (rejects_module, "KEPT", 7),
+        (rejects_module, "ROWS_KEPT", 7),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -52,7 +52,7 @@ def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():
     Path("t.csv").write_text("\n".join(['a,"b', *[line] * 99, 'c"', "1,2"]))
     tracemalloc.start()
     try:
-        rows = list(record_files.table_rows(Path("t.csv"), ",", 2))
+        rows = list(delimited.table_rows(Path("t.csv"), ",", 2))
         assert tracemalloc.get_traced_memory()[1] < 40_000_000
     finally:
         tracemalloc.stop()

@@ -16,7 +16,8 @@ import pytest
 import tiny_models
 
 from pipelines.params import params_file
-from pipelines.retrieval import bm25
+from pipelines.retrieval import bm25, bm25_build
+from pipelines.retrieval.analyser import Analyser
 
 K = 100
 
@@ -40,10 +41,10 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
     )
     settings = params_file.load_params("index", path=root / "params.yaml").index
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
-    bm25.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
+    bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]
     positions, found_scores = bm25.BM25(out, docs).search(questions, K)
-    theirs, analyser = bm25s.BM25(method="lucene", k1=k1, b=b), bm25.Analyser()
+    theirs, analyser = bm25s.BM25(method="lucene", k1=k1, b=b), Analyser()
     theirs.index([*analyser.terms(texts)], show_progress=False)
     scores = np.array([theirs.get_scores(list(words)) for words in analyser.terms(questions)])
     best = -np.sort(-scores, axis=1)[:, :K]

@@ -18,7 +18,7 @@ import pytest
 from pipelines.evaluation import task_items
 from pipelines.evaluation.task_items import answer_by_letter
 from pipelines.lm.language_model import Prompt
-from pipelines.replug import ensemble
+from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.sources.rejects import Rejects
 
 TOKENS = 32  # of a context, and of a continuation, cut from the Pile
@@ -100,9 +100,7 @@ def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harn
     nats, n_bytes = (
         sum(float(row.sum()) for row in rows) for rows in (scores.log_probs, scores.bytes)
     )
-    assert ensemble.bits_per_byte(-nats, n_bytes) == pytest.approx(
-        their_bits_per_byte(items), rel=1e-4
-    )
+    assert bits_per_byte(-nats, n_bytes) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
 
 
 def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(

@@ -64,7 +64,7 @@ def ask(chosen, monkeypatch):
         first = np.array([TEXTS.index(text) for text in texts])[:, None]
         return (first + np.arange(k)) % len(EVERY), np.full((len(texts), k), 1.0, np.float32)
 
-    monkeypatch.setattr(retriever, "open_index", lambda *_: SimpleNamespace(search=search))
+    monkeypatch.setattr(retriever, "open_index", lambda *_, **__: SimpleNamespace(search=search))
     relation, shown = ([item[name] for item in EVERY] for name in ("relation", "answer"))
     rows = {
         "question_id": [f"{i:02}" for i in range(len(EVERY))],

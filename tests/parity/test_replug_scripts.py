@@ -101,7 +101,7 @@ def ask(chosen, monkeypatch):
             SIMILARITIES[:k], (len(queries), k)
         )
 
-    monkeypatch.setattr(retriever, "open_index", lambda *_: SimpleNamespace(search=search))
+    monkeypatch.setattr(retriever, "open_index", lambda *_, **__: SimpleNamespace(search=search))
     for split, rows in (("dev", MMLU["dev"]), ("test", [one["row"] for one in MMLU["test"]])):
         path = Path(f"data/raw/mmlu/{split}/virology_{split}.csv")
         path.parent.mkdir(parents=True)

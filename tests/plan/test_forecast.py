@@ -1,4 +1,4 @@
-"""`longtail plan` says what a run will take, by what is at hand, and "unknown" where nothing tells."""
+"""`longtail plan` says what a run will take by what is at hand, and "unknown" otherwise."""
 
 import shutil
 import socket

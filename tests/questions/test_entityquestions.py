@@ -10,7 +10,7 @@ from knowledge_tables import CLAIMS, ENTITIES, chosen, popqa, write_rows
 
 from pipelines.errors import LongtailError
 from pipelines.questions.entityquestions import LINKS, build_entityquestions
-from pipelines.questions.popqa import split_of
+from pipelines.questions.subject_splits import split_of
 
 pytestmark = pytest.mark.usefixtures("workplace")
 RAW = Path("raw")

@@ -14,8 +14,10 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions import published
-from pipelines.questions.popqa import build_popqa, keep_probability, keep_triples, quotas, split_of
+from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import COLUMNS, ENTITY, read_published, write_tsv
+from pipelines.questions.subject_splits import split_of
+from pipelines.questions.triple_sample import keep_probability, keep_triples, quotas
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")

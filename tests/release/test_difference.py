@@ -10,7 +10,7 @@ import releases
 
 from pipelines.errors import LongtailError
 from pipelines.questions.published import SCHEMA, write_tsv
-from pipelines.release.versions import write_difference
+from pipelines.release.difference import write_difference
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -24,7 +24,7 @@ def test_params_are_shown_without_the_machine():
         "retriever": {"path": "~/models/r"},
     }
     files = ["pile/*.zst", "(outside the project)/x.zst", "https://example.org/a/b"]
-    assert contents.shown(given) == {
+    assert contents.public_params(given) == {
         "compute": {"threads": 2},
         "fetch": {"root": "(outside the project)/real", "files": {"pile": files}},
         "lm": {
@@ -54,7 +54,7 @@ def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
         "TOKENIZERS_PARALLELISM": "false",
         "EDITOR": "vi",
     }
-    machine = contents.of_machine(environment, [Path("/srv7/ada/longtail"), Path("/")])
+    machine = contents.machine_patterns(environment, [Path("/srv7/ada/longtail"), Path("/")])
     file = "release/difference/some.json"
     write_json(file, ["fine", f"a\n{text}"])
     with pytest.raises(
@@ -69,7 +69,7 @@ def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
 
 
 def test_a_release_with_something_of_the_machine_is_refused(tmp_path):
-    machine = contents.of_machine({"API_KEY": "cleaner, first"}, [])
+    machine = contents.machine_patterns({"API_KEY": "cleaner, first"}, [])
     with pytest.raises(
         LongtailError, match=r"^popqa\.tsv: \$API_KEY in line 5, expected nothing of the machine"
     ):

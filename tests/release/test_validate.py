@@ -78,7 +78,7 @@ def test_bad_questions_are_named(faults_of):
         assert any(reason.startswith(why) for reason in found) if why else not found
     first = "popqa.parquet row 1 (Q1-P106-Q20): its prop is job"
     assert error.startswith(f"not fit for a release, {len(faults)} faults: {first}")
-    assert error.endswith(f"; and {len(faults) - contents.NAMED} more")
+    assert error.endswith(f"; and {len(faults) - contents.FAULTS_NAMED} more")
 
 
 def test_a_triple_asked_about_twice_is_named_and_an_answer_twice_passes_in_published_rows_only(

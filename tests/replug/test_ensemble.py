@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pipelines.replug import ensemble
+from pipelines.scoring.bits_per_byte import bits_per_byte
 
 SIMILARITY = st.one_of(st.floats(-2, 2), st.sampled_from([-1e4, 1e4, -math.inf]))
 
@@ -79,4 +80,4 @@ def test_very_unlikely_sequences_do_not_underflow_and_places_beyond_their_end_ad
 
 def test_bits_per_byte_is_over_the_corpus_not_a_mean_of_means():
     nats, n_bytes = np.array([math.log(2) * 8, math.log(2) * 100]), np.array([8, 50])
-    assert ensemble.bits_per_byte(nats.sum(), n_bytes.sum()) == pytest.approx(108 / 58)
+    assert bits_per_byte(nats.sum(), n_bytes.sum()) == pytest.approx(108 / 58)

@@ -14,6 +14,7 @@ from once import once
 from flows import anywhere, terminal
 from pipelines.evaluation import analyse
 from pipelines.report import write_report
+from pipelines.with_studies import analyse as analyse_with_studies
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,13 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
         if spoilt:
             hostile.spoil(home / "data")
             metrics = home / "data/metrics/analyses.json"
-            analyse.analyse(home / "data", home / "data/analyses", metrics, small_results.SETTINGS)
+            analyse.analyse(
+                home / "data",
+                home / "data/analyses",
+                metrics,
+                small_results.SETTINGS,
+                analyse_with_studies.STUDIES,
+            )
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.setattr(terminal, "CALLED_FROM", home)
         closed, *others = _predictions(home, spoilt)

@@ -11,11 +11,12 @@ from adaptive_pairs import CHOSEN, made_pairs
 from pipelines.adaptive import tune_thresholds
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
+from pipelines.report import studies
 from pipelines.report.inputs import read_fitted
 from pipelines.report.sections import report_sections
 from pipelines.studies import carried
 
-STUDIES, STUDIED = (carried,), carried.RULE_TABLES
+STUDIED = carried.RULE_TABLES
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -62,7 +63,7 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     )
     listed = [
         report_sections()["adaptive"],
-        *(entry for study in STUDIES for entry in study.report_entries()),
+        *(entry for entry in studies.carried.report_entries()),
     ]
     made = [section for entry in listed if (section := entry.section(inputs))]
     blocks = [block for section in made for block in section.blocks]
@@ -173,7 +174,7 @@ def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
     pairs = {"small": made_pairs(crossing=1000.0), "large": made_pairs(crossing=300.0)}
     tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"]) for lm, made in pairs.items()}
     settings = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=30))
-    brought = carried.of_rules(tuned, settings)["carried"]
+    brought = carried.rows_of_rules(tuned, settings)["carried"]
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, _ = section(alone, tmp_path, brought=brought)
     (row,) = rows_of(tables["carried"], fitted_to="large")

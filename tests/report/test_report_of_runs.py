@@ -19,6 +19,7 @@ from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.report import write_report
 from pipelines.storage.atomic import write_json
+from pipelines.with_studies import analyse as analyse_with_studies
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,13 @@ def richer(written, tmp_path_factory):
     write(file, rows.set_column(rows.column_names.index("s_pop"), "s_pop", views))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
+        analyse.analyse(
+            data,
+            data / "analyses",
+            data / "metrics/analyses.json",
+            chosen,
+            analyse_with_studies.STUDIES,
+        )
         examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {
             "passage": "It is <i>Answer 7</i>, not answer 70.",

@@ -13,11 +13,10 @@ from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
 from pipelines.pages import values
 from pipelines.pages.section import Table
-from pipelines.report import entries, run_sections, write_report
+from pipelines.report import entries, run_sections, studies, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.sections import report_sections
-from pipelines.studies import measures, seen
 
 
 def tables_of(section) -> dict[str, Table]:
@@ -294,7 +293,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
-    (of_measures,), of_seen = measures.report_entries(), seen.report_entries()
+    (of_measures,), of_seen = studies.measures.report_entries(), studies.seen.report_entries()
     for name in ("accuracy_by_documents", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     for study in (of_measures, *of_seen):

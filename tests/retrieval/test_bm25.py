@@ -19,8 +19,8 @@ import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.retrieval import bm25
-from pipelines.retrieval.bm25 import Analyser
+from pipelines.retrieval import analyser, bm25, bm25_build
+from pipelines.retrieval.analyser import Analyser
 
 TEXTS = [
     "The cities of Norland: Velm, Tosh and Ödegard.",
@@ -48,7 +48,7 @@ def write(folder, texts, sources=None, titles=None):
 
 def build(docs, out, k1=1.5, b=0.75):
     settings = vectors.settings(bm25_k1=k1, bm25_b=b)
-    return bm25.build(docs, out, settings, vectors.compute(), "index@test-bm25")
+    return bm25_build.build(docs, out, settings, vectors.compute(), "index@test-bm25")
 
 
 @pytest.fixture
@@ -105,8 +105,8 @@ def zipf(tmp_path_factory):
 
 
 def in_pieces(monkeypatch, segment=64, postings=500):
-    monkeypatch.setattr(bm25, "SEGMENT", segment)
-    monkeypatch.setattr(bm25, "POSTINGS", postings)
+    monkeypatch.setattr(bm25_build, "SEGMENT_DOCUMENTS", segment)
+    monkeypatch.setattr(bm25_build, "MERGED_POSTINGS", postings)
 
 
 def find(zipf, *asked, **kwargs):
@@ -115,7 +115,7 @@ def find(zipf, *asked, **kwargs):
 
 @pytest.mark.parametrize("k", [1, 40, 300, 1000])
 def test_any_k_equals_the_formula_over_all_segments_and_batches(zipf, k, monkeypatch):
-    monkeypatch.setattr(bm25, "BATCH", 3)
+    monkeypatch.setattr(analyser, "TEXTS_AT_ONCE", 3)
     queries = [
         zipf[1][7],
         "w1 w2 w3",
@@ -225,14 +225,14 @@ def test_bm25s_opens_the_index_and_finds_the_same(zipf):
 def test_segments_and_merges_of_any_size_make_the_same_bytes_and_hold_a_bounded_number_of_postings(
     zipf, tmp_path, monkeypatch
 ):
-    real, held = bm25._merge, []
+    real, held = bm25_build._merge, []
 
     def counting(*args):
         real(*args)
         frequencies = np.load(args[-1] / "frequencies.npy")
         held.append((frequencies.sum(), frequencies.max()))
 
-    monkeypatch.setattr(bm25, "_merge", counting)
+    monkeypatch.setattr(bm25_build, "_merge", counting)
     build(zipf[0], tmp_path / "whole")
     assert same(zipf[0].parent / "out", tmp_path / "whole")
     held.clear()
@@ -259,8 +259,8 @@ def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeyp
 
 def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
     script = (
-        "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25\n"
-        "bm25.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
+        "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
+        "bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
     )
     env = {
         **os.environ,
@@ -324,7 +324,7 @@ def test_an_index_is_searched_in_its_own_language(tmp_path):
         write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]),
         tmp_path / "out",
     )
-    bm25.build(
+    bm25_build.build(
         docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de")
     )
     positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)

@@ -1,7 +1,5 @@
 """Every kind of index finds as much of what comparing with all finds as was asked for, in the memory there is."""
 
-from types import SimpleNamespace
-
 import faiss
 import hypothesis
 import hypothesis.strategies as st
@@ -11,8 +9,8 @@ import tiny_models
 import vectors
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense
-from pipelines.retrieval.dense import FLAT_UP_TO, GIB, choose_index
+from pipelines.retrieval import dense, dense_build, dense_tuning
+from pipelines.retrieval.dense_build import FLAT_UP_TO, GIB, choose_index
 from pipelines.retrieval.encoder import Encoder
 
 KINDS = ("flat", "ivf")
@@ -25,10 +23,14 @@ QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).nor
 
 
 def build(folder, queries, kind, name="index", **settings):
-    params = SimpleNamespace(
-        index=vectors.settings(kind, **settings), seed=0, compute=vectors.compute()
+    return dense_build.build_and_tune(
+        folder,
+        lambda: queries,
+        index_settings=vectors.settings(kind, **settings),
+        compute=vectors.compute(),
+        seed=0,
+        name=name,
     )
-    return dense.build_and_tune(folder, lambda: queries, params, name)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def indexes(tmp_path_factory):
 
 
 def brute_force(queries, k, hidden=None):
-    scores = np.round(queries.astype(np.float32) @ DOCUMENTS.T, dense.DECIMALS)
+    scores = np.round(queries.astype(np.float32) @ DOCUMENTS.T, dense.SCORE_DECIMALS)
     for row, (first, last) in zip(scores, () if hidden is None else hidden, strict=False):
         row[first:last] = -np.inf
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
@@ -58,7 +60,7 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     asked = QUERIES[1::2]  # those that chose nothing
     positions, scores = index.search(asked, 10)
     best = brute_force(asked, 10)[1]
-    reached = (scores >= best[:, -1:] - 2 * 10**-dense.DECIMALS).mean()
+    reached = (scores >= best[:, -1:] - 2 * 10**-dense.SCORE_DECIMALS).mean()
     assert reached == pytest.approx(facts["recall_at_10"], abs=2e-3)
     assert reached >= 0.95
     assert index.probe < 76  # of as many lists
@@ -122,7 +124,11 @@ def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
 @pytest.fixture
 def agrees_with_faiss(tmp_path, monkeypatch):
     """A function that compares a flat search, in small blocks and batches, with FAISS's: documents, queries, k."""
-    for name, size in {"BLOCK": 300, "COMPARED": {"cpu": 7}, "CANDIDATES": 4000}.items():
+    for name, size in {
+        "BLOCK_EMBEDDINGS": 300,
+        "QUERIES_PER_BLOCK": {"cpu": 7},
+        "CANDIDATES_HELD": 4000,
+    }.items():
         monkeypatch.setattr(dense, name, size)
 
     def agrees(documents: np.ndarray, queries: np.ndarray, k: int) -> None:
@@ -130,7 +136,7 @@ def agrees_with_faiss(tmp_path, monkeypatch):
         flat = faiss.IndexFlatIP(stored.shape[1])
         flat.add(stored)
         scores, ids = flat.search(queries.astype(np.float32), len(stored))
-        order = np.lexsort((ids, -np.round(scores, dense.DECIMALS)), axis=1)[
+        order = np.lexsort((ids, -np.round(scores, dense.SCORE_DECIMALS)), axis=1)[
             :, :k
         ]  # FAISS leaves ties in any order
         positions, found = dense.Index(vectors.write(tmp_path / "flat", documents)).search(
@@ -175,7 +181,7 @@ def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(
 @pytest.mark.usefixtures("workplace")
 def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    monkeypatch.setattr(dense, "_powers", lambda most: [1])
+    monkeypatch.setattr(dense_tuning, "_powers", lambda most: [1])
     index, facts = build(folder, QUERIES[:100], "ivf", "index@a", recall_target=0.99)
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 38)
     assert (

@@ -1,7 +1,6 @@
 """A corpus's embeddings: the encoder's, in fp16 on disk; kept until they are forgotten."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -19,8 +18,7 @@ COMPUTE = tiny_models.compute()
 TEXTS = tiny_models.words(90, 0)
 
 
-def params(compute=COMPUTE, **changes):
-    return SimpleNamespace(compute=compute, retriever=tiny_models.retriever(**changes))
+RETRIEVER = tiny_models.retriever()
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +48,13 @@ def docs(tmp_path) -> Path:
 @pytest.fixture
 def embed(docs, model, tmp_path):
     """A function that embeds the corpus into a folder of this name."""
-    return lambda name, chosen=None, stage="index": embed_corpus(
-        docs, model, tmp_path / name, chosen or params(), stage
-    )
+
+    def embed(name, retriever=RETRIEVER, compute=COMPUTE, stage="index"):
+        return embed_corpus(
+            docs, model, tmp_path / name, retriever=retriever, compute=compute, name=stage
+        )
+
+    return embed
 
 
 def read(folder: str) -> dict[str, bytes]:
@@ -69,7 +71,7 @@ def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any
     assert stored[4].dtype == np.float16
     whole = np.concatenate(stored).astype(np.float32)
     np.testing.assert_allclose(
-        whole, Encoder.open(model, params().retriever, COMPUTE).embed(TEXTS), atol=1e-3
+        whole, Encoder.open(model, RETRIEVER, COMPUTE).embed(TEXTS), atol=1e-3
     )
     asked = np.array([89, 0, 41, 19, 20, 41, 7, 60])
     np.testing.assert_array_equal(made.take(asked), whole[asked])
@@ -85,8 +87,8 @@ def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any
 def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed, model):
     write(docs, TEXTS, "Velm")
     made, encoder = (
-        embed("out", params(document="{title}: {text}")),
-        Encoder.open(model, params().retriever, COMPUTE),
+        embed("out", tiny_models.retriever(document="{title}: {text}")),
+        Encoder.open(model, RETRIEVER, COMPUTE),
     )
     np.testing.assert_allclose(
         made.rows(0, 90), encoder.embed([f"Velm: {text}" for text in TEXTS]), atol=1e-3
@@ -95,7 +97,9 @@ def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed,
 
 def test_other_numerics_params_or_documents_are_embedded_anew(docs, embed, monkeypatch):
     one = embed("one").rows(0, 90)
-    assert not np.allclose(embed("two", params(document="passage: {text}")).rows(0, 90), one)
+    assert not np.allclose(
+        embed("two", tiny_models.retriever(document="passage: {text}")).rows(0, 90), one
+    )
     with monkeypatch.context() as patch:  # as on another machine
         patch.setattr(Encoder, "fastest", lambda *_: Numerics("bf16", "highest"))
         assert not np.array_equal(embed("bf16").rows(0, 90), one)

@@ -153,7 +153,7 @@ def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
 def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(
     batch_tokens, cached, folder, monkeypatch
 ):
-    monkeypatch.setattr(encoder, "CACHED", cached)
+    monkeypatch.setattr(encoder, "CACHED_TOKENS", cached)
     monkeypatch.setattr(encoder, "CACHED_WITH_GRADIENT", 60)
     opened, shapes = open_encoder(folder, batch_tokens=batch_tokens), []
     opened.documents.model.register_forward_pre_hook(

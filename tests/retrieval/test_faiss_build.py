@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import dense
+from pipelines.retrieval import dense_build
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -15,24 +15,24 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = dense.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(
+    plan = dense_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(
         nlist=nlist, **changes
     )
-    dense.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
+    dense_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 
 
 def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(dense, "SHARD", 999)
-    monkeypatch.setattr(dense, "GROUP", 20_000)  # several groups of lists
+    monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 999)
+    monkeypatch.setattr(dense_build, "GROUP_BYTES", 20_000)  # several groups of lists
     folder = vectors.write(tmp_path / "index", DOCUMENTS)
-    learn, learnt = dense._learn, []
+    learn, learnt = dense_build._learn, []
 
-    def keep(embeddings, of, path):
-        learn(embeddings, of, path)
+    def keep(embeddings, seed, plan, path):
+        learn(embeddings, seed, plan, path)
         learnt.append(faiss.read_index(str(path)))
 
-    monkeypatch.setattr(dense, "_learn", keep)
+    monkeypatch.setattr(dense_build, "_learn", keep)
     build(folder, nlist=300)  # a list's number takes more than a byte
     built = faiss.read_index(str(folder / "faiss.index"))
     (expected,) = learnt
@@ -50,10 +50,10 @@ def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
 
 def test_neither_shards_nor_groups_change_a_byte(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "a", DOCUMENTS))
-    monkeypatch.setattr(dense, "SHARD", 1000)
+    monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 1000)
     assert whole == build(vectors.write(tmp_path / "b", DOCUMENTS, shard=128))
-    monkeypatch.setattr(dense, "SHARD", 77)
-    monkeypatch.setattr(dense, "GROUP", 10_000)
+    monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 77)
+    monkeypatch.setattr(dense_build, "GROUP_BYTES", 10_000)
     assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS))
     assert not list(Path(".longtail/work").glob("*"))
 

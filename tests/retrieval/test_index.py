@@ -12,10 +12,9 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.retrieval import dense, embeddings, index
+from pipelines.retrieval import dense, dense_build, embeddings, index
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.work_store import fingerprint
 
@@ -29,13 +28,16 @@ def settings(root):
     values["compute"] |= {"threads": 1, "workers": 1}
     values["retriever"]["dense"] |= {"max_tokens": 64, "query_prefix": "Norland: "}
     checked = params_file.parse(values)
-    sections = {name: getattr(checked, name) for name in ("seed", "compute", "retriever", "index")}
-    return methods.with_retriever(SimpleNamespace(**sections), "dense")
+    return params_file.settings_of(checked, index.Settings)
 
 
 def indexed_as(settings, **changes):
     """The params with another index."""
-    return SimpleNamespace(**vars(settings) | {"index": settings.index.model_copy(update=changes)})
+    return settings.model_copy(update={"index": settings.index.model_copy(update=changes)})
+
+
+def build(settings, out=OUT):
+    return index.index_dense(DOCS, MODEL, out, settings, retriever="dense", name="index@test")
 
 
 def write_docs(path, texts):
@@ -58,7 +60,8 @@ def built(tmp_path_factory, settings):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_docs(DOCS, texts)
-        metrics = index.index_dense(DOCS, tiny_models.encoder(MODEL), OUT, settings, "index@test")
+        tiny_models.encoder(MODEL)
+        metrics = build(settings)
     return SimpleNamespace(folder=folder, texts=texts, metrics=metrics)
 
 
@@ -67,7 +70,7 @@ def made(built, tmp_path, monkeypatch, settings):
     """A copy to change, as the working folder."""
     monkeypatch.chdir(shutil.copytree(built.folder, tmp_path / "copy"))
 
-    def opened(retriever=settings.retriever):
+    def opened(retriever=settings.retriever["dense"]):
         return dense.Dense(
             OUT, DOCS, MODEL, Encoder.open(MODEL, retriever, settings.compute), settings.compute
         )
@@ -76,9 +79,9 @@ def made(built, tmp_path, monkeypatch, settings):
 
 
 def every_score(made, settings, queries):
-    encoder = Encoder.open(MODEL, settings.retriever, settings.compute)
+    encoder = Encoder.open(MODEL, settings.retriever["dense"], settings.compute)
     stored = encoder.embed(made.texts).astype(np.float16).astype(np.float32)
-    return np.round(encoder.embed_queries(queries) @ stored.T, dense.DECIMALS)
+    return np.round(encoder.embed_queries(queries) @ stored.T, dense.SCORE_DECIMALS)
 
 
 def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
@@ -112,7 +115,7 @@ def test_a_page_is_left_out_for_the_query_that_names_it(made, settings):
 
 
 def test_the_stage_writes_the_same_bytes_again_and_what_was_chosen_and_reached(made, settings):
-    index.index_dense(DOCS, MODEL, Path("again"), settings, "index@test")
+    build(settings, Path("again"))
     names = sorted(str(path.relative_to(OUT)) for path in OUT.rglob("*") if path.is_file())
     assert names == ["embeddings/000000.npy", "meta.json"]
     assert all((OUT / name).read_bytes() == ("again" / Path(name)).read_bytes() for name in names)
@@ -150,10 +153,10 @@ def test_parts_that_do_not_go_together_are_refused(made, harm, named):
 
 def test_lists_that_are_cut_off_are_one_line(made, settings):
     chosen = indexed_as(settings, kind="ivf")
-    index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
+    build(chosen, Path("lists"))
     cut(Path("lists/faiss.index"))
     said = r"^lists/faiss\.index: damaged \([^\n]*\), expected FAISS's index; run the"
-    encoder = Encoder.open(MODEL, settings.retriever, settings.compute)
+    encoder = Encoder.open(MODEL, settings.retriever["dense"], settings.compute)
     with pytest.raises(LongtailError, match=said):
         dense.Dense(Path("lists"), DOCS, MODEL, encoder, settings.compute)
 
@@ -167,7 +170,7 @@ def cut(file):
 )
 def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, settings, changed):
     other = tiny_models.retriever(
-        **settings.retriever.model_dump() | {"source": "pretrained"} | changed
+        **settings.retriever["dense"].model_dump() | {"source": "pretrained"} | changed
     )
     with pytest.raises(
         LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"
@@ -189,9 +192,9 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(dense, "tune_search", interrupted)
+        patch.setattr(dense_build, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
+            build(chosen, Path("lists"))
     assert on_disk == [(2, 20), (2, 20), (2, 10)], (
         "two names of each file: a shard, and one of the index's"
     )
@@ -200,7 +203,7 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
     monkeypatch.setattr(
         Encoder, "embed", lambda self, texts: embedded.append(texts) or embed(self, texts)
     )
-    index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
+    build(chosen, Path("lists"))
     assert embedded == [], "all was embedded before"
     assert json.loads(Path("lists/meta.json").read_text())["kind"] == "ivf"
 

@@ -14,11 +14,10 @@ import yaml
 from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from flows import profiles
-from pipelines import methods
 from pipelines.answering import passages
 from pipelines.corpus import chunk, tokenizer
 from pipelines.params import params_file
-from pipelines.retrieval import bm25, documents, embeddings
+from pipelines.retrieval import bm25_build, documents, embeddings
 from pipelines.retrieval.bm25 import BM25
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.tower import Tower
@@ -67,9 +66,13 @@ def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(
     monkeypatch.setattr(
         Encoder, "embed", lambda encoder, batch: read.extend(batch) or embed(encoder, batch)
     )
-    retriever = methods.with_retriever(settings, "dense")
     embeddings.embed_corpus(
-        excerpt, bert(tmp_path / "bert"), tmp_path / "embeddings", retriever, "titles"
+        excerpt,
+        bert(tmp_path / "bert"),
+        tmp_path / "embeddings",
+        retriever=settings.retriever["dense"],
+        compute=settings.compute,
+        name="titles",
     )
     everything = np.arange(len(texts))[None]
     retriever = SimpleNamespace(
@@ -83,7 +86,7 @@ def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(
     ):
         assert (embedded, shown) == (f"{title} {text}", f"{title}\n{text}")
 
-    bm25.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
+    bm25_build.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
     index, pages = BM25(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
     for title, positions, scores in zip(pages, *index.search(pages, len(titles)), strict=True):
         if re.search("[A-Za-z]{4}", title):  # not a stop word alone

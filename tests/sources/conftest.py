@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from wikimedia_server import Wikimedia
 
-from pipelines.sources.wikimedia import Client, open_client
+from pipelines.sources.wikimedia_client import Client, open_client
 
 
 @pytest.fixture

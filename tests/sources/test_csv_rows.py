@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.record_files import MOST_LINES, strict_rows, table_rows
+from pipelines.sources.delimited import LINES_PER_ROW, strict_rows, table_rows
 
 ROWS = [
     [f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"]
@@ -45,9 +45,9 @@ def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
         ("\ufeffa,b\nc,d\n", 2, [["a", "b"], ["c", "d"]]),  # a byte order mark
         ("\ufeffa,b\r\nc,d\r\n", 2, [["a", "b"], ["c", "d"]]),
         (
-            f'1,"{chr(10) * MOST_LINES}"\n2,3\n',
+            f'1,"{chr(10) * LINES_PER_ROW}"\n2,3\n',
             2,
-            [None, *[[]] * (MOST_LINES - 1), None, ["2", "3"]],
+            [None, *[[]] * (LINES_PER_ROW - 1), None, ["2", "3"]],
         ),
     ]:
         (tmp_path / "a.csv").write_bytes(text.encode())

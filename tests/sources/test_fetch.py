@@ -11,7 +11,7 @@ from wikimedia_server import Wikidata, Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources import snapshots, wikimedia_apis
+from pipelines.sources import query_service, snapshots
 from pipelines.sources.fetch import DATASETS, DOWNLOADS
 from pipelines.work import http
 
@@ -109,7 +109,7 @@ def queried(wikimedia: Wikimedia, monkeypatch) -> params.Wikidata:
     world = Wikidata(statements, {one: f"Person {one}" for one in people[:-1]})
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    monkeypatch.setattr(wikimedia_apis, "STATEMENTS", 10)
+    monkeypatch.setattr(query_service, "STATEMENTS_PER_PAGE", 10)
     return DUMPS.model_copy(update={"source": "query_service", **at})
 
 
@@ -145,7 +145,7 @@ def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(
     wikimedia, queried, monkeypatch
 ) -> None:
     """tests/sources/test_wikimedia.py kills one that asks."""
-    monkeypatch.setattr(wikimedia_apis, "STATEMENTS", 1)
+    monkeypatch.setattr(query_service, "STATEMENTS_PER_PAGE", 1)
     wikimedia.faults = [None] * 34 + [Fault(400, b"enough")]
     with pytest.raises(LongtailError, match="answers 400"):
         run(settings({}), queried)

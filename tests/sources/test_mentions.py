@@ -69,7 +69,7 @@ def test_counts_are_those_of_a_search_name_by_name(names, texts):
 
 
 def test_every_occurrence_says_its_text(monkeypatch):
-    monkeypatch.setattr(mentions, "BATCH", 8)
+    monkeypatch.setattr(mentions, "BATCH_CHARS", 8)
     texts = ["Ada", "", "no one", "Bob, Ada and Bob", "Ada"]
     found = [np.stack(pair, axis=1).tolist() for pair in mentions.Names(["Ada", "Bob"]).find(texts)]
     assert len(found) > 1

@@ -11,8 +11,8 @@ from fetching import reasons, saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
-from pipelines.sources.pageviews import PAGES as TABLE_OF_PAGES
-from pipelines.sources.pageviews import SCHEMA, choose_files, read_titles, read_views, sum_views
+from pipelines.sources.mediawiki_tables import PAGE_FILE, read_titles
+from pipelines.sources.pageviews import SCHEMA, choose_files, read_views, sum_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -71,7 +71,7 @@ def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
 def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference(
     tmp_path, monkeypatch, block
 ):
-    monkeypatch.setattr(pageviews, "BLOCK", block)
+    monkeypatch.setattr(pageviews, "BLOCK_BYTES", block)
     lines = LINES.splitlines()
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
     saved(tmp_path / "v.txt", "\n".join([*mixed, ""]))
@@ -83,7 +83,7 @@ def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference
 
 @pytest.mark.parametrize("block", [80, 1 << 24])
 def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(pageviews, "BLOCK", block)
+    monkeypatch.setattr(pageviews, "BLOCK_BYTES", block)
     bad = b"en.wikipedia Ada_Lovelace 123 desktop many A1\nen.wikipedia \xff\xfe 1 desktop 3 A3\nen.wikipedia Half"
     saved(tmp_path / "v.txt", b"aa.wikibooks A 1 desktop 1 A1\n" * 3 + LINES.encode() + bad)
     rejects = Rejects(1.0)
@@ -259,7 +259,7 @@ TITLES += ["Sets ((a),(b))", "AC\\DC", "Comma, Texas", "NULL"]
 
 def table(path, text: str | bytes) -> dict[int, str]:
     """Page id -> the title of a page or of what it redirects to."""
-    name = "page" if TABLE_OF_PAGES.search(path.name) else "redirect"
+    name = "page" if PAGE_FILE.search(path.name) else "redirect"
     return dict(
         tuple(row.values())
         for part in read_titles(saved(path, text), name)

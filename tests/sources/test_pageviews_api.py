@@ -12,8 +12,8 @@ from wikimedia_server import Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import Popularity
-from pipelines.sources import pageviews
-from pipelines.sources.wikimedia import Client, open_client
+from pipelines.sources import pageviews_api
+from pipelines.sources.wikimedia_client import Client, open_client
 
 ROOT = "/metrics/pageviews/per-article/en.wikipedia/all-access"
 TITLE = "AC/DC & Ölaf? 100%"
@@ -60,7 +60,7 @@ def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
             language.read_language(code).project,
         )
         with open_client("someone@example.org", tmp_path / "asked") as client:
-            batches = pageviews.ask_views(
+            batches = pageviews_api.ask_views(
                 client, asked, Popularity(**chosen, agents=agents), project=project
             )
             return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -113,7 +113,7 @@ def test_a_month_that_is_not_over_is_an_error_before_anything_is_asked(wikimedia
 
 def redirects(client: Client, wikimedia: Wikimedia, *titles: str) -> list[tuple[str, str]]:
     asked = pa.chunked_array([list(titles)], pa.string())
-    tables = pageviews.ask_redirects(client, asked, f"{wikimedia.address}/w/api.php")
+    tables = pageviews_api.ask_redirects(client, asked, f"{wikimedia.address}/w/api.php")
     return [(row["target"], row["title"]) for table in tables for row in table.to_pylist()]
 
 

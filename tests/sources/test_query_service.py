@@ -11,10 +11,10 @@ from wikimedia_server import TRACE, Wikidata, Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.sources import wikidata, wikimedia_apis
+from pipelines.sources import query_service, wikidata
+from pipelines.sources.query_service import write_statements
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikimedia import Client, open_client
-from pipelines.sources.wikimedia_apis import write_statements
+from pipelines.sources.wikimedia_client import Client, open_client
 
 GENID = "http://www.wikidata.org/.well-known/genid/0123abc"
 JOBS = [(f"Q{100 + n}", f"Q{n % 3 + 1}") for n in range(23)]
@@ -32,7 +32,7 @@ NAMED = {int(qid[1:]) for qid in ARTICLES} | {1, 2, 3, 7}
 
 @pytest.fixture
 def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
-    monkeypatch.setattr(wikimedia_apis, "SMALLEST", 2)
+    monkeypatch.setattr(query_service, "SMALLEST_PAGE", 2)
     world = Wikidata({"P106": JOBS, "P19": CITIES}, ARTICLES)
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     return world
@@ -43,7 +43,7 @@ def fetched(
 ) -> dict:
     """The counts."""
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    with mock.patch.object(wikimedia_apis, "STATEMENTS", page):
+    with mock.patch.object(query_service, "STATEMENTS_PER_PAGE", page):
         settings = params.Wikidata(source="query_service", **at)
         return write_statements(client, file, settings, pids, language.read_language(code))
 
@@ -86,7 +86,7 @@ def test_statements_of_items_with_an_article_and_their_names(
 def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
     client, wikimedia, world, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(wikimedia_apis, "OVERLAP", 0.25)
+    monkeypatch.setattr(query_service, "OVERLAP", 0.25)
 
     def sparql(asking: dict[str, str]) -> bytes:
         body = world.sparql(asking)
@@ -141,7 +141,7 @@ def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, 
 def test_bytes_do_not_depend_on_the_order_of_arrival(
     wikimedia, world, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(wikimedia_apis, "AT_MOST", 5)
+    monkeypatch.setattr(query_service, "IDS_PER_REQUEST", 5)
     for name, faults in {
         "one": [],
         "two": [busy(), None, None, Fault(503), None, Fault(sent=1), busy()],

@@ -9,7 +9,8 @@ import pytest
 from fetching import saved
 
 from pipelines.errors import LongtailError
-from pipelines.sources.question_files import Question, read_questions, read_questions_with_passages
+from pipelines.sources.passage_files import read_questions_with_passages
+from pipelines.sources.question_files import Question, read_questions
 from pipelines.sources.rejects import Rejects
 
 NQ = [

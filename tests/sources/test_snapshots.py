@@ -13,7 +13,7 @@ from wikimedia_server import Dumps, Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 from pipelines.sources.snapshots import Gone, Late
-from pipelines.sources.wikimedia import Client
+from pipelines.sources.wikimedia_client import Client
 
 pytestmark = pytest.mark.usefixtures("workplace")
 MONTH, AFTER = "2026-09", date(2026, 10, 8)

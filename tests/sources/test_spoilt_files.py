@@ -11,12 +11,14 @@ import pytest
 from fetching import PACK, saved
 
 from pipelines.errors import LongtailError
+from pipelines.foreign import prediction_files
 from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
 from pipelines.sources import (
-    mentions,
+    c4_sample,
+    mediawiki_tables,
     pageviews,
-    prediction_files,
+    passage_files,
     question_files,
     source_documents,
     wikidata,
@@ -60,7 +62,7 @@ def of_folder(read: Callable) -> Read:
 
 
 def table(name: str) -> Read:
-    return lambda path, _: list(pageviews.read_titles(path, name))
+    return lambda path, _: list(mediawiki_tables.read_titles(path, name))
 
 
 def predictions(path: Path, _: Rejects) -> list:
@@ -85,7 +87,7 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
         XML,
         lambda path, rejects: list(read_articles(Part(path), rejects)),
     ),
-    "c4": ("c.json.gz", '{"text": "a"}\n', of_files(mentions.read_c4)),
+    "c4": ("c.json.gz", '{"text": "a"}\n', of_files(c4_sample.read_c4)),
     "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
     "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
     "psgs": (
@@ -107,7 +109,7 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "questions with passages": (
         "q.jsonl",
         PASSAGES,
-        of_folder(question_files.read_questions_with_passages),
+        of_folder(passage_files.read_questions_with_passages),
     ),
     "predictions": ("a.csv.gz", "id,pred\n1,a\n", predictions),
     "prediction list": ("a.json", '[{"id": 1, "pred": "a"}]', predictions),

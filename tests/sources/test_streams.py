@@ -137,7 +137,7 @@ def of(rows: int, bad: int, reason: str = "bad", max_share: float = 1.0) -> Reje
 
 
 def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.sources.rejects.KEPT", 5)
+    monkeypatch.setattr("pipelines.sources.rejects.ROWS_KEPT", 5)
     whole = of(10, 3, "first")
     whole.take(of(20, 4, "second"), rows_before=10)
     assert reasons(whole) == [
@@ -155,13 +155,13 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
 def test_rows_that_are_not_kept_count_towards_the_share_and_a_long_bad_input_is_given_up(
     monkeypatch,
 ):
-    monkeypatch.setattr("pipelines.sources.rejects.KEPT", 1)
+    monkeypatch.setattr("pipelines.sources.rejects.ROWS_KEPT", 1)
     with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):
         of(10, 6, max_share=0.5).check()
     of(10, 5, max_share=0.5).check()
     whole = Rejects(0.1)
     with pytest.raises(LongtailError, match=r"file: 6000 of 10000 rows rejected"):
-        whole.take(of(rejects.FIRST_CHECK, 6000))
-    part = of(rejects.FIRST_CHECK, 1000, max_share=0.1)
+        whole.take(of(rejects.ROWS_BEFORE_CHECK, 6000))
+    part = of(rejects.ROWS_BEFORE_CHECK, 1000, max_share=0.1)
     with pytest.raises(LongtailError, match="1001 of 10000 rows rejected"):
         part.add("in/file", 1, "bad")

@@ -13,7 +13,7 @@ from fetching import reasons, saved
 
 from pipelines import draws
 from pipelines.errors import LongtailError
-from pipelines.sources import mentions
+from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import (
     Raw,
@@ -289,8 +289,8 @@ def shard(path: Path, *texts: str) -> Path:
 def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
     texts = [f"{number} " + "é" * 500 for number in range(4000)]  # 4 MB
     paths = [shard(tmp_path / f"{i}.json.gz", *texts[i::4]) for i in range(4)]
-    sample = mentions.draw_c4_sample(paths, 1, 0, Rejects(0.0))
-    drawn = list(mentions.read_c4_sample(paths, sample))
+    sample = c4_sample.draw_c4_sample(paths, 1, 0, Rejects(0.0))
+    drawn = list(c4_sample.read_c4_sample(paths, sample))
     assert len(drawn) == sample.texts
     assert sum(len(text.encode()) for text in drawn) == sample.size
     assert 1_000_000 <= sample.size < 1_003_000
@@ -298,8 +298,8 @@ def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
     assert min(of_files) > 200  # of some 250 each
     by_hash = sorted(texts, key=lambda text: draws.uniform(0, "c4", text))
     assert set(drawn) == set(by_hash[: len(drawn)])
-    again = mentions.draw_c4_sample(paths[::-1], 1, 0, Rejects(0.0))
-    assert set(mentions.read_c4_sample(paths[::-1], again)) == set(drawn)
+    again = c4_sample.draw_c4_sample(paths[::-1], 1, 0, Rejects(0.0))
+    assert set(c4_sample.read_c4_sample(paths[::-1], again)) == set(drawn)
     assert set(
-        mentions.read_c4_sample(paths, mentions.draw_c4_sample(paths, 1, 1, Rejects(0.0)))
+        c4_sample.read_c4_sample(paths, c4_sample.draw_c4_sample(paths, 1, 1, Rejects(0.0)))
     ) != set(drawn)

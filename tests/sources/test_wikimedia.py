@@ -14,7 +14,7 @@ from waiting import PATIENCE, until
 from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
-from pipelines.sources.wikimedia import Client, open_client
+from pipelines.sources.wikimedia_client import Client, open_client
 from pipelines.work import http
 from pipelines.work.http import Again
 
@@ -126,7 +126,7 @@ def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(
     tmp_path, wikimedia, page, monkeypatch
 ) -> None:
     for days in (7.0, math.inf, -1.0):
-        monkeypatch.setattr("pipelines.sources.wikimedia.KEPT_DAYS", days)
+        monkeypatch.setattr("pipelines.sources.wikimedia_client.KEPT_DAYS", days)
         with open_client("someone@example.org", tmp_path / "kept") as client:
             client.ask(page)
     assert len(wikimedia.requests) == 2
@@ -141,7 +141,7 @@ def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(
 SCRIPT = """
 import sys
 from pathlib import Path
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.wikimedia_client import open_client
 with open_client("someone@example.org", Path(sys.argv[1])) as client:
     list(client.map(lambda n: client.ask(sys.argv[2] + "/n", {"n": str(n)}), range(60), "test"))
 """

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.sources import streams
-from pipelines.sources.prediction_files import read_predictions
+from pipelines.foreign.prediction_files import read_predictions
 from pipelines.storage import parquet
 from pipelines.storage.file_kinds import check_stand_in
 

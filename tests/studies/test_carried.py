@@ -42,7 +42,7 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small
         ("popqa", *name): (of, SimpleNamespace(fitted=cuts)) for name, (of, cuts) in named.items()
     }
     chosen = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=50))
-    rows = carried.of_rules(tables, chosen)["carried"]
+    rows = carried.rows_of_rules(tables, chosen)["carried"]
     judged = [(row["fitted"], row["lm"], row["method"]) for row in rows]
     assert judged == [("large", "small", "dense"), ("small", "large", "dense")]
     own, brought = (accuracies(small[0], thresholds.splits) for _, thresholds in (small, large))

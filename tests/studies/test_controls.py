@@ -17,6 +17,7 @@ from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.params import params
 from pipelines.scoring import score_lm
 from pipelines.studies import controls
+from pipelines.with_studies import score_lm as score_lm_with_studies
 
 OUT = score_lm.OUT / "pile/tiny"
 CORPUS = Path("data/corpus/pile")
@@ -83,7 +84,9 @@ def test_a_run_without_controls_has_none(project):
     project.params.logprobs = project.params.logprobs.model_copy(
         update={"controls": False, "max_queries": 2}
     )
-    assert "controls" not in score_lm.score_corpus(project.params, "pile", "tiny")
+    assert "controls" not in score_lm.score_corpus(
+        project.params, "pile", "tiny", score_lm_with_studies.STUDIES
+    )
     assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
     assert controls.read_controls(OUT, np.array(["q"])) == []
 

@@ -23,6 +23,8 @@ from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.replug import attribution
 from pipelines.scoring import score_lm
 from pipelines.studies import copying, rarity
+from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.with_studies import score_lm as score_lm_with_studies
 
 TOKENS = st.lists(st.integers(0, 2), max_size=14)
 
@@ -97,7 +99,7 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus():
 
 
 def attributed(params) -> tuple[dict, list[dict]]:
-    attribution.attribute_corpus(params, "pile")
+    attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
     return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
 
@@ -116,7 +118,7 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
         words = text.split(" ")
         row["context"], row["continuation"] = " ".join(words[:6]), " " + " ".join(words[6:12])
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    score_lm.score_corpus(project.params, "pile", "tiny")
+    score_lm.score_corpus(project.params, "pile", "tiny", score_lm_with_studies.STUDIES)
     project.params.ingest, project.params.c4 = (
         SimpleNamespace(memory_gb=1.0),
         SimpleNamespace(sample_mb=1),
@@ -208,7 +210,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         "wikitext": {"bm25": shown[0]},
     }
     metrics = partial(StageMetrics, {"attribution": attribution}, lms=["tiny"])
-    found = rarity.of_metrics(metrics(["pile", "wikitext"]))["rare_words"]
+    found = rarity.rows_of_figures(metrics(["pile", "wikitext"]))["rare_words"]
     assert [
         (one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found
     ] == [
@@ -219,7 +221,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         ),
     ]
     assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
-    copied = copying.of_metrics(metrics(["pile"]))["copied"]
+    copied = copying.rows_of_figures(metrics(["pile"]))["copied"]
     assert copied == [
         {name: one[name] for name in one if name != "counted_in"} for one in found[:3]
     ]

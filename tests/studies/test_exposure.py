@@ -83,7 +83,7 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
     )
     assert counts == {"questions": 7, "together": 5, "rejected": 0}
     before = (tmp_path / "exposure/c4/popqa.parquet").read_bytes()
-    monkeypatch.setattr(mentions, "BATCH", 1)
+    monkeypatch.setattr(mentions, "BATCH_CHARS", 1)
     texts_of_c4(tmp_path, files=1)
     lines = json.dumps({"text": 3}) + "\n"
     (tmp_path / "raw/c4/1.json.gz").write_bytes(gzip.compress(lines.encode()))

@@ -9,9 +9,11 @@ import scored_texts
 from pipelines.evaluation import stage_metrics
 from pipelines.pages import section
 from pipelines.replug import attribution
+from pipelines.report import studies
 from pipelines.studies import copying, rarity
+from pipelines.with_studies import attribute as attribute_with_studies
 
-(ATTRIBUTION,) = rarity.report_entries()
+(ATTRIBUTION,) = studies.rarity.report_entries()
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
 
@@ -22,14 +24,14 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         params, _ = scored_texts.write(home)
-        attribution.attribute_corpus(params, "pile")
+        attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(data=home / "data", figures=figures)
 
 
 def inputs(project, corpora, data=None) -> SimpleNamespace:
     of = stage_metrics.StageMetrics({"attribution": corpora}, PARTS.scored, [])
-    rows = rarity.of_metrics(of) | copying.of_metrics(of)
+    rows = rarity.rows_of_figures(of) | copying.rows_of_figures(of)
     return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
 
 
@@ -59,7 +61,7 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
         "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
     }
     of = inputs(project, corpora)
-    (copied,) = tables_of(*copying.report_entries(), of).values()
+    (copied,) = tables_of(*studies.copying.report_entries(), of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
     assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
     assert rows_of(copied)[1]["share of saved"].interval.value == 0.3

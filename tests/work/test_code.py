@@ -89,29 +89,22 @@ def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     assert catalogue.facts("pile") != before
 
 
-def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
-    rooms = {
-        "room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'
-    }
-    rooms |= {
-        "report/page.py": 'def main():\n    return all_studies.studies_offering("report_entries")\n'
-    }
-    rooms |= {
-        "studies/one.py": "def of_answers(of):\n    return 1\n\n\ndef report_entries():\n    return 'a caption'\n",
-        "studies/two.py": "def of_bits(of):\n    return 1\n",
-    }
-    for file, content in rooms.items():
-        (tmp_path / "pipelines" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "pipelines" / file).write_text(content)
-    assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == [
-        "stage.py",
-        "one.py",
-    ]
-    stages = ("pipelines.room.stage", "pipelines.report.page")
-    before = [code.fingerprint(stage, tmp_path) for stage in stages]
-    code._substance.cache_clear()
-    (tmp_path / "pipelines/studies/one.py").write_text(
-        rooms["studies/one.py"].replace("a caption", "another")
-    )
-    after = [code.fingerprint(stage, tmp_path) for stage in stages]
-    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False]
+def test_scoring_follows_the_studies_that_score_and_no_other_study_and_no_section():
+    def studies(module: str) -> set[str]:
+        """The studies, and rooms of sections, that a stage's code reaches."""
+        reached = [file.relative_to(code.ROOT / "pipelines").parts for file in code.files(module)]
+        named = {parts[-1] for parts in reached if parts[0] == "studies"} - {"__init__.py"}
+        return named | {parts[0] for parts in reached if parts[0] in ("report", "pages")}
+
+    assert studies("pipelines.with_studies.score_lm") == {"controls.py"}
+    assert studies("pipelines.with_studies.attribute") == {"copying.py", "rarity.py"}
+    assert studies("pipelines.with_studies.tune_thresholds") == {"carried.py"}
+    assert studies("pipelines.with_studies.evaluate_lm") == {"controls.py"}
+    assert "carried.py" not in studies("pipelines.with_studies.analyse")
+
+
+def test_the_stages_are_the_modules_that_run_as_programs():
+    stages = code.of_stages()
+    assert {"score_lm", "attribute", "analyse", "exposure", "write_report"} <= set(stages)
+    assert "attribution" not in stages
+    assert "controls" not in stages

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from pipelines.params import params
-from pipelines.sources import pageviews
+from pipelines.sources import mediawiki_tables, pageviews
 from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
@@ -130,7 +130,7 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
         found = []
         for most in (0, None):
             for name, column in (("page", "title"), ("redirect", "target")):
-                [table] = pageviews.read_titles(raw / f"redirects/world-{name}.sql.gz", name)
+                [table] = mediawiki_tables.read_titles(raw / f"redirects/world-{name}.sql.gz", name)
                 db.register(f"{name}s", table.rename_columns(["page_id", column]).slice(0, most))
             pageviews.sum_views(db, parts)
             found.append(dict(db.sql("FROM views").fetchall()))

@@ -4,7 +4,8 @@ from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import alone, label
 from pipelines.report.tables import Tables
-from pipelines.studies.rarity import ENOUGH
+
+ENOUGH_TOKENS = 100  # of a group that the section's first sentence speaks of
 
 
 def section(tables: Tables) -> Section:
@@ -50,7 +51,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         saved = []
         for row in rows:
             is_of_retriever = (row["corpus"], row["retriever"]) == (tables.corpus, name)
-            if is_of_retriever and row["tokens"] >= ENOUGH:
+            if is_of_retriever and row["tokens"] >= ENOUGH_TOKENS:
                 saved.append(alone(row["bits_saved"]))
         if len(saved) > 1:
             return (

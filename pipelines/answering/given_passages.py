@@ -1,0 +1,142 @@
+"""Answer from passages that another system retrieved, in place of a search (REPLUG, section 3).
+
+The stage `imported_passages` joins the other system's files with the question sets. All methods
+answer only the questions that have such passages, so that their answers compare.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines import methods
+from pipelines.errors import LongtailError
+from pipelines.methods import Method
+from pipelines.replug import ensemble
+from pipelines.retrieval.documents import Documents
+from pipelines.storage import parquet
+
+QUESTIONS_SHOWN = 5  # in a message
+FOLDER = Path("passages/retrieval")  # below data/
+
+# A row is a passage of a question; rows are ordered by question, the best passage first.
+PASSAGES = pa.schema(
+    {
+        "question_id": pa.string(),
+        "rank": pa.int32(),  # from 1
+        "doc_id": pa.string(),
+        "title": pa.string(),
+        "text": pa.string(),
+        "score": pa.float64(),  # null where the file has none
+    }
+)
+
+
+def passage_files(method: str, data: Path) -> list[Path]:
+    """The files with a method's passages (PASSAGES), one for each question set that has some."""
+    name = Method("given", Method.of_name(method).retriever).name
+    return sorted((data / FOLDER).glob(f"*/{name}.parquet"))
+
+
+@dataclass(frozen=True)
+class GivenPassages:
+    """A retriever whose queries are questions' ids, and whose documents another system found."""
+
+    rows: dict[str, range]  # question's id -> rows of its passages in `table`, the best first
+    table: pa.Table  # PASSAGES
+    folder: Path
+
+    def search(self, ids: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and scores of the best passages, (ids, k) each; -1 and -inf in empty places.
+
+        Where one of a question's k passages has no score, all of its scores are 0. Raises
+        LongtailError for an unknown id.
+        """
+        positions = np.full((len(ids), k), -1)
+        scores = np.full((len(ids), k), -np.inf, np.float32)
+        table_scores = self.table["score"].to_numpy()
+        for place, question_id in enumerate(ids):
+            if question_id not in self.rows:
+                raise LongtailError(
+                    f"{self.folder}: no passages for the question {question_id}; "
+                    "ask it in another way"
+                )
+            rows = self.rows[question_id][:k]
+            row_scores = table_scores[rows.start : rows.stop]
+            if np.isnan(row_scores).any():
+                row_scores = 0.0
+            positions[place, : len(rows)] = rows
+            scores[place, : len(rows)] = row_scores
+        return positions, scores
+
+    def read(self, positions: np.ndarray) -> Documents:
+        """The passages in some rows, of the shape of `positions`; "" where these are -1."""
+        is_empty = positions.ravel() < 0
+        rows = self.table.take(pa.array(np.maximum(positions.ravel(), 0)))
+        columns = []
+        for name in ("doc_id", "title", "text"):
+            texts = np.array(rows[name].to_pylist(), object)
+            texts[is_empty] = ""
+            columns.append(texts.reshape(positions.shape))
+        ids, titles, texts = columns
+        return Documents(ids, titles, texts)
+
+
+def open_passages(method: str, data: Path) -> GivenPassages:
+    """The passages of a method for the questions of all sets. Raises LongtailError if there are none."""
+    files = passage_files(method, data)
+    if not files:
+        raise LongtailError(f"{data / FOLDER}: no passages for {method}; `longtail run` joins them")
+
+    table = pa.concat_tables([parquet.read_parquet(file, schema=PASSAGES) for file in files])
+    ids = table["question_id"].to_numpy()
+    is_first = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
+    starts = np.flatnonzero(is_first)
+    ends = np.append(starts[1:], len(ids))
+    rows = {}
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        rows[ids[start]] = range(start, end)
+    return GivenPassages(rows, table, data / FOLDER)
+
+
+def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Table, list[str]]:
+    """A question set without the questions that a way of params.yaml has no imported passages for.
+
+    Lines say which questions have none, and what the weights of an ensemble become.
+    """
+    table = parquet.read_parquet(data / f"questions/{dataset}/{dataset}.parquet")
+    lines: list[str] = []
+    for method in methods.of_kinds(chosen.ways, *methods.GIVEN):
+        imported = open_passages(method, data)
+        has_passages = pc.is_in(table["question_id"], pa.array(imported.rows, pa.string()))
+        missing = table.filter(pc.invert(has_passages))["question"].to_pylist()
+        count = f"{len(missing):,} of {table.num_rows:,} questions have no passages for {method}"
+        table = table.filter(has_passages)
+        if not table.num_rows:
+            raise LongtailError(
+                f"{imported.folder}: no question of {dataset} has passages for all ways; {count}"
+            )
+        if missing:
+            names = ", ".join(missing[:QUESTIONS_SHOWN])
+            lines.append(f"{count} and are not asked: {names}")
+        if Method.of_name(method).is_ensemble:
+            lines.append(_weights(method, imported, table, chosen))
+    return table, list(dict.fromkeys(lines))
+
+
+def _weights(
+    method: str, imported: GivenPassages, questions: pa.Table, chosen: SimpleNamespace
+) -> str:
+    """What the heaviest passage weighs in an ensemble, on average over the questions."""
+    k = chosen.replug.top_k
+    temperature = chosen.replug.temperature
+    _, scores = imported.search(questions["question_id"].to_pylist(), k)
+    weights = np.exp(ensemble.log_weights(scores, temperature))
+    heaviest = weights.max(axis=1).mean()
+    return (
+        f"{method}: at replug.temperature {temperature:g} the heaviest of {k} "
+        f"weighs {heaviest:.2f}"
+    )

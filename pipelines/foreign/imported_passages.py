@@ -1,0 +1,162 @@
+"""Stage `imported_passages`: join passages that another system retrieved with the question sets.
+
+It reads data/raw/<set> in any of the layouts of `passage_files.PASSAGES`, and writes
+data/passages/<set>/<question set>/<method>.parquet (answering.given_passages.PASSAGES) for each
+way `given` or `replug_given` of params.yaml. Records are joined by id, or by the question's text.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines import catalogue, methods
+from pipelines.answering.given_passages import PASSAGES
+from pipelines.errors import LongtailError
+from pipelines.foreign.cell_values import as_text, clean_id
+from pipelines.foreign.join_predictions import join_predictions
+from pipelines.foreign.layouts import TELLING
+from pipelines.foreign.prediction_files import Predictions
+from pipelines.foreign.question_tables import read_question_table
+from pipelines.methods import Method
+from pipelines.params.params import Parts
+from pipelines.params.params_models import Section
+from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
+from pipelines.sources.question_files import IDS
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import text_id
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic
+from pipelines.work import stage
+
+RAW = Path("data/raw")
+OUT = Path("data/passages")
+QUESTIONS = Path("data/questions")
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    parts: Parts
+    ways: list[str]
+
+
+def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
+    """Write the passages of every way that needs imported ones; return how many questions have some."""
+    counts = {}
+    names = dict.fromkeys(
+        Method.of_name(way).retriever for way in methods.of_kinds(settings.ways, *methods.GIVEN)
+    )
+    with atomic(OUT / set_name) as folder:
+        folder.mkdir()
+        for name in names:
+            method = Method("given", name).name
+            tables = join_passages(RAW / set_name / name, settings.parts.answered)
+            for dataset, table in tables.items():
+                (folder / dataset).mkdir(exist_ok=True)
+                parquet.write_parquet(table, folder / dataset / f"{method}.parquet")
+                counts[f"{method}/{dataset}"] = len(table["question_id"].unique())
+    return counts
+
+
+def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
+    """The passages (PASSAGES) that the files of a folder have for each question set.
+
+    Prints how the records were joined. Raises LongtailError where they have passages for no question
+    of any set, and as `join_predictions` does.
+    """
+    rejects = Rejects(1.0)
+    records = []
+    if folder.is_dir():
+        records = list(read_questions_with_passages(folder, rejects, answered=False))
+    if rejects.rows:
+        file, row, reason, _ = rejects.rows[0]
+        print(
+            f"{folder}: {rejects.bad.total():,} of {rejects.read:,} records are left out: "
+            f"{file}, row {row}: {reason}"
+        )
+
+    tables = {}
+    for dataset in datasets:
+        tables[dataset] = _joined(folder, records, dataset)
+    if not any(table.num_rows for table in tables.values()):
+        raise LongtailError(
+            f"{folder}: {len(records):,} questions with passages, and none is of "
+            f"{', '.join(datasets)}; name a file that has some under "
+            f"fetch.files.{folder.relative_to(RAW)}"
+        )
+    return tables
+
+
+def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> pa.Table:
+    """The passages of the questions of one set, ordered by question as the set is."""
+    if not records:
+        return PASSAGES.empty_table()
+
+    file = QUESTIONS / dataset / f"{dataset}.parquet"
+    questions = read_question_table(file, needed=("id", "question", "answers"))
+    predictions = _as_predictions(folder, records)
+    match = join_predictions(predictions, questions.asked)
+    for line in match.described(predictions):
+        print(f"{folder}: {dataset}: {line}")
+
+    rows = []
+    for record_number, place in match.pairs:
+        question_id = questions.ids[place]
+        for rank, passage in enumerate(records[record_number].passages, start=1):
+            rows.append(
+                {
+                    "question_id": question_id,
+                    "rank": rank,
+                    "doc_id": passage.id or f"{question_id}:{rank}",
+                    "title": passage.title,
+                    "text": passage.text,
+                    "score": passage.score,
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=PASSAGES)
+
+
+def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predictions:
+    """The records as they are joined with questions; their passages stand for what was said."""
+    rows = [(record.record.get("metadata") or {}) | record.record for record in records]
+    ids = {}
+    for name in IDS:
+        if any(name in row for row in rows):
+            ids[name] = [clean_id(row.get(name)) for row in rows]
+    cells = {}
+    for name in TELLING:
+        if any(name in row for row in rows):
+            cells[name] = [row.get(name) for row in rows]
+    texts = []
+    for record in records:
+        texts.append(text_id("\n".join(passage.text for passage in record.passages)))
+    return Predictions(
+        path=folder,
+        layout="passages",
+        rows=len(rows),
+        names={"question": "question", "answers": "answers"},
+        texts=texts,
+        correct=None,
+        ids=ids,
+        questions=[as_text(record.text) for record in records],
+        answers=[tuple(map(as_text, record.answers)) for record in records],
+        calls=None,
+        doubt=None,
+        cells=cells,
+        is_cut=False,
+        described=[],
+    )
+
+
+def main() -> None:
+    name = stage.arguments(__doc__, name=catalogue.names("passages")).name
+    stage.run(
+        f"imported_passages@{name}",
+        Settings,
+        lambda settings: import_passages(settings, name),
+        out=str(OUT / name),
+    )
+
+
+if __name__ == "__main__":
+    main()

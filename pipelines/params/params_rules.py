@@ -1,0 +1,365 @@
+"""Which values of params.yaml may stand together: rules, each of a key and what its value should
+be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pipelines import catalogue, methods, subsets
+from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.methods import Method
+from pipelines.params.params import LM, LSR, Params
+
+CATALOGUE_USES = {  # part -> what its data sets are used for in the catalogue, where it differs
+    "question_sets": "questions",
+    "benchmarks": "benchmark",
+    "corpora": "documents",
+    "exposure": "documents",
+}
+
+
+class RuleBroken(Exception):
+    """A value that can't stand beside the others."""
+
+    def __init__(self, key: str, should: str) -> None:
+        super().__init__(f"{key}: {should}")
+        self.key = key  # dotted, as thresholds.pairs.0.below
+        self.should = should  # what the value should be
+
+
+def check_rules(params: Params) -> None:
+    """Raise RuleBroken for the first rule that does not hold. A rule may rely on the rules before
+    it.
+    """
+    _check_names(params)
+    _check_sections(params)
+    for name, lm in params.lm.items():
+        _check_lm(f"lm.{name}", lm)
+    for name, retriever in params.retriever.items():
+        learns_mean = retriever.source != "train" or retriever.pooling == "mean"
+        should = "should be mean with source: train, which learns that"
+        _require(learns_mean, f"retriever.{name}.pooling", should)
+    _check_lsr(params.lsr)
+    _check_language(params)
+    _check_corpora(params)
+    _check_questions(params)
+    _check_parts(params)
+    _check_ways(params)
+
+
+def _require(holds: bool, key: str, should: str) -> None:
+    if not holds:
+        raise RuleBroken(key, should)
+
+
+def _require_listed(key: str, names: Sequence[str], allowed: Collection[str]) -> None:
+    holds = len(set(names)) == len(names) and set(names) <= set(allowed)
+    _require(holds, key, f"should be names, each once, of: {', '.join(allowed)}")
+
+
+def _check_names(params: Params) -> None:
+    """Names are names of something, each once."""
+    _require_listed("language", [params.language], language.codes())
+    _require_listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
+    for part in ("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure"):
+        use = CATALOGUE_USES.get(part, part)
+        _require_listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(use))
+    _require_listed("lms", params.lms, params.lm)
+    _require_listed("retrievers", params.retrievers, params.retriever)
+    if params.popqa.subset:
+        _require_listed("popqa.subset", [params.popqa.subset], subsets.read_subsets())
+    _require_listed("answer.clipped", params.answer.clipped, methods.INDEXES)
+
+
+def _check_sections(params: Params) -> None:
+    compute = params.compute
+    _require(
+        compute.executor != "dask" or compute.dask is not None,
+        "compute.dask",
+        "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask",
+    )
+
+    tokens = params.chunk.tokens
+    _require(
+        params.chunk.min_tokens <= tokens,
+        "chunk.min_tokens",
+        f"should be at most chunk.tokens, {tokens}",
+    )
+
+    queries = params.queries
+    _require(
+        queries.test_share + queries.validation_share <= 1,
+        "queries.test_share",
+        f"should be at most 1 with queries.validation_share, {queries.validation_share}",
+    )
+
+    scored_documents = params.logprobs.top_k
+    _require(
+        params.replug.top_k <= scored_documents,
+        "replug.top_k",
+        f"should be at most logprobs.top_k, {scored_documents}",
+    )
+
+    for number, pair in enumerate(params.thresholds.pairs):
+        key = f"thresholds.pairs.{number}.below"
+        _require(pair.below != pair.above, key, "should be other answers than above's")
+
+
+def _check_lm(key: str, lm: LM) -> None:
+    """A language model's settings fit its source."""
+    is_server = lm.source == "http"
+    _require(
+        not is_server or (lm.http is not None and bool(lm.path)),
+        f"{key}.http",
+        "should be the server's settings, beside path, the model's name there, with source: http",
+    )
+
+    if is_server:
+        _require(
+            not lm.http.max_cost or lm.http.prompt_price > 0,
+            f"{key}.http.max_cost",
+            "should be null where prompt_price is 0: nothing would ever be counted",
+        )
+
+    if lm.chat:
+        _require(
+            lm.source != "train",
+            f"{key}.chat",
+            "should be false with source: train: such a model has no chat template",
+        )
+
+        _require(
+            lm.http is None or not lm.http.tokenizer,
+            f"{key}.chat",
+            "should be false where http.tokenizer is set: "
+            "the chat interface takes texts, not tokens",
+        )
+
+
+def _check_lsr(lsr: LSR) -> None:
+    for query_type, count in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
+        _require(
+            count > 0 or lsr.queries not in (query_type, "mixed"),
+            f"lsr.{query_type}_queries",
+            f"should be at least 1 with lsr.queries: {lsr.queries}",
+        )
+
+    _require(
+        lsr.queries == "qa" or lsr.likelihood != "answer_right",
+        "lsr.queries",
+        "should be qa with lsr.likelihood: answer_right, "
+        "as a text's continuation has no right answer",
+    )
+
+    _require(
+        lsr.further_k < lsr.top_k, "lsr.further_k", f"should be less than lsr.top_k, {lsr.top_k}"
+    )
+
+    _require(
+        lsr.keep != "best" or lsr.validation_queries > 0,
+        "lsr.keep",
+        "should be last with lsr.validation_queries: 0, which choose no encoder",
+    )
+
+
+def _check_language(params: Params) -> None:
+    """Only PopQA from Wikidata can be had in other languages; published questions are English."""
+    question_sets = params.parts.question_sets
+    code = params.language
+    if code != "en":
+        english = ", ".join(name for name in question_sets if name != "popqa")
+        _require(
+            not english,
+            "parts.question_sets",
+            f"should be popqa alone with language: {code}; {english} is English",
+        )
+
+        _require(
+            "popqa" not in question_sets or params.popqa.source == "wikidata",
+            "popqa.source",
+            f"should be wikidata with language: {code}",
+        )
+
+    _require(
+        params.popqa.subset is None or params.popqa.source != "wikidata",
+        "popqa.subset",
+        "should be null with popqa.source: wikidata, as only published questions have its ids",
+    )
+
+
+def _check_corpora(params: Params) -> None:
+    parts = params.parts
+    _require(
+        set(parts.corpora) <= set(params.corpus),
+        "parts.corpora",
+        "has no settings in the section corpus for one of them",
+    )
+
+    tested = []
+    for name in parts.corpora:
+        corpus = params.corpus[name]
+        if corpus.test_files or (corpus.query_share > 0 and params.queries.test_share > 0):
+            tested.append(name)
+    _require(
+        set(parts.scored) <= set(tested),
+        "parts.scored",
+        f"only {tested} have test texts "
+        "(corpus.*.test_files, or query_share and queries.test_share)",
+    )
+
+
+def _check_questions(params: Params) -> None:
+    """Question sets have the data that they are built from."""
+    parts = params.parts
+    _require(
+        set(parts.answered) <= set(parts.question_sets),
+        "parts.answered",
+        "should be among question_sets",
+    )
+
+    popqa_is_published = params.popqa.source == "published" and not params.popqa.refresh
+    from_triples = []
+    for name in parts.question_sets:
+        is_published = name == "popqa" and popqa_is_published
+        if catalogue.DATASETS[name].triples and not is_published:
+            from_triples.append(name)
+    _require(
+        bool(parts.knowledge) or not from_triples,
+        "parts.knowledge",
+        f"should be [wikidata], which {from_triples} need",
+    )
+
+
+def _check_parts(params: Params) -> None:
+    """Each part has the parts that it needs."""
+    parts = params.parts
+    lms = params.lms
+    retrievers = params.retrievers
+    has_corpora = bool(parts.corpora)
+    has_answers = bool(parts.answered and lms)
+    has_scores = bool(parts.tuned or parts.scored or parts.benchmarks)
+
+    _require(
+        bool(parts.tokenizers) or not (has_corpora or has_answers),
+        "parts.tokenizers",
+        "should be [documents], for corpora and lms",
+    )
+
+    _require(
+        bool(retrievers) or not (has_corpora and (has_scores or has_answers)),
+        "retrievers",
+        "with parts.corpora, language models need at least one",
+    )
+
+    _require(
+        has_corpora or not retrievers,
+        "parts.corpora",
+        "retrievers search them, and there are none",
+    )
+
+    _require_listed("parts.tuned", parts.tuned, retrievers)
+    _require(
+        params.reranker is not None or not parts.rerankers,
+        "parts.rerankers",
+        "the section reranker is null",
+    )
+
+    _require(
+        has_corpora or not parts.tuned,
+        "parts.corpora",
+        "a retriever is tuned on them, and there are none",
+    )
+
+    _require(
+        bool(lms) or not has_scores,
+        "lms",
+        "parts tuned, scored and benchmarks need one of lms",
+    )
+
+    _require(
+        bool(parts.answered) or not parts.rules,
+        "parts.answered",
+        "should have a set, which thresholds need",
+    )
+
+    _require(
+        bool(parts.answered) or not parts.exposure,
+        "parts.answered",
+        "should have a set, which exposure is of",
+    )
+
+    searches = any(Method.of_name(way).kind in methods.INDEXES for way in params.ways)
+    needs_datastore = parts.benchmarks or parts.passages or (has_answers and searches)
+    _require(
+        not needs_datastore or parts.datastore in parts.corpora,
+        "parts.datastore",
+        "should be the one of corpora that answers questions",
+    )
+
+    _require(
+        not parts.tuned or params.lsr.lm in lms,
+        "lsr.lm",
+        f"should be one of lms, {', '.join(lms)}",
+    )
+
+
+def _check_ways(params: Params) -> None:
+    """Ways of answering are methods that have what they need."""
+    has_answers = bool(params.parts.answered and params.lms)
+    if has_answers:
+        for way in params.ways:
+            _check_way(way, params)
+    _require(len(set(params.ways)) == len(params.ways), "ways", "should have each way once")
+    if not has_answers:
+        return
+    for pair in params.thresholds.pairs:
+        for way in (pair.above, pair.below):
+            is_imported = Method.of_name(way).kind not in methods.METHODS
+            _require(
+                is_imported or way in params.ways,
+                "thresholds.pairs",
+                f"{way}: should be among ways; add it, or drop the pair",
+            )
+
+
+def _check_way(way: str, params: Params) -> None:
+    try:
+        method = Method.parse(way, params.retrievers)
+    except LongtailError as error:
+        raise RuleBroken("ways", str(error)) from None
+    short_name = method.short_name(params.retrievers)
+    _require(
+        way == short_name,
+        "ways",
+        f"{way}: should be {short_name}, as the main retriever's ways have no name",
+    )
+
+    if methods.INDEXES.get(method.kind) == "lsr":
+        _require(
+            method.retriever in params.parts.tuned,
+            "ways",
+            f"{way}: needs {method.retriever} among parts.tuned; leave it out, or tune it",
+        )
+
+    if method.kind in methods.GIVEN and params.fetch.source != "world":
+        folder = f"retrieval/{method.retriever}" if method.retriever else "retrieval"
+        _require(
+            folder in params.fetch.files,
+            f"fetch.files.{folder}",
+            f"should name the file that has the passages of {way}",
+        )
+    if method.kind in methods.GIVEN:
+        _require(
+            "retrieval" in params.parts.given_passages,
+            "parts.given_passages",
+            f"should be [retrieval], as {way} answers from it",
+        )
+
+    if method.kind == "reranked":
+        _require(
+            bool(params.parts.rerankers) and short_name == "reranked",
+            "ways",
+            f"{way}: needs parts.rerankers, which rerank what the main retriever finds",
+        )

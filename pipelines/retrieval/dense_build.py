@@ -1,0 +1,260 @@
+"""Chooses, builds and tunes a dense index (REPLUG §3.1): flat, or inverted lists of 4-bit codes.
+
+The kind of index is chosen by the memory that each takes. Lists are built in shards that processes
+make at the same time. So a killed build continues from its last whole shard and ends with the same
+bytes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+
+from pipelines import draws
+from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.retrieval.dense import BLOCK_EMBEDDINGS, Index
+from pipelines.retrieval.dense_tuning import RECALL_DEPTH, tune_search
+from pipelines.retrieval.embeddings import Embeddings
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code
+from pipelines.work.executors import processes
+
+FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
+GIB = 2**30
+PROCESS_BYTES = GIB  # of the interpreter, its libraries and an encoder
+DIMENSIONS_PER_CODE = (2, 4, 8, 16)  # of the product quantizer, the finest first
+CODE_BITS = 4
+CODES = 2**CODE_BITS  # values of a code
+MOST_LISTS = 65_536  # with more lists, finding the right ones takes longer than searching them
+SAMPLE_PER_LIST = 64  # documents that lists are learnt from
+LEAST_PER_LIST = 39  # documents of a list: FAISS warns of fewer
+LEAST_SAMPLE = 10_000  # documents that lists are learnt from, if there are so many
+SHARD_DOCUMENTS = 131_072  # encoded between two points that a killed run can continue from
+GROUP_BYTES = 256 << 20  # bytes of codes put into their lists at once
+
+
+class Plan(NamedTuple):
+    kind: str
+    count: int  # documents
+    dim: int
+    nlist: int  # inverted lists; 0: none
+    sample: int  # documents that centroids and codes are learnt from
+    codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
+    memory: int  # bytes that building or searching takes, at most
+    reason: str
+
+
+def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
+    """Plan an index of the kind that `settings` name, or one that fits.
+
+    Raises LongtailError if none fits, or if there are too few documents.
+    """
+    kind = settings.kind
+    if kind == "auto":
+        kind = "flat" if count < FLAT_UP_TO else "ivf"
+    plan = _flat_plan(count, dim, settings) if kind == "flat" else _lists_plan(count, dim, settings)
+
+    if plan.memory > settings.memory_gb * GIB:
+        instead = "a smaller encoder" if settings.kind == "auto" else "auto"
+        raise LongtailError(
+            f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions "
+            f"takes {plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, "
+            f"{settings.memory_gb:g}; raise it, or use {instead}"
+        )
+    return plan
+
+
+def _flat_plan(count: int, dim: int, settings: params.Index) -> Plan:
+    reason = "as asked"
+    if settings.kind == "auto":
+        reason = f"fewer than {FLAT_UP_TO:,}"
+    return Plan(
+        kind="flat",
+        count=count,
+        dim=dim,
+        nlist=0,
+        sample=0,
+        codes=0,
+        memory=PROCESS_BYTES + 4 * _block_bytes(dim),
+        reason=f"flat: {count:,} documents of {dim} dimensions, {reason}: all are compared",
+    )
+
+
+def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
+    """Inverted lists with the finest codes that fit in memory, or the coarsest if none fit."""
+    if count < CODES:
+        raise LongtailError(
+            f"params.yaml: index.kind ivf learns {CODES} codes, expected as many documents, "
+            f"found {count:,}; use flat"
+        )
+
+    nlist = min(int(4 * count**0.5), MOST_LISTS, count // LEAST_PER_LIST) or 1
+    centroids = 4 * nlist * dim
+    room = int((settings.memory_gb * GIB - PROCESS_BYTES - centroids) / (8 * dim))
+    wanted = max(SAMPLE_PER_LIST * nlist, LEAST_SAMPLE)
+    sample = min(max(min(wanted, room), nlist, CODES), count)
+
+    # The sample is held twice, as it is read and as it is used, before there are lists.
+    learning = 8 * sample * dim + centroids
+    for codes in _numbers_of_codes(dim):
+        bytes_per_document = (codes + 1) // 2 + 8  # the codes, and a position
+        searching = bytes_per_document * count + centroids + 4 * _block_bytes(dim)
+        memory = PROCESS_BYTES + max(learning, searching)
+        if memory <= settings.memory_gb * GIB:
+            break
+    reason = (
+        f"ivf: {count:,} documents of {dim} dimensions, "
+        f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "
+        f"{codes} codes of {CODE_BITS} bits, refined by embeddings"
+    )
+    return Plan("ivf", count, dim, nlist, sample, codes, memory, reason)
+
+
+def _block_bytes(dim: int) -> int:
+    return 4 * BLOCK_EMBEDDINGS * dim
+
+
+def _numbers_of_codes(dim: int) -> list[int]:
+    """The numbers of codes of a document that are tried, the most first; each divides `dim`."""
+    numbers = set()
+    for dimensions in DIMENSIONS_PER_CODE:
+        most = max(1, dim // dimensions)
+        divisors = [number for number in range(1, most + 1) if dim % number == 0]
+        numbers.add(max(divisors))
+    return sorted(numbers, reverse=True)
+
+
+def build_and_tune(
+    folder: Path,
+    queries: Callable[[], np.ndarray],
+    *,
+    index_settings: params.Index,
+    compute: params.Compute,
+    seed: int,
+    name: str,
+) -> tuple[Index, dict[str, Any]]:
+    """Choose, build and tune an index over folder/embeddings, in `folder`.
+
+    `queries` returns vectors (n, dim) to tune by; it is called only if there is anything to tune.
+    Returns the index and its facts for meta.json. Raises LongtailError, before any work, if the
+    kind of index does not fit.
+    """
+    embeddings = Embeddings(folder / "embeddings")
+    plan = choose_index(embeddings.count, embeddings.dim, index_settings)
+    print(f"{name}: {plan.reason}", flush=True)
+    if plan.kind == "ivf":
+        # bytes of a process that encodes
+        process = PROCESS_BYTES // 2 + 4 * plan.nlist * plan.dim + 4 * _block_bytes(plan.dim)
+        build_lists(
+            plan,
+            folder,
+            seed=seed,
+            compute=compute,
+            most_processes=max(1, int(index_settings.memory_gb * GIB) // process),
+            name=name,
+        )
+
+    index = Index(folder, threads=compute.threads, device=compute.device)
+    recall = 1.0
+    if plan.kind == "ivf":
+        recall = tune_search(index, queries(), index_settings)
+    target = index_settings.recall_target
+    if recall < target:
+        shown = f"recall@{RECALL_DEPTH} is {recall:.3f}, below index.recall_target {target:g}"
+        print(f"warning: {name}: {shown}")
+    return index, {
+        "kind": plan.kind,
+        "nlist": plan.nlist,
+        "sample": plan.sample,
+        "codes": plan.codes,
+        "reason": plan.reason,
+        "probe": index.probe,
+        "refine": index.refine,
+        f"recall_at_{RECALL_DEPTH}": round(recall, 4),
+    }
+
+
+def build_lists(
+    plan: Plan, folder: Path, seed: int, compute: params.Compute, most_processes: int, name: str
+) -> None:
+    """Write faiss.index with inverted lists over folder/embeddings.
+
+    At most `most_processes` of this machine, or a cluster's, encode the documents.
+    """
+    embeddings = folder / "embeddings"
+    store = WorkStore()
+    key = content_key((plan, seed, compute.threads), code.fingerprint(__name__), embeddings)
+    faiss.omp_set_num_threads(compute.threads)
+    learn = partial(_learn, embeddings, seed)
+    (learnt,) = store.parts(f"{name}.learn", key, [plan], learn)
+
+    starts = range(0, plan.count, SHARD_DOCUMENTS)
+    ranges = [(start, min(start + SHARD_DOCUMENTS, plan.count)) for start in starts]
+    workers = max(compute.workers, compute.threads)
+    one_thread = compute.model_copy(update={"threads": 1, "workers": workers})
+    with processes(one_thread, min(most_processes, len(ranges))) as executor:
+        encode = partial(_encode, embeddings, learnt)
+        encoded = store.parts(f"{name}.encode", key, ranges, encode, executor)
+
+    faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
+    store.forget(f"{name}.learn")
+    store.forget(f"{name}.encode")
+
+
+def _learn(embeddings: Path, seed: int, plan: Plan, path: Path) -> None:
+    """Learn centroids and codes from a sample; write an index without documents to `path`."""
+    quantizer = faiss.IndexFlatIP(plan.dim)
+    index = faiss.IndexIVFPQ(
+        quantizer, plan.dim, plan.nlist, plan.codes, CODE_BITS, faiss.METRIC_INNER_PRODUCT
+    )
+    index.pq.cp.min_points_per_centroid = 1
+    index.cp.min_points_per_centroid = 1
+    # One table of partial scores serves all lists of a query; the recall is the same.
+    index.by_residual = False
+    index.cp.seed = int(draws.generator(seed, "index lists").integers(1 << 31))
+
+    generator = draws.generator(seed, "index sample")
+    drawn = generator.choice(plan.count, plan.sample, replace=False, shuffle=False)
+    index.train(Embeddings(embeddings).take(np.sort(drawn)))
+    faiss.write_index(index, str(path))
+
+
+def _encode(embeddings: Path, learnt: Path, positions: tuple[int, int], path: Path) -> None:
+    """Write the lists of a range of documents, whose ids are their positions, as an index."""
+    faiss.omp_set_num_threads(1)
+    index = faiss.read_index(str(learnt))
+    stored = Embeddings(embeddings)
+    start, stop = positions
+    for first in range(start, stop, BLOCK_EMBEDDINGS):
+        vectors = stored.rows(first, min(first + BLOCK_EMBEDDINGS, stop))
+        index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
+    faiss.write_index(index, str(path))
+
+
+def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
+    """The index with the lists of all shards, packed group by group.
+
+    The rest of a list's last block is zeros.
+    """
+    shards = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in encoded]
+    group = faiss.read_index(str(learnt))
+    index = faiss.IndexIVFPQFastScan(group)
+    size = 0  # bytes in the group
+    for number in range(plan.nlist):
+        for shard in shards:
+            lists = shard.invlists
+            count = lists.list_size(number)
+            if count:
+                ids = lists.get_ids(number)
+                group.invlists.add_entries(number, count, ids, lists.get_codes(number))
+                size += count * group.code_size
+        if size >= GROUP_BYTES or number == plan.nlist - 1:
+            index.merge_from(faiss.IndexIVFPQFastScan(group), 0)
+            group.reset()
+            size = 0
+    index.ntotal = plan.count
+    return index

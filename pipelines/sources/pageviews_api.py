@@ -1,0 +1,153 @@
+"""Popularity as views of a Wikipedia article, from Wikimedia's REST API (PopQA, 3.2).
+
+The API has the monthly views of single articles. It counts requests under exactly this title,
+without those under redirects to it, nor those of an article's old title. Wikipedia's own API says
+which titles redirect to an article now.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import chain, islice
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from pipelines.errors import LongtailError
+from pipelines.language.language import ENGLISH
+from pipelines.params.params import Popularity
+from pipelines.sources.snapshots import last_day, months_in_words, months_until
+from pipelines.sources.wikimedia_client import AT_ONCE, Client, Query, ask_query
+from pipelines.work.http import BROKEN, Again
+
+ROWS_PER_TABLE = 10_000  # rows of answers
+REQUEST_SECONDS = 0.15  # for a request, usually
+MONTHLY = pa.schema({"title": pa.string(), "month": pa.string(), "views": pa.int64()})
+REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
+REDIRECTS_QUERY = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
+
+Row = tuple  # of one of the two schemas
+
+
+class _Item(msgspec.Struct):
+    project: str
+    article: str
+    granularity: str
+    timestamp: str
+    agent: str
+    views: int
+
+
+class _Answer(msgspec.Struct):
+    items: list[_Item]
+
+
+def ask_views(
+    client: Client,
+    titles: pa.ChunkedArray,
+    popularity: Popularity,
+    noun: str = "articles",
+    project: str = ENGLISH.project,
+) -> Iterator[pa.Table]:
+    """Yield tables with the columns of MONTHLY, in the titles' order; `noun` says to the user what
+    the titles are.
+
+    A title has a row for each of `popularity.months` months up to `popularity.month` that the API
+    has views of. A title without any has a row without month and views. Raises LongtailError if the
+    month isn't over, or naming a malformed answer's address.
+    """
+    months = months_until(popularity.month, popularity.months)
+    last = last_day(popularity.month)
+    if last >= date.today():
+        raise LongtailError(
+            f"params.yaml: popularity.month is {popularity.month}, expected a month that is over"
+        )
+    hours = len(titles) * REQUEST_SECONDS / AT_ONCE / 3600
+    print(
+        f"popularity: {len(titles):,} {noun} to ask for, {AT_ONCE} at once: "
+        f"about {hours:,.1f} hours",
+        flush=True,
+    )
+    agents = popularity.agents
+    address = f"{popularity.api}/metrics/pageviews/per-article/{project}/all-access/{agents}"
+    span = f"{months[0].replace('-', '')}0100/{last:%Y%m%d}00"
+
+    def ask(title: str) -> list[Row]:
+        article = title.replace(" ", "_")
+        url = f"{address}/{quote(article, safe='')}/monthly/{span}"
+        expected = _Item(
+            project=project,
+            article=article,
+            granularity="monthly",
+            timestamp="",
+            agent=agents,
+            views=0,
+        )
+        read = partial(_read_views, url, expected, months)
+        body = client.ask(url, check=read)
+        if body is None:  # 404: the article had no view in these months
+            client.keep(url, None, None)
+            return [(title, None, None)]
+        return [(title, month, views) for month, views in read(body).items()]
+
+    yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), MONTHLY)
+
+
+def _read_views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dict[str, int]:
+    """Month -> views in an answer.
+
+    Raises Again where the answer is cut, LongtailError where it answers another question.
+    """
+    try:
+        items = msgspec.json.decode(body, type=_Answer).items
+    except BROKEN as error:
+        raise Again(f"{error}, expected JSON with items") from None
+
+    month_by_timestamp = {f"{month.replace('-', '')}0100": month for month in months}
+    views_by_month = {}
+    is_answer = bool(items)
+    for item in items:
+        month = month_by_timestamp.get(item.timestamp)
+        about = msgspec.structs.replace(item, timestamp="", views=0)
+        if month is None or month in views_by_month or item.views < 0 or about != expected:
+            is_answer = False
+            break
+        views_by_month[month] = item.views
+    if not is_answer:
+        start = body[:200].decode("utf-8", "replace")
+        raise LongtailError(
+            f"{url}: the answer is {start}, expected the views of {expected.article} "
+            f"in {months_in_words(months)} alone"
+        )
+    return views_by_month
+
+
+def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
+    """Yield tables (target, title) of the titles that redirect to each of `titles` now, in the
+    targets' order.
+    """
+
+    def ask(target: str) -> list[Row]:
+        def check(answer: Query) -> None:
+            if len(answer.pages) != 1 or answer.pages[0].title != answer.passed(target)[-1]:
+                raise Again(f"{len(answer.pages)} pages, expected {target} alone")
+
+        query = REDIRECTS_QUERY | {"titles": target}
+        rows = []
+        for answer in ask_query(client, api, query, "popularity.redirects_api", check):
+            for redirect in answer.pages[0].redirects:
+                rows.append((target, redirect.title))
+        return rows
+
+    yield from _tables(client.map(ask, titles.to_pylist(), "redirects"), REDIRECTS)
+
+
+def _tables(answers: Iterable[list[Row]], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of all answers as tables of ROWS_PER_TABLE rows."""
+    all_rows = chain.from_iterable(answers)
+    rows = list(islice(all_rows, ROWS_PER_TABLE))
+    while rows:
+        records = [dict(zip(schema.names, row, strict=True)) for row in rows]
+        yield pa.Table.from_pylist(records, schema=schema)
+        rows = list(islice(all_rows, ROWS_PER_TABLE))

@@ -1,0 +1,493 @@
+"""Predictions of other people's systems: each published layout is recognised, named and read."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from three_questions import ASKED, GOLD, IDS, ROWS, SAID, lines, quoted, write
+
+from pipelines.errors import LongtailError
+from pipelines.foreign.prediction_files import read_predictions
+from pipelines.foreign.layouts import DOUBT, RETRIEVED
+
+# What published systems write, made again with three questions of PopQA.
+HARNESS = [
+    {
+        "doc_id": n,
+        "target": gold[0],
+        "resps": [[f" {said}\n"]],
+        "filtered_resps": [said],
+        "filter": "none",
+    }
+    | {
+        "doc": {
+            "id": int(id_),
+            "question": question,
+            "answer": gold[0],
+            "possible_answers": json.dumps(gold),
+        }
+    }
+    | {"arguments": {"gen_args_0": {"arg_0": f"Q: {question} A:"}}, "doc_hash": "a"}
+    | {"metrics": ["exact_match"], "exact_match": float(n == 0)}
+    for n, id_, question, gold, said in ROWS
+]
+FLASHRAG_OUTPUT = {"retrieval_result": [{"id": "7", "contents": "x"}], "prompt": "Answer"}
+FLASHRAG = [
+    {"id": f"test_{n}", "question": question, "golden_answers": gold}
+    | {"output": FLASHRAG_OUTPUT | {"pred": said, "metric_score": {"em": float(n == 0), "f1": 0.4}}}
+    for n, _, question, gold, said in ROWS
+]
+SELF_RAG = {
+    "preds": SAID,
+    "prompts": [f"### Instruction:\n{question}\n\n### Response:\n" for question in ASKED],
+}
+SELF_RAG |= {"metric_results": [1, 0, 0], "all_results": [{"no_retrieval": said} for said in SAID]}
+SELF_RAG |= {"golds": [], "metric": "match", "metric_mean": 0.33, "scores": []}
+VERL_PROMPT = (
+    "user\nAnswer in <answer> Beijing </answer>. Question: {}\n<|im_end|>\n<|im_start|>assistant"
+)
+VERL = [
+    {
+        "input": VERL_PROMPT.format(question),
+        "output": said,
+        "gts": {"target": gold},
+        "score": float(n == 0),
+        "step": 0,
+    }
+    for n, _, question, gold, said in ROWS
+]
+SEARCH_R1 = [
+    {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
+    for n, id_, question, gold, said in ROWS
+]
+KILT = [
+    {
+        "id": id_,
+        "input": question,
+        "output": [{"answer": said, "provenance": [{"title": "x"}]}, {"answer": "no"}],
+    }
+    for _, id_, question, _, said in ROWS
+]
+
+
+def chat(question, said):
+    return [
+        {"role": "user", "content": f"{question} Is it {WRONG}?"},
+        {"role": "assistant", "content": said},
+    ]
+
+
+def chosen(question, said):
+    return {"choices": [{"index": 0, "message": chat(question, said)[1], "finish_reason": "stop"}]}
+
+
+WRONG = "Beijing"  # no prediction
+CHAT = [
+    {"id": id_, "question": asked, "generated_text": chat(asked, said)}
+    for _, id_, asked, _, said in ROWS
+]
+MESSAGES = [
+    {"id": id_, "question": asked, "messages": chat(asked, said)} for _, id_, asked, _, said in ROWS
+]
+INSTRUCT_RAG = [
+    {
+        "question": asked,
+        "answers": gold,
+        "qa_pairs": None,
+        "rationale": said,
+        "prompt": f"{WRONG} {asked}",
+        "ctxs": [],
+    }
+    for _, _, asked, gold, said in ROWS
+]
+BATCH = [
+    {"id": f"batch_req_{n}", "custom_id": id_, "error": None}
+    | {"response": {"status_code": 200, "request_id": "r", "body": chosen(asked, said)}}
+    for n, id_, asked, _, said in ROWS
+]
+RUN_BATCH = [
+    {"id": f"vllm-{n}", "custom_id": id_, "error": None}
+    | {
+        "response": {
+            "status_code": 200,
+            "request_id": "r",
+            "body": {"choices": [{"index": 0, "text": said}]},
+        }
+    }
+    for n, id_, _, _, said in ROWS
+]
+ANTHROPIC = [
+    {
+        "custom_id": id_,
+        "result": {"type": "succeeded", "message": {"role": "assistant", "content": [part]}},
+    }
+    for id_, part in zip(IDS, [{"type": "text", "text": said} for said in SAID], strict=True)
+]
+INSPECT = [
+    {
+        "id": id_,
+        "input": asked,
+        "target": WRONG,
+        "output": chosen(asked, said) | {"completion": said},
+    }
+    for _, id_, asked, _, said in ROWS
+]
+LIGHTEVAL = [
+    {
+        "doc": {"query": asked, "choices": gold},
+        "model_response": {"input": WRONG, "text": [said], "reasonings": [WRONG]},
+    }
+    for _, _, asked, gold, said in ROWS
+]
+VLLM = [
+    {
+        "id": id_,
+        "question": asked,
+        "prompt": f"{WRONG} {asked}",
+        "outputs": [{"index": 0, "text": said}],
+    }
+    for _, id_, asked, _, said in ROWS
+]
+FULL = [
+    {
+        "id": id_,
+        "question": asked,
+        "prompt": f"{WRONG}? {asked} A:",
+        "generated_text": f"{WRONG}? {asked} A: {said}",
+    }
+    for _, id_, asked, _, said in ROWS
+]
+AUTHORS = [
+    [
+        "",
+        "id",
+        "subj",
+        "prop",
+        "possible_answers",
+        "question",
+        "is_correct",
+        "prompt",
+        "pred",
+        "generation",
+    ]
+]
+AUTHORS += [
+    [
+        str(n),
+        f"{id_}.0",
+        "x",
+        "genre",
+        json.dumps(gold),
+        question,
+        str(n == 0),
+        "Q: x\n\nQ: y",
+        said,
+        "All",
+    ]
+    for n, id_, question, gold, said in ROWS
+]
+
+
+def test_the_layouts_of_published_systems(tmp_path):
+    for name, content, layout, keys in [
+        ("samples_popqa_2025.jsonl", lines(HARNESS), "lm-evaluation-harness' samples", {"id": IDS}),
+        (
+            "intermediate_data.json",
+            FLASHRAG,
+            "FlashRAG's intermediate data",
+            {"id": ["test_0", "test_1", "test_2"]},
+        ),
+        ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
+        ("100.jsonl", lines(VERL), "Search-R1's results", {}),
+        ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
+        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results", {"id": IDS}),
+    ]:
+        read = read_predictions(write(tmp_path, name, content))
+        assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
+        assert read.correct == [True, False, False]
+        expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
+        assert read.answers == expected
+
+
+OPENAI = "output of a batch of OpenAI's API or vLLM's"
+OBJECTS = {  # layout -> records, and whether they have questions and ids
+    "KILT's output": (KILT, True, True),
+    "messages of a chat": (CHAT, True, True),
+    "InstructRAG's results": (INSTRUCT_RAG, True, False),
+    OPENAI: (BATCH, False, True),
+    f"{OPENAI} ": (RUN_BATCH, False, True),
+    "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
+    "Inspect's samples": (INSPECT, True, True),
+    "lighteval's details": (LIGHTEVAL, True, False),
+    "JSON lines": (MESSAGES, True, True),
+    "JSON lines ": (VLLM, True, True),
+    "JSON lines  ": (FULL, True, True),
+}
+
+
+@pytest.mark.parametrize("layout", OBJECTS)
+def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, layout):
+    records, has_questions, has_ids = OBJECTS[layout]
+    read = read_predictions(write(tmp_path, "a.jsonl", lines(records)))
+    assert (read.layout, read.texts) == (layout.strip(), SAID)
+    assert read.questions == (ASKED if has_questions else None)
+    assert read.ids == ({"id": IDS} if has_ids else {})
+
+
+@pytest.mark.parametrize("form", ["csv of Python", "csv of JSON", "Parquet"])
+def test_objects_are_read_in_tables_too(tmp_path, form):
+    objects = {id_: chat(asked, said) for _, id_, asked, _, said in ROWS}
+    path = tmp_path / "a"
+    if form == "Parquet":
+        pq.write_table(pa.table({"id": IDS, "output": list(objects.values())}), path)
+    else:
+        spell = json.dumps if form == "csv of JSON" else str
+        path = write(
+            tmp_path,
+            "a",
+            quoted([("id", "output"), *((id_, spell(said)) for id_, said in objects.items())]),
+        )
+    assert read_predictions(path).texts == SAID
+
+
+def test_opencompass_and_llama_factory_number_the_questions_and_carry_prompts_and_gold_answers(
+    tmp_path,
+):
+    prompts = [[{"role": "HUMAN", "prompt": f"Q: {asked}"}] for asked in ASKED]
+    records = [
+        {"origin_prompt": prompt, "prediction": said} | ({"gold": gold} if n else {})
+        for prompt, (n, _, _, gold, said) in zip(prompts, ROWS, strict=True)
+    ]
+    path = write(
+        tmp_path, "popqa.json", json.dumps({str(n): one for n, one in enumerate(records)}, indent=4)
+    )
+    read = read_predictions(path)
+    assert (read.layout, read.texts, read.ids) == ("OpenCompass' predictions", SAID, {})
+    assert read.column("prompt") == [f"Q: {asked}" for asked in ASKED]
+    assert read.answers == [(), ("David Bowie",), ("Ho Municipality",)]
+    records = [
+        {"prompt": f"user {asked}", "predict": said, "label": WRONG}
+        for _, _, asked, _, said in ROWS
+    ]
+    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
+    assert (read.layout, read.texts, read.answers) == ("LLaMA-Factory's predictions", SAID, [("Beijing",)] * 3)
+    assert read.column("prompt") == [f"user {asked}" for asked in ASKED]
+    records = [{"label": f"{gold[0]}\n", "predict": said} for *_, gold, said in ROWS]
+    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
+    assert (read.texts, read.answers) == (SAID, [(gold[0],) for gold in GOLD])
+
+
+FAILED = {
+    "object": "error",
+    "message": WRONG,
+    "type": "BadRequestError",
+    "param": None,
+    "code": 400,
+}
+ODD = {  # a first record without an answer, and the file's others
+    "KILT without an answer": (
+        {"id": "0", "input": "x", "output": [{"provenance": [{"title": WRONG}]}]},
+        KILT,
+    ),
+    "KILT without entries": ({"id": "0", "input": "x", "output": []}, KILT),
+    "a chat without content": (
+        {
+            "id": "0",
+            "question": "x",
+            "generated_text": [{"role": "assistant", "content": None, "refusal": WRONG}],
+        },
+        CHAT,
+    ),
+    "a chat without messages": ({"id": "0", "question": "x", "generated_text": None}, CHAT),
+    "OpenAI's error": (
+        {"id": "b", "custom_id": "0", "response": None, "error": {"code": "x", "message": WRONG}},
+        BATCH,
+    ),
+    "OpenAI's bad request": (
+        BATCH[0]
+        | {
+            "custom_id": "0",
+            "response": {"status_code": 400, "body": {"error": {"message": WRONG}}},
+        },
+        BATCH,
+    ),
+    "vLLM's error": (
+        BATCH[0]
+        | {
+            "custom_id": "0",
+            "response": {"status_code": 400, "request_id": "r", "body": None},
+            "error": FAILED,
+        },
+        RUN_BATCH,
+    ),
+    "Anthropic's error": (
+        {
+            "custom_id": "0",
+            "result": {"type": "errored", "error": {"type": "error", "error": {"message": WRONG}}},
+        },
+        ANTHROPIC,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_layout(
+    tmp_path, name
+):
+    odd, records = ODD[name]
+    layout = read_predictions(write(tmp_path, "a.jsonl", lines(records))).layout
+    read = read_predictions(write(tmp_path, "a.jsonl", lines([odd, *records])))
+    assert (read.layout, read.texts) == (layout, ["", *SAID])
+    none = "1 of 4 predictions have no answer (null, an error, reasoning, tools or sources), and so are wrong: row 1 (0)"
+    assert none in read.described
+    assert "1 of 4 predictions are empty, and so wrong" in read.described, "the last"
+    with pytest.raises(LongtailError, match="no row has an answer"):
+        read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd])))
+
+
+def test_what_is_no_text_is_refused_by_its_row(tmp_path):
+    for record, said in [
+        ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
+        (
+            {"output": chat("x", "y")[:1]},
+            "a list of messages, the last of which is of the role user",
+        ),
+        (
+            {"output": "{'answer': y, 'provenance': [x]}"},
+            "an object that is cut, damaged or oddly spelled",
+        ),
+        ({"output": True}, "true, expected a text"),
+    ]:
+        with pytest.raises(LongtailError, match=f"row 2: the prediction is {said}"):
+            read_predictions(write(tmp_path, "a.jsonl", lines([{"output": "y"}, record])))
+    path = write(
+        tmp_path, "a.json", [FLASHRAG[0], FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}]
+    )
+    with pytest.raises(LongtailError, match=r"row 2: other columns than the first \(prediction\)"):
+        read_predictions(path)
+
+
+def test_messages_are_a_prediction_only_where_nothing_else_is(tmp_path):
+    asked = [{"role": "user", "content": "x"}]
+    assert read_predictions(
+        write(tmp_path, "a.json", [{"messages": asked, "response": "y"}])
+    ).texts == ["y"]
+    assert read_predictions(
+        write(tmp_path, "a.json", [{"messages": asked, "correct": True}])
+    ).correct == [True]
+
+
+def test_a_prompt_is_no_prediction(tmp_path):
+    """transformers' pipeline returns the prompt with the text, unless it is told not to."""
+    records = [
+        {"question": asked, "generated_text": f"{asked} It is {n}."}
+        for n, asked in enumerate(ASKED)
+    ]
+    read = read_predictions(write(tmp_path, "a.json", records))
+    assert read.texts == ["It is 0.", "It is 1.", "It is 2."]
+    assert "3 of 3 predictions begin with their prompt; what follows it is judged" in read.described
+    for record, asked in zip(records, ASKED, strict=True):
+        record["generated_text"] = f"{WRONG} {asked} Answer: so"
+    assert (
+        read_predictions(write(tmp_path, "a.json", records), pattern="Answer: (.*)").texts
+        == ["so"] * 3
+    )
+    records[0]["generated_text"] = records[1]["generated_text"] = "so"
+    read = read_predictions(write(tmp_path, "a.json", records))
+    assert "1 of 3 predictions hold their question, and perhaps more of the prompt" in " ".join(
+        read.described
+    )
+    read = read_predictions(
+        write(tmp_path, "a.json", [{"id": 1, "prompt": "base", "pred": "base camp"}])
+    )
+    assert read.texts == ["base camp"], "a prompt's name is no prompt"
+
+
+def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
+    other = [
+        record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS
+    ]
+    both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
+    read = read_predictions(write(tmp_path, "samples.jsonl", lines(both)))
+    assert (read.rows, read.texts) == (3, SAID)
+    assert "none, strict-match, the responses of none are taken" in read.described[1]
+    scored = [
+        record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS
+    ]
+    with pytest.raises(
+        LongtailError, match="row 1: the prediction is a list of numbers, expected a text"
+    ):
+        read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
+
+
+FLARE = [
+    {"qid": id_, "question": asked, "output": said, "output_prob": [], "trace": []}
+    | {"retrieval": [[asked, ["7", "9"]]] * n}
+    for n, id_, asked, _, said in ROWS
+]
+ROUTES = {
+    id_: {"prediction": said, "option": "ABC"[n], "stepNum": (0, 1, 4)[n]}
+    for n, id_, *_, said in ROWS
+}
+PASSAGES = [
+    {"no_retrieval": "x"},
+    {"no_retrieval": "x", "retrieval_0": {"pred": "y"}},
+    {"retrieval_0": {"pred": "y"}},
+]
+JUDGED = [
+    record | {"output": record["output"] | {"judge_result": "ABC"[n]}}
+    for n, record in enumerate(FLASHRAG)
+]
+AGENT = [
+    record | {"output": record["output"] | {"retrieved_times": n}}
+    for n, record in enumerate(FLASHRAG)
+]
+COUNTED = [{"qid": id_, "prediction": said, "retrieve_count": n} for n, id_, *_, said in ROWS]
+TIMES = [{"qid": id_, "Final Answer": said, "Retrieval Times": n} for n, id_, *_, said in ROWS]
+TOKENS = [["id", "retrieve"], *zip(IDS, ("[No Retrieval]", "[Retrieval]", "yes"), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "calls"),
+    [
+        (SELF_RAG | {"all_results": PASSAGES}, [0, 1, 1]),
+        (FLASHRAG, None),
+        (JUDGED, [0, 1, 2]),
+        (AGENT, [0, 1, 2]),
+        (ROUTES, [0, 1, 4]),
+        (lines(FLARE), [0, 1, 2]),
+        (lines(COUNTED), [0, 1, 2]),
+        (lines(TIMES), [0, 1, 2]),
+        (quoted(TOKENS), [0, 1, 1]),
+        (
+            [
+                {"id": id_, "prediction": said, "retrieved": ["a passage"]}
+                for _, id_, *_, said in ROWS
+            ],
+            None,
+        ),
+    ],
+)
+def test_how_often_systems_retrieved(tmp_path, content, calls):
+    """C alone stands for several retrievals, two at least. A list of passages says nothing of it."""
+    read = read_predictions(write(tmp_path, "a", content), more=(*RETRIEVED, *DOUBT))
+    assert read.calls == calls
+    assert read.says is (not isinstance(content, str) or "[Retrieval]" not in content)
+    assert any("`retrieved` is left aside: " in line for line in read.described) is (
+        "a passage" in str(content)
+    )
+
+
+def test_the_doubt_of_systems_is_largest_where_they_are_least_sure(tmp_path):
+    for name, cells, doubt in [
+        ("mean_log_prob", "-0.5,,-inf", [0.5, np.inf, np.inf]),
+        ("perplexity", "2,3,1", [2, 3, 1]),
+    ]:
+        path = write(
+            tmp_path, "a.csv", quoted([["id", name], *zip(IDS, cells.split(","), strict=True)])
+        )
+        assert read_predictions(path, more=(*RETRIEVED, *DOUBT)).doubt == doubt
+        with pytest.raises(LongtailError, match="expected one with what a model said"):
+            read_predictions(path)
