@@ -19,7 +19,7 @@ def section(tables: Tables) -> Section:
     figure = Figure(
         name="popularity",
         kind="lines",
-        rows=_curves(tables, sets),
+        rows=curves(tables, sets),
         series="dataset",
         x="below",
         y="share",
@@ -71,7 +71,7 @@ def _sets(tables: Tables) -> list[Row]:
     return [row for row in sets if row["known"]]
 
 
-def _curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
+def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
     """By question set, the share of questions with fewer views than the bounds of the bins.
 
     All curves go on to the last bound of all question sets.

@@ -32,7 +32,7 @@ def section(tables: Tables) -> Section:
         "of one state of the code, the parameters (params.yaml) and the sources; dvc.lock has the "
         "hash of each, and data/raw/manifest.json those of the source files.",
         _table_of_settings(tables),
-        *_dates(tables),
+        *dates(tables),
         table_of(
             "sources",
             "Source files by data set.",
@@ -198,7 +198,7 @@ def _weights(model: LM | Retriever | Reranker) -> str:
     return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _dates(tables: Tables) -> list[Block]:
+def dates(tables: Tables) -> list[Block]:
     """What the sources are of, and a warning where their dates are too far apart."""
     months = set()
     for file in tables.data.glob("questions/*/*.parquet"):

@@ -123,7 +123,7 @@ def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_ans
         in page
     )
     assert (
-        "closed-book accuracy by half power of ten of popularity and language model, on the questions"
+        "closed-book accuracy (substring) by half power of ten of popularity and language model, on"
         in page
     )
     by_relation = [
