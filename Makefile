@@ -30,6 +30,7 @@ test-all: install-tests
 lint: install-tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 
 format: install-tests
 	@$(BIN)/ruff check --fix .

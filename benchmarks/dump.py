@@ -87,7 +87,7 @@ def lines(dump: Path) -> int:
 def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK))
+    stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK_BYTES))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
     return list(map_stream("benchmark", "dump", work, stream, executor, at_once=4))
 

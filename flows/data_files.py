@@ -14,10 +14,10 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import pageviews, source_documents, wikipedia
+from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
 from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
-from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
 MODELS = ("config.json", "modules.json", "adapter_config.json")

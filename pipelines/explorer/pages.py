@@ -1,23 +1,25 @@
-"""The explorer's pages as HTML. What stands on them is escaped and neutral, whatever it is made of."""
+"""The explorer's pages as HTML.
+
+What stands on them is escaped and neutral, whatever it is made of.
+"""
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import ENDS
-from pipelines.explorer import asking, lm_queries
-from pipelines.explorer import questions as run_questions
-from pipelines.explorer.asking import Asked, Job
-from pipelines.explorer.lm_queries import Texts
-from pipelines.explorer.questions import UNKNOWN, Question, Slice
-from pipelines.explorer.run import PAGE, RUN, Run
+from pipelines.explorer import one_question, scored_texts, slices
+from pipelines.explorer.addresses import ROWS_OF_PAGE
+from pipelines.explorer.one_question import Question, Sent
+from pipelines.explorer.run import RUN_MAKES_IT, Run
+from pipelines.explorer.scored_texts import Texts
+from pipelines.explorer.slices import UNKNOWN, Slice
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
 from pipelines.pages import rendering, values
@@ -26,256 +28,326 @@ from pipelines.storage import database
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
 
 TEMPLATES = Path(__file__).parent / "templates"
-FULL = 3.0  # bits that shade a token fully
-LONG = 20_000  # characters of a prompt or a text that a page shows
-JUDGED = {"published": "published rule", "words": "whole words"}
-ORDERED = {"popular": "most viewed first", "rare": "least viewed first", "id": "by id"}
-GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
-ACCURACIES = (
-    "SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm ORDER BY substring DESC, method"
-)
+FULL_SHADE = 3.0  # bits that shade a token fully
+SHADES = 5
+TEXT_LENGTH = 20_000  # characters of a prompt or a text that a page shows
+JUDGEMENTS = {"published": "published rule", "words": "whole words"}
+QUESTION_ORDERS = {
+    "popular": "most viewed first",
+    "rare": "least viewed first",
+    "id": "by id",
+}
+TEXT_ORDERS = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
+ACCURACIES = """SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm
+    ORDER BY substring DESC, method"""
 
 
 def css() -> str:
+    """The style sheet of the report, and what the explorer adds."""
     return rendering.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
 
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = rendering.environment()
-    made.loader = jinja2.FileSystemLoader(TEMPLATES)
-    made.filters |= {
-        "label": values.label,
-        "relation": values.named,
-        "views": lambda n: "popularity unknown" if n is None else f"{counted(n, 'view')} a month",
-        "range": range_of,
-        "counted": counted,
-        "marked": marked,
-        "wrong": wrong_answers,
-        "subject": lambda row: (row.get("s_uri") or "").rpartition("/")[2],
-        "long": lambda text: words.beginning(text, LONG),
-        "beginning": words.beginning,
-        "prompts": lambda sent: [f"{prompt.document}{prompt.context}" for prompt in sent.prompts],
-        "share": lambda value: f"{100 * value:.0f} %",
-        "in_percent": in_percent,
-        "weight": lambda value: f"{100 * value:.1f} %",
-        "signed": lambda value: f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
-        "probability": lambda nats: (
-            "" if nats is None or math.isnan(nats) else f"{100 * math.exp(nats):.0f} %"
-        ),
-        "level": lambda bits: f"l{min(5, math.ceil(5 * abs(bits) / FULL))}",
-    }
-    made.globals["judgements"] = JUDGED
-    return made
+    environment = rendering.environment()
+    environment.loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment.filters |= FILTERS
+    environment.globals["judgements"] = JUDGEMENTS
+    return environment
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **facts: Any) -> str:
     """A page by the name of its template."""
-    return _templates().get_template(f"{template}.html.j2").render({"css": "", "here": ""} | values)
+    defaults = {"css": "", "here": ""}
+    return _templates().get_template(f"{template}.html.j2").render(defaults | facts)
+
+
+# The filters of the templates
 
 
 def counted(n: float, word: str) -> str:
-    return f"{n:,.0f} {word}{'' if n == 1 else 's'}"
+    """A number with its noun, such as "1 view" and "2,000 views"."""
+    plural = "" if n == 1 else "s"
+    return f"{n:,.0f} {word}{plural}"
+
+
+def views(n: float | None) -> str:
+    if n is None:
+        return "popularity unknown"
+    return f"{counted(n, 'view')} a month"
 
 
 def range_of(popularity: str) -> str:
+    """The words for a range LEAST-MOST of popularity, of which either end may be left out."""
     if popularity == UNKNOWN:
         return "unknown"
     least, _, most = popularity.partition("-")
-    ends = [f"{int(end):,}" if end else "" for end in (least, most)]
-    return (
-        f"{ends[0]} to {ends[1]}"
-        if all(ends)
-        else f"up to {ends[1]}"
-        if ends[1]
-        else f"{ends[0] or 0} or more"
-    )
+    if least and most:
+        return f"{int(least):,} to {int(most):,}"
+    if most:
+        return f"up to {int(most):,}"
+    return f"{int(least or 0):,} or more"
 
 
 def in_percent(share: Interval, digits: int = 0) -> tuple[str, str]:
-    """A share and its interval, as "22 %" and "[18, 27]", which no line breaks; nothing of an unknown one."""
+    """A share and its interval, as "22 %" and "[18, 27]", which no line breaks; "" if unknown."""
     if math.isnan(share.value):
         return "", ""
-    value, low, high = (
-        fixed(100 * number, digits) for number in (share.value, share.low, share.high)
-    )
+    value = fixed(100 * share.value, digits)
+    low = fixed(100 * share.low, digits)
+    high = fixed(100 * share.high, digits)
     return f"{value}\N{NO-BREAK SPACE}%", f"[{low},\N{NO-BREAK SPACE}{high}]"
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def percent_of_weight(weight: float) -> str:
+    return f"{100 * weight:.1f} %"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def probability(nats: float | None) -> str:
+    """The probability of a log-probability, in per cent; "" if it is not known."""
+    if nats is None or math.isnan(nats):
+        return ""
+    return f"{100 * math.exp(nats):.0f} %"
+
+
+def shade(bits: float) -> str:
+    """The class of the style sheet that shades a token by the bits saved or lost on it."""
+    level = math.ceil(SHADES * abs(bits) / FULL_SHADE)
+    return f"l{min(SHADES, level)}"
+
+
+def subject_id(row: Mapping[str, Any]) -> str:
+    """The Wikidata id of a question's subject, or "" if it has none."""
+    address = row.get("s_uri") or ""
+    return address.rpartition("/")[2]
+
+
+def shortened(text: str) -> str:
+    return words.beginning(text, TEXT_LENGTH)
+
+
+def prompt_texts(sent: Sent) -> list[str]:
+    return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]
+
+
 def marked(text: str, answers: Sequence[str]) -> list[str]:
-    """The text in parts; every second one is an answer as `matching.word` finds it. The longest answer wins."""
-    text, *names = (unicodedata.normalize("NFC", said) for said in (text, *answers))
-    return words.split(text, [name.strip() for name in names])
+    """The text in parts; every second part is an answer as `matching.word` finds it.
+
+    Of answers that begin at the same place the longest one is marked.
+    """
+    names = [unicodedata.normalize("NFC", answer).strip() for answer in answers]
+    return words.split(unicodedata.normalize("NFC", text), names)
 
 
 def wrong_answers(question: Question) -> dict[str, bool]:
-    """Each answer to a question that is wrong by the published rule -> whether a passage has it, as `marked`."""
-    texts = [document["text"] for document, _ in question.read] + [
-        text for *_, text in question.written
-    ]
-    wrong = [
-        answer["prediction"] or "" for *_, answer in question.listed if answer["correct"] is False
-    ]
-    said = [unicodedata.normalize("NFC", one).strip() for one in wrong]
-    gold = {name.lower() for name in question.row["possible_answers"]}
-    names = [name for name in dict.fromkeys(said) if name and name.lower() not in gold]
-    return {name: any(len(marked(text, [name])) > 1 for text in texts) for name in names}
+    """Each answer that is wrong by the published rule -> whether a passage has it, as `marked`."""
+    passages = [document["text"] for document, _ in question.read]
+    passages += [passage for *_, passage in question.written]
+    right_names = {name.lower() for name in question.row["possible_answers"]}
+
+    wrong = {}
+    for _, _, answer in question.listed:
+        if answer["correct"] is not False:
+            continue
+        name = unicodedata.normalize("NFC", answer["prediction"] or "").strip()
+        if name and name.lower() not in right_names and name not in wrong:
+            wrong[name] = any(len(marked(passage, [name])) > 1 for passage in passages)
+    return wrong
 
 
-def questions(run: Run, asked: Mapping[str, str]) -> str:
-    """The list of a slice's questions, with the counts of the 2x2 and of the bands of popularity."""
-    return render("questions", here="questions", **of_slice(run, Slice.of(run, asked)))
+FILTERS: dict[str, Callable] = {
+    "label": values.label,
+    "relation": values.named,
+    "views": views,
+    "range": range_of,
+    "counted": counted,
+    "marked": marked,
+    "wrong": wrong_answers,
+    "subject": subject_id,
+    "long": shortened,
+    "beginning": words.beginning,
+    "prompts": prompt_texts,
+    "share": percent,
+    "in_percent": in_percent,
+    "weight": percent_of_weight,
+    "signed": signed,
+    "probability": probability,
+    "level": shade,
+}
 
 
-def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
-    """What the list of a slice shows."""
-    listed, answers, ways = (
-        run_questions.list_questions(run, chosen),
-        run.answers(chosen.set),
-        ways_of(chosen),
-    )
-    only = [f"right only by {way}" for way in ways.values()]
-    relations = run_questions.relations(run, chosen.set)
-    return {
-        "chosen": chosen,
-        "listed": listed,
-        "cells": dict(
-            zip(run_questions.CELLS, ("right by both", *only, "wrong by both"), strict=True)
-        ),
-        "sets": run.sets,
-        "answers": {lm: list(by_method) for lm, by_method in answers.items()},
-        "ways": ways,
-        "misread": f"a passage holds the answer, and {ways['method']} is wrong",
-        "relations": sorted(relations, key=lambda relation: values.named(relation).lower()),
-        "relation_names": {"": "all"}
-        | {relation: values.named(relation) for relation in relations},
-        "bands": (
-            bands := list(
-                dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])])
-            )
-        ),
-        "band_names": {"": "all"} | {band: range_of(band) for band in bands},
-        "orders": ORDERED,
-    }
-
-
-def ways_of(chosen: Slice) -> dict[str, str]:
-    """What both ways of answering are called; with their models if these differ."""
-    one_model = len({lm for lm, _ in chosen.compared}) == 1
-    called = (
-        values.label(method) if one_model else f"{values.label(method)} of {lm}"
-        for lm, method in chosen.compared
-    )
-    return dict(zip(("base", "method"), called, strict=True))
-
-
-def export(run: Run, chosen: Slice, most: int) -> str:
-    """A slice's first `most` questions with their details, as a page that needs no server; its bytes repeat."""
-    read = run_questions.read_answers_to(run, chosen.set, run_questions.ids(run, chosen, most))
-    return render("export", css=css(), read=read, own=run.params.lms, **of_slice(run, chosen))
+# The pages
 
 
 def home(run: Run, places: Sequence[Place]) -> str:
-    """The run's main numbers, and what there is to look at: questions, texts, asking, the report, and `places`."""
-    answered = [f"{values.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
-    scored = [values.label(name) for name in lm_queries.corpora(run)]
-    report = (run.data / "report/index.html").is_file()
-    unanswered = (
-        f"no answers yet; {RUN}" if run.params.parts.answered else "this run answers no questions"
-    )
-    here = [
-        ("Questions", "/questions" if answered else "", "; ".join(answered) or unanswered),
-        (
-            "Scored texts",
-            "/texts" if scored else "",
-            ", ".join(scored) or "no scored texts in this run",
-        ),
-        ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
-        (
-            "The report",
-            "/report/" if report else "",
-            "every table and figure" if report else f"not yet; {RUN}",
-        ),
+    """The run's main numbers, and what there is to look at; `places` are further addresses."""
+    answered = []
+    for name in run.sets:
+        answered.append(f"{values.label(name)} by {', '.join(run.answers(name))}")
+    scored = [values.label(name) for name in scored_texts.corpora(run)]
+    has_report = (run.data / "report/index.html").is_file()
+
+    unanswered = "this run answers no questions"
+    if run.params.parts.answered:
+        unanswered = f"no answers yet; {RUN_MAKES_IT}"
+    about_questions = "; ".join(answered) or unanswered
+    about_texts = ", ".join(scored) or "no scored texts in this run"
+    about_report = "every table and figure" if has_report else f"not yet; {RUN_MAKES_IT}"
+    own_places = [
+        ("Questions", "/questions" if answered else "", about_questions),
+        ("Scored texts", "/texts" if scored else "", about_texts),
+        ("The report", "/report/" if has_report else "", about_report),
     ]
-    return render("home", places=[*here, *places], accuracies=accuracies(run))
-
-
-def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
-    """The form for a question of one's own, with what is known of the answer so far."""
-    known = asking.ways(run)
-    methods = list(dict.fromkeys(name for names in known.values() for name in names))
-    shown = {
-        "models": list(known),
-        "methods": methods,
-        "chooses": Choice.named(asked.lm, asked.method),
-    }
-    shown |= {
-        "pair": BELOW in asked.method,
-        "examples": [] if asked.question else asking.examples(run),
-    }
-    return render(
-        "ask", here="ask", asked=asked, token=token, **shown, **vars(job or Job(working=""))
-    )
-
-
-def question(run: Run, asked: Mapping[str, str]) -> str:
-    """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
-    chosen, id_ = Slice.of(run, asked), asked.get("id", "")
-    (read,) = run_questions.read_answers_to(run, chosen.set, [id_])
-    lm, _, method = asked.get("prompt", "").partition("/")
-    sent, unsent = None, ""
-    try:
-        sent = run_questions.sent(run, chosen.set, lm, method, read) if lm else None
-    except LongtailError as error:
-        unsent = str(error)
-    more = {"sent": sent, "unsent": unsent, "sent_to": (lm, method)}
-    shown = {
-        "question": read,
-        "own": run.params.lms,
-        "gold": read.row["possible_answers"],
-        "ways": ways_of(chosen),
-    }
-    return render("question", here="questions", chosen=chosen, **more, **shown)
-
-
-def texts(run: Run, asked: Mapping[str, str]) -> str:
-    """The list of scored texts, with what documents save on each."""
-    chosen = Texts.of(run, asked)
-    rows, total = lm_queries.list_texts(run, chosen)
-    shown = {"rows": rows, "total": total, "pages": max(1, math.ceil(total / PAGE))}
-    shown |= {
-        "corpora": lm_queries.corpora(run),
-        "settings": lm_queries.settings_of(run, chosen.corpus),
-    }
-    return render("texts", here="texts", chosen=chosen, orders=GAINED, **shown)
-
-
-def text(run: Run, asked: Mapping[str, str]) -> str:
-    """A scored text with its tokens and documents."""
-    chosen = Texts.of(run, asked)
-    read = lm_queries.read_scored_text(run, chosen, asked.get("id", ""))
-    return render("text", here="texts", chosen=chosen, text=read)
+    return render("home", places=[*own_places, *places], accuracies=accuracies(run))
 
 
 def accuracies(run: Run) -> list[dict[str, Any]]:
-    """For each question set and language model its `questions`, their address, the rows of closed_book and best."""
-    rows, file = [], run.data / "analyses/accuracy.parquet"
-    for name in run.sets if file.is_file() else ():
-        for lm, by_method in run.answers(name).items():
-            found = (
-                database.ask(ACCURACIES, {"name": name, "lm": lm}, accuracy=file)
-                .to_arrow_table()
-                .to_pylist()
-            )
-            shares = (Interval(*(row[f"substring{end}"] for end in ENDS)) for row in found)
-            own = [
-                row | {"share": of}
-                for row, of in zip(found, shares, strict=True)
-                if row["method"] in by_method
-            ]
-            closed_book = next((row for row in own if row["method"] == "closed_book"), None)
-            best = next((row for row in own if row is not closed_book), None)
-            for row in own[:1]:
-                at = Slice.of(run, {"set": name, "lm": lm, "method": (best or row)["method"]}).to()
-                rows.append(row | {"closed_book": closed_book, "best": best, "at": at})
+    """For each question set and language model the rows of closed_book and of its best method.
+
+    Each has the number of `questions`, and `at`, the address of the list that compares both.
+    """
+    file = run.data / "analyses/accuracy.parquet"
+    if not file.is_file():
+        return []
+    rows = []
+    for dataset in run.sets:
+        for lm, files in run.answers(dataset).items():
+            methods = _method_rows(file, dataset, lm, files)
+            if not methods:
+                continue
+            closed_book = next((row for row in methods if row["method"] == "closed_book"), None)
+            best = next((row for row in methods if row is not closed_book), None)
+            shown = best or closed_book
+            slice_ = Slice.parse(run, {"set": dataset, "lm": lm, "method": shown["method"]})
+            compared = {"closed_book": closed_book, "best": best, "at": slice_.to()}
+            rows.append(methods[0] | compared)
     return rows
+
+
+def _method_rows(file: Path, dataset: str, lm: str, files: Mapping[str, Path]) -> list[dict]:
+    """The accuracies of the methods that have `files` of answers, best first, as `share`."""
+    rows = database.ask(ACCURACIES, {"name": dataset, "lm": lm}, accuracy=file)
+    methods = []
+    for row in rows.to_arrow_table().to_pylist():
+        if row["method"] in files:
+            row["share"] = Interval(*(row[f"substring{end}"] for end in ENDS))
+            methods.append(row)
+    return methods
+
+
+def questions(run: Run, parameters: Mapping[str, str]) -> str:
+    """The list of a slice's questions, with the counts of who is right and by popularity."""
+    slice_ = Slice.parse(run, parameters)
+    return render("questions", here="questions", **_slice_facts(run, slice_))
+
+
+def export(run: Run, slice_: Slice, at_most: int) -> str:
+    """A slice's first questions with their details, as a page that needs no server.
+
+    Its bytes repeat.
+    """
+    ids = slices.ids(run, slice_, at_most)
+    read = one_question.read_answers_to(run, slice_.set, ids)
+    facts = _slice_facts(run, slice_)
+    return render("export", css=css(), read=read, own=run.params.lms, **facts)
+
+
+def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
+    """What the list of a slice shows."""
+    listed = slices.list_questions(run, slice_)
+    ways = way_names(slice_)
+    relations = slices.relations(run, slice_.set)
+    relation_names = {relation: values.named(relation) for relation in relations}
+    bands = list(listed.bands)
+    if slice_.popularity and slice_.popularity not in bands:
+        bands.append(slice_.popularity)
+    return {
+        "chosen": slice_,
+        "listed": listed,
+        "cells": {
+            "both": "right by both",
+            "base": f"right only by {ways['base']}",
+            "method": f"right only by {ways['method']}",
+            "neither": "wrong by both",
+        },
+        "sets": run.sets,
+        "answers": {lm: list(files) for lm, files in run.answers(slice_.set).items()},
+        "ways": ways,
+        "misread": f"a passage holds the answer, and {ways['method']} is wrong",
+        "relations": sorted(relations, key=lambda relation: relation_names[relation].lower()),
+        "relation_names": {"": "all"} | relation_names,
+        "bands": bands,
+        "band_names": {"": "all"} | {band: range_of(band) for band in bands},
+        "orders": QUESTION_ORDERS,
+    }
+
+
+def way_names(slice_: Slice) -> dict[str, str]:
+    """What both ways of answering are called; with their language models if these differ."""
+    (base_lm, base), (method_lm, method) = slice_.compared
+    base_name = values.label(base)
+    method_name = values.label(method)
+    if base_lm != method_lm:
+        base_name += f" of {base_lm}"
+        method_name += f" of {method_lm}"
+    return {"base": base_name, "method": method_name}
+
+
+def question(run: Run, parameters: Mapping[str, str]) -> str:
+    """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
+    slice_ = Slice.parse(run, parameters)
+    question_id = parameters.get("id", "")
+    (read,) = one_question.read_answers_to(run, slice_.set, [question_id])
+
+    lm, _, method = parameters.get("prompt", "").partition("/")
+    sent = None
+    unsent = ""
+    if lm:
+        try:
+            sent = one_question.sent(run, slice_.set, lm, method, read)
+        except LongtailError as error:
+            unsent = str(error)
+    return render(
+        "question",
+        here="questions",
+        chosen=slice_,
+        question=read,
+        own=run.params.lms,
+        gold=read.row["possible_answers"],
+        ways=way_names(slice_),
+        sent=sent,
+        unsent=unsent,
+        sent_to=(lm, method),
+    )
+
+
+def texts(run: Run, parameters: Mapping[str, str]) -> str:
+    """The list of scored texts, with what documents save on each."""
+    choice = Texts.parse(run, parameters)
+    rows, total = scored_texts.list_texts(run, choice)
+    return render(
+        "texts",
+        here="texts",
+        chosen=choice,
+        orders=TEXT_ORDERS,
+        rows=rows,
+        total=total,
+        pages=max(1, math.ceil(total / ROWS_OF_PAGE)),
+        corpora=scored_texts.corpora(run),
+        settings=scored_texts.settings_of(run, choice.corpus),
+    )
+
+
+def text(run: Run, parameters: Mapping[str, str]) -> str:
+    """A scored text with its tokens and documents."""
+    choice = Texts.parse(run, parameters)
+    read = scored_texts.read_scored_text(run, choice, parameters.get("id", ""))
+    return render("text", here="texts", chosen=choice, text=read)

@@ -121,7 +121,7 @@ def _parse_dump(
     """Parse the blocks of a dump, add its bad rows to `rejects`, and return the blocks' files in
     their order.
     """
-    stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK))
+    stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK_BYTES))
     at_once = 2 * executor.workers if executor else 1
 
     blocks = []

@@ -1,173 +1,228 @@
-"""Reads a part of an ordinary bz2 dump without what stands before it, by its blocks, which begin at any bit."""
+"""Reads a part of an ordinary bz2 dump without what stands before it, by its blocks, which begin at
+any bit.
+"""
 
 import bz2
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import check_start, packing
+from pipelines.sources.decompression import packing
+from pipelines.sources.streams import check_start
 from pipelines.storage.file_kinds import AGAIN
 
-BLOCK, END = 0x314159265359, 0x177245385090  # the marks of a block and of a stream's end
-MARK, CHECKSUM = 48, 32  # bits; a checksum stands after either mark
+BLOCK_MARK = 0x314159265359  # begins a block
+END_MARK = 0x177245385090  # ends a stream
+MARK_BITS = 48
+MARK_BYTES = MARK_BITS // 8
+MARK_MASK = (1 << MARK_BITS) - 1
+CHECKSUM_BITS = 32  # a checksum stands after either mark
+CHECKSUM_MASK = (1 << CHECKSUM_BITS) - 1
 HEADER = b"BZh9"  # begins a stream with blocks of up to 900 kB, the largest that exist
-LARGEST = 1 << 23  # bits of a compressed block at most
-WINDOW = 1 << 18  # bytes searched at once
-PART = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
-OPEN, PAGE, CLOSE = (
-    b"<mediawiki>",
-    b"<page>",
-    b"</mediawiki>",
-)  # never in a page's text, where "<" is "&lt;"
+BLOCK_BITS = 1 << 23  # bits of a compressed block at most
+WINDOW_BYTES = 1 << 18  # bytes searched at once
+PART_BYTES = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
+
+# never in a page's text, where "<" is "&lt;"
+OPEN = b"<mediawiki>"
+PAGE = b"<page>"
+CLOSE = b"</mediawiki>"
+
+
+class Mark(NamedTuple):
+    bit: int  # of the file, at which the mark begins
+    value: int  # BLOCK_MARK or END_MARK
 
 
 def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
-    """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not bz2."""
-    starts = range(
-        0, path.stat().st_size if packing(check_start(path)) == ".bz2" else 1, size or PART
-    )
+    """(begin, end) of parts of at most `size` bytes (PART_BYTES) for `open_pages` or `open_lines`.
+
+    The end of the last part is None. A file that is not bz2 is one part.
+    """
+    if packing(check_start(path)) != ".bz2":
+        return [(0, None)]
+    starts = range(0, path.stat().st_size, size or PART_BYTES)
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 
 def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the lines that begin after a newline of certain blocks, in pieces; see `open_pages`."""
-    yield from _from_mark(_blocks(path, begin, end), begin == 0, b"\n", 1)
+    """Yield the lines that begin after a newline in the blocks of a part, in pieces; see
+    `open_pages`.
+    """
+    yield from _from_mark(_blocks(path, begin, end), begin == 0, b"\n", skipped=1)
 
 
 def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the XML of the pages that begin in the blocks that begin in bytes `begin` to `end` of the file.
+    """Yield the XML of the pages that begin in the blocks that begin in bytes `begin` to `end` of
+    the file.
 
-    What stands before the first page belongs to the first part. `end` is None for the file's end. Raises LongtailError
-    naming the file if it is missing, cut or corrupt.
+    What stands before the first page belongs to the first part. `end` is None for the file's end.
+    Raises LongtailError naming the file if it is missing, cut or corrupt.
     """
     if begin:
         yield OPEN
-    yield from _from_mark(_blocks(path, begin, end), begin == 0, PAGE, 0, CLOSE)
+    yield from _from_mark(_blocks(path, begin, end), begin == 0, PAGE, close=CLOSE)
 
 
 def _from_mark(
-    blocks: Iterator[tuple[bytes, bool]], begun: bool, mark: bytes, after: int, close: bytes = b""
+    blocks: Iterator[tuple[bytes, bool]],
+    begun: bool,
+    mark: bytes,
+    skipped: int = 0,
+    close: bytes = b"",
 ) -> Iterator[bytes]:
-    """Yield what stands from the first mark in a part, or its start if `begun`, to the first mark behind the part.
+    """Yield what stands from the first mark in a part to the first mark behind the part.
 
-    The part are the (data, True) of `blocks`; (data, False) follows it. Text begins and ends `after` bytes behind a
-    mark's start. `close` follows it, unless the file ends there.
+    It stands from the part's start if `begun`. The part is the data of the `blocks` (data, True);
+    (data, False) follows it. Text begins and ends `skipped` bytes behind a mark's start. `close` is
+    added, unless the text ends with the file.
     """
-    text, of_part = b"", 0  # of_part: so many bytes of `text` belong to the part
+    text = b""
+    part_bytes = 0  # so many bytes of `text` belong to the part
     for data, in_part in blocks:
         text += data
-        of_part = len(text) if in_part else of_part
-        if not begun and 0 <= (at := text.find(mark)) < of_part:
-            begun, text, of_part = True, text[at + after :], of_part - at - after
-        if begun and (at := text.find(mark, of_part)) >= 0:
-            yield text[: at + after] + close
-            return
-        if not (begun or in_part or of_part):
-            break
-        done = max(len(text) - len(mark) + 1, 0)  # after it, the first bytes of a mark may stand
-        if begun and done:
-            yield text[:done]
-        text, of_part = text[done:], max(of_part - done, 0)
-    if last := text if begun else close:
+        if in_part:
+            part_bytes = len(text)
+        if not begun:
+            place = text.find(mark)
+            if 0 <= place < part_bytes:
+                begun = True
+                text = text[place + skipped :]
+                part_bytes -= place + skipped
+            elif not in_part and part_bytes == 0:
+                break
+
+        if begun:
+            place = text.find(mark, part_bytes)
+            if place >= 0:
+                yield text[: place + skipped] + close
+                return
+
+        finished = max(len(text) - len(mark) + 1, 0)  # after it, a mark may begin
+        if begun and finished:
+            yield text[:finished]
+        text = text[finished:]
+        part_bytes = max(part_bytes - finished, 0)
+
+    last = text if begun else close
+    if last:
         yield last
 
 
 def _blocks(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
-    """Yield the data of each block from byte `begin` on, and whether the block begins before byte `end`."""
+    """Yield the data of each block from byte `begin` on, and whether the block begins before byte
+    `end`.
+    """
     check_start(path)
     with path.open("rb") as raw:
-        last = 8 * (raw.seek(0, 2) if end is None else end)
-        if begin:
-            at, mark = next(
-                (place for place in _marks(raw, 8 * begin) if place[1] == BLOCK), (0, None)
-            )
-        else:
-            at, mark = _first_mark(path, raw, 0)
-        marks = _marks(raw, at + 1)
+        size = raw.seek(0, 2)
+        end_bit = 8 * (size if end is None else end)
+        mark = _first_block(raw, 8 * begin) if begin else _first_mark(path, raw, 0)
+        marks = _marks_after(raw, mark)
         while mark is not None:
-            if mark == BLOCK:
-                data, following, mark = _decompress(path, raw, at, marks)
-                yield data, at < last
-                at = following
-            else:  # the stream is padded to whole bytes
-                at, mark = _first_mark(path, raw, -(-(at + MARK + CHECKSUM) // 8))
-                marks = _marks(raw, at + 1)
+            if mark.value == BLOCK_MARK:
+                data, following = _decompress(path, raw, mark.bit, marks)
+                yield data, mark.bit < end_bit
+                mark = following
+            else:
+                stream_end = mark.bit + MARK_BITS + CHECKSUM_BITS
+                mark = _first_mark(path, raw, _whole_bytes(stream_end))
+                marks = _marks_after(raw, mark)
 
 
-def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
-    """(bit, mark) of the first mark in the stream that begins at `byte`; the mark is None at the file's end."""
+def _whole_bytes(bits: int) -> int:
+    """The bytes that bits take; a stream is padded to whole bytes."""
+    return -(-bits // 8)
+
+
+def _first_block(raw: BinaryIO, begin: int) -> Mark | None:
+    """The first mark of a block from bit `begin` on."""
+    for mark in _marks(raw, begin):
+        if mark.value == BLOCK_MARK:
+            return mark
+    return None
+
+
+def _first_mark(path: Path, raw: BinaryIO, byte: int) -> Mark | None:
+    """The first mark in the stream that begins at `byte`; None at the file's end."""
     if byte == raw.seek(0, 2):
-        return 0, None
+        return None
     raw.seek(byte)
-    head = raw.read(len(HEADER) + MARK // 8)
-    mark = int.from_bytes(head[len(HEADER) :])
-    if head[:3] != HEADER[:3] or mark not in (BLOCK, END):
+    head = raw.read(len(HEADER) + MARK_BYTES)
+    value = int.from_bytes(head[len(HEADER) :])
+    if head[:3] != HEADER[:3] or value not in (BLOCK_MARK, END_MARK):
         raise LongtailError(
             f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}"
         )
-    return 8 * (byte + len(HEADER)), mark
+    return Mark(8 * (byte + len(HEADER)), value)
 
 
-def _decompress(
-    path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, int]]
-) -> tuple[bytes, int, int]:
-    """The data of the block at bit `at`, and the bit and the mark that follow it: one of the `marks` after `at`."""
+def _decompress(path: Path, raw: BinaryIO, begin: int, marks: Iterator[Mark]) -> tuple[bytes, Mark]:
+    """The data of the block at bit `begin`, and the mark that follows it: one of the `marks` after
+    it.
+    """
     problem = "cut in the middle, expected a complete .bz2 file"
-    for following, mark in marks:
-        if following - at > LARGEST:
+    for mark in marks:
+        if mark.bit - begin > BLOCK_BITS:
             break
         try:
-            return bz2.decompress(_as_stream(raw, at, following)), following, mark
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # the block is damaged, or its bits look like a mark by chance
+            return bz2.decompress(_as_stream(raw, begin, mark.bit)), mark
+        except (OSError, ValueError) as error:
+            # the block is damaged, or some of its bits look like a mark by chance
             problem = f"corrupt, expected .bz2 data ({error})"
     raise LongtailError(f"{path}: {problem}; {AGAIN}")
 
 
 def _as_stream(raw: BinaryIO, begin: int, end: int) -> bytes:
-    """A stream of one block, the file's bits `begin` to `end`. The stream's checksum is the block's."""
+    """A stream of one block, the file's bits `begin` to `end`. The stream's checksum is the
+    block's.
+    """
     raw.seek(begin // 8)
-    bits = int.from_bytes(raw.read(-(-end // 8) - begin // 8))
-    block = bits >> -end % 8 & (1 << end - begin) - 1
-    checksum = block >> end - begin - MARK - CHECKSUM & (1 << CHECKSUM) - 1
-    stream, size = (block << MARK | END) << CHECKSUM | checksum, end - begin + MARK + CHECKSUM
-    return HEADER + (stream << -size % 8).to_bytes(-(-size // 8))
+    bits = int.from_bytes(raw.read(_whole_bytes(end) - begin // 8))
+    size = end - begin
+    block = bits >> -end % 8 & (1 << size) - 1
+    checksum = block >> size - MARK_BITS - CHECKSUM_BITS & CHECKSUM_MASK
+
+    stream = (block << MARK_BITS | END_MARK) << CHECKSUM_BITS | checksum
+    size += MARK_BITS + CHECKSUM_BITS
+    padded = stream << -size % 8
+    return HEADER + padded.to_bytes(_whole_bytes(size))
 
 
-def _marks(raw: BinaryIO, begin: int) -> Iterator[tuple[int, int]]:
-    """Yield (bit, BLOCK or END) of the marks from bit `begin` on, in order."""
+def _marks_after(raw: BinaryIO, mark: Mark | None) -> Iterator[Mark]:
+    """The marks behind the start of `mark`; none without one."""
+    if mark is None:
+        return iter(())
+    return _marks(raw, mark.bit + 1)
+
+
+def _marks(raw: BinaryIO, begin: int) -> Iterator[Mark]:
+    """Yield the marks from bit `begin` on, in order."""
     byte = begin // 8
     while True:
         raw.seek(byte)
-        data = raw.read(
-            WINDOW + MARK // 8 + 1
-        )  # long enough for a mark that begins in the window's last byte
-        places = [
-            (8 * byte + bit, mark)
-            for mark in (BLOCK, END)
-            for bit in _find(data, mark)
-            if bit < 8 * WINDOW
-        ]
-        yield from sorted(place for place in places if place[0] >= begin)
-        if len(data) <= WINDOW:
+        data = raw.read(WINDOW_BYTES + MARK_BYTES + 1)  # a mark may begin in the window's last byte
+        marks = []
+        for value in (BLOCK_MARK, END_MARK):
+            for bit in _find(data, value):
+                mark = Mark(8 * byte + bit, value)
+                if bit < 8 * WINDOW_BYTES and mark.bit >= begin:
+                    marks.append(mark)
+        yield from sorted(marks)
+        if len(data) <= WINDOW_BYTES:
             return
-        byte += WINDOW
+        byte += WINDOW_BYTES
 
 
-def _find(data: bytes, mark: int) -> Iterator[int]:
-    """Yield the bits of `data` at which `mark` stands."""
+def _find(data: bytes, value: int) -> Iterator[int]:
+    """Yield the bits of `data` at which a mark stands."""
     for shift in range(8):
-        inner = (mark >> shift & (1 << 40) - 1).to_bytes(
-            5
-        )  # the mark's whole bytes, if it begins at this shift
-        at = 0
-        while (at := data.find(inner, at + 1)) > 0:
-            if (
-                int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0")) >> (8 - shift)
-                & (1 << MARK) - 1
-                == mark
-            ):
-                yield 8 * (at - 1) + shift
+        # the five whole bytes that the mark has if it begins at this bit of a byte
+        inner = (value >> shift & (1 << 40) - 1).to_bytes(5)
+        place = data.find(inner, 1)
+        while place > 0:
+            around = int.from_bytes(data[place - 1 : place + 6].ljust(7, b"\0"))
+            if around >> 8 - shift & MARK_MASK == value:
+                yield 8 * (place - 1) + shift
+            place = data.find(inner, place + 1)

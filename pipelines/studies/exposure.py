@@ -3,7 +3,7 @@
 What a language model could have learnt from that text: an answer's accuracy grows with the documents that have both
 (Kandpal et al., 2023). Names count as whole words, exactly as written. All files at hand are read once
 and all names are looked for at once, in parts that are mapped over `compute.workers`. Of a dump of Wikipedia the same
-pass counts the articles that link to the subject's (see `wikipedia.count_incoming`).
+pass counts the articles that link to the subject's (see `wikipedia_links.count_incoming`).
 Writes data/exposure/<text>/<question set>.parquet and rejects.parquet.
 """
 
@@ -26,7 +26,8 @@ from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import Links, Part, count_incoming, wikipedia_parts
+from pipelines.sources.wikipedia import Part, wikipedia_parts
+from pipelines.sources.wikipedia_links import Links, count_incoming
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import forget_shards, key_of, map_shards

@@ -17,7 +17,7 @@ import yaml
 
 from pipelines.answering import answer, passages
 from pipelines.evaluation import evaluate_lm
-from pipelines.explorer.run import SECTIONS, Run
+from pipelines.explorer.run import Run, RunParams
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
@@ -34,7 +34,9 @@ DOCUMENTS |= {"Black": "Black was directed in Velm.", "Mira Tosh": "Mira Tosh wa
 
 @pytest.fixture(scope="session")
 def answered(written) -> Run:
-    """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were imported."""
+    """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were
+    imported.
+    """
     return Run(written[0], small_results.SETTINGS)
 
 
@@ -71,7 +73,9 @@ def scored(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="session")
 def asked(tmp_path_factory, root) -> SimpleNamespace:
-    """A project whose tiny language model answered seven questions by METHODS, with demonstrations; its `folder`."""
+    """A project whose tiny language model answered seven questions by METHODS, with
+    demonstrations; its `folder`.
+    """
     folder = tmp_path_factory.mktemp("asked")
     data = folder / "data"
     asked_run.write_tables(data)
@@ -109,7 +113,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        chosen = params_file.load_params(*SECTIONS)
+        chosen = params_file.load_settings(RunParams)
         for method in METHODS:
             source = passages.open_source(method, lm, chosen, data)
             setup = answer.Setup(

@@ -1,4 +1,6 @@
-"""The explorer in a real browser: by keyboard, on a phone, with hostile texts, and with nothing asked for elsewhere."""
+"""The explorer in a real browser: by keyboard, on a phone, with hostile texts, and with nothing
+asked for elsewhere.
+"""
 
 import re
 
@@ -7,7 +9,7 @@ from chromium import COVERED, NAMELESS
 
 from flows import explorer
 from pipelines.explorer import pages
-from pipelines.explorer.questions import Slice
+from pipelines.explorer.slices import Slice
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
 CUT = "all => all.map((one) => one.scrollWidth - one.clientWidth).filter(Boolean)"
@@ -57,7 +59,9 @@ def test_a_view_fits_every_screen_and_its_controls_have_names(opened, run, path,
 
 
 def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
-    """By pointer: the most viewed band's row, the count of questions that only closed-book answers get right."""
+    """By pointer: the most viewed band's row, the count of questions that only closed-book
+    answers get right.
+    """
     page = opened("/questions?method=dense")
     count = page.locator(".bands tbody td:nth-child(5) a").last
     n = int(count.inner_text())
@@ -118,7 +122,8 @@ def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_docum
 def test_in_a_file_without_a_server_a_question_opens(opened, answered, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(
-        pages.export(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8"
+        pages.export(answered, Slice.parse(answered, {"relation": "P57"}), at_most=60),
+        encoding="utf-8",
     )
     page = opened(file.as_uri(), viewport=PHONE)
     one = page.locator("details.one").nth(7)

@@ -1,4 +1,6 @@
-"""The explorer's server: this machine's pages for this machine's users, whatever a page elsewhere tries."""
+"""The explorer's server: this machine's pages for this machine's users, whatever a page
+elsewhere tries.
+"""
 
 import html
 import os
@@ -150,7 +152,9 @@ def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken
 
 
 def words_of(page: str) -> str:
-    """The words of a page, which may have nothing that runs, and nothing and no link from elsewhere."""
+    """The words of a page, which may have nothing that runs, and nothing and no link from
+    elsewhere.
+    """
     tags = re.findall(r"<[^>]+>", page)
     runs = r"<(script|iframe|img|base|object|embed|svg)\b|\s(on\w+|src|srcset|style|formaction)="
     assert [tag for tag in tags if re.search(runs, tag)] == []

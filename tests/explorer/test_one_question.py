@@ -12,12 +12,12 @@ from small_results import METHODS, SETTINGS
 
 from pipelines.adaptive.rule import Rule
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, questions
+from pipelines.explorer import one_question
 from pipelines.explorer.run import Run, lookup
 
 
 def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
-    read = questions.read_answers_to(answered, "popqa", ["q0799", "q0000"])
+    read = one_question.read_answers_to(answered, "popqa", ["q0799", "q0000"])
     assert [question.row["question_id"] for question in read] == ["q0799", "q0000"]
     files = answered.answers("popqa")
     for question, texts in zip(read, ([], ["It is answer 0."]), strict=True):
@@ -29,7 +29,7 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
-    for question in questions.read_answers_to(
+    for question in one_question.read_answers_to(
         answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]
     ):
         decided = {lm: [one["name"] for one in by] for lm, by in question.decisions.items()}
@@ -56,23 +56,23 @@ def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
     by = {"tiny": {"dense": {"prediction": "a"}, "bm25": {"prediction": "b"}}}
     for views, method in ((99, "bm25"), (100, "dense")):
         asked = {"relation": "P57", "s_pop": views}
-        (decided,) = questions.decisions_by_rules({"bm25_below_dense": file}, asked, by)
+        (decided,) = one_question.decisions_by_rules({"bm25_below_dense": file}, asked, by)
         assert (decided["takes"], decided["answer"]) == (method, by["tiny"][method])
 
 
 @pytest.mark.parametrize("method", ["closed_book", "bm25"])
 def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     for number, (*_, text, _) in enumerate(QUESTIONS[:3]):
-        (question,) = questions.read_answers_to(asked.run, "popqa", [f"q{number}"])
-        sent = questions.sent(asked.run, "popqa", "tiny", method, question)
+        (question,) = one_question.read_answers_to(asked.run, "popqa", [f"q{number}"])
+        sent = one_question.sent(asked.run, "popqa", "tiny", method, question)
         assert sent.same
         (prompt,) = sent.prompts
         assert (prompt.document + prompt.context).endswith(f"Q: {text} A:")
         assert (prompt.document + prompt.context).count("Q: ") == 3, "two demonstrations"
         assert bool(sent.documents) == (method == "bm25")
-    params = copy.copy(asked.run.params)
-    params.answer = params.answer.model_copy(update={"passage": "{title}: {text}"})
-    other = questions.sent(Run(asked.run.data, params), "popqa", "tiny", method, question)
+    answer = asked.run.params.answer.model_copy(update={"passage": "{title}: {text}"})
+    params = asked.run.params.model_copy(update={"answer": answer})
+    other = one_question.sent(Run(asked.run.data, params), "popqa", "tiny", method, question)
     assert other.same == (method == "closed_book"), (
         "a prompt by other params is not the one that was sent"
     )
@@ -84,7 +84,7 @@ def test_documents_of_an_ensemble_have_the_weights_of_their_similarities(asked):
         "titles": ["A", "B", None],
         "similarities": [0.9, 0.4, -math.inf],
     }
-    documents = questions._documents(asked.run, "replug", found)
+    documents = one_question._weighted_documents(asked.run, "replug", found)
     assert [(row["id"], row["similarity"]) for row in documents] == [("a", 0.9), ("b", 0.4)]
     ratio = documents[0]["weight"] / documents[1]["weight"]
     assert ratio == pytest.approx(math.exp(0.5 / asked.run.params.replug.temperature))
@@ -114,11 +114,11 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
         ),
         (bare, "q1", "tiny", "bm25", "bm25/wikipedia: no such index; `longtail run` makes it"),
     ):
-        (question,) = questions.read_answers_to(run, "popqa", [name])
+        (question,) = one_question.read_answers_to(run, "popqa", [name])
         with pytest.raises(LongtailError, match=said):
-            questions.sent(run, "popqa", lm, method, question)
+            one_question.sent(run, "popqa", lm, method, question)
     with pytest.raises(LongtailError, match="id: popqa has no question 'q9999'"):
-        questions.read_answers_to(answered, "popqa", ["q0001", "q9999"])
+        one_question.read_answers_to(answered, "popqa", ["q0001", "q9999"])
 
 
 def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
@@ -139,5 +139,3 @@ def test_where_no_way_reads_anything_nothing_can_be_asked_and_no_rule_decides(tm
     settings.ways = ["closed_book"]
     run = Run(tmp_path, settings)
     assert run.rules("popqa", "tiny") == {}
-    with pytest.raises(LongtailError, match="no language model answers with passages here"):
-        asking.Asked.of(run, {"question": "Who wrote Velm?"})

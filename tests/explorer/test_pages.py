@@ -1,4 +1,6 @@
-"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing else, always the same."""
+"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing
+else, always the same.
+"""
 
 import copy
 import dataclasses
@@ -14,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import methods
-from pipelines.explorer import pages, questions
-from pipelines.explorer.questions import Slice
+from pipelines.explorer import one_question, pages, slices
 from pipelines.explorer.run import Run
+from pipelines.explorer.slices import Slice
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def namesake(answered, tmp_path_factory) -> Run:
 
 
 def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
-    read = questions.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
+    read = one_question.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(
         one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True}
     )
@@ -81,18 +83,20 @@ def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(name
 def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_documents_has_the_answer(
     namesake, answered
 ):
-    assert "subject=Q100" in pages.question(answered, {"id": "q0100"})
+    assert "subject Q100" in pages.question(answered, {"id": "q0100"})
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
-        (read,) = questions.read_answers_to(run, "popqa", ["q0100"])
+        (read,) = one_question.read_answers_to(run, "popqa", ["q0100"])
         read.answers["tiny"] = {
             "replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}
         }
         html = (
             pages._templates()
             .get_template("parts.html.j2")
-            .module.details(read, ["tiny"], read.row["possible_answers"], pages.Slice.of(run, {}))
+            .module.details(
+                read, ["tiny"], read.row["possible_answers"], pages.Slice.parse(run, {})
+            )
         )
         assert f'<td data-label="has the answer">{said}' in html
 
@@ -114,8 +118,8 @@ def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answer
             of["method"],
             (of["substring"], of["substring_low"], of["substring_high"]),
         )
-        listed = questions.list_questions(
-            answered, Slice.of(answered, dict(parse_qsl(urlsplit(row["at"]).query)))
+        listed = slices.list_questions(
+            answered, Slice.parse(answered, dict(parse_qsl(urlsplit(row["at"]).query)))
         )
         assert listed.accuracies[""][shown is row["best"]] == shown["share"], (
             "the list that it leads to says the same"
@@ -143,13 +147,13 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
 def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(
     answered,
 ):
-    chosen = Slice.of(answered, {"relation": "P57", "cell": "base", "method": "dense"})
-    page = pages.export(answered, chosen, most=20)
-    assert pages.export(answered, chosen, most=20) == page
+    chosen = Slice.parse(answered, {"relation": "P57", "cell": "base", "method": "dense"})
+    page = pages.export(answered, chosen, at_most=20)
+    assert pages.export(answered, chosen, at_most=20) == page
     assert not re.search(r"<script|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page)
-    assert f"The first 20 of {questions.list_questions(answered, chosen).total} questions" in page
+    assert f"The first 20 of {slices.list_questions(answered, chosen).total} questions" in page
     shown = re.findall(r'<span class="asked"><bdi>What is (\d+) &amp; co\?</bdi>', page)
-    assert [f"q{int(number):04d}" for number in shown] == questions.ids(answered, chosen, 20)
+    assert [f"q{int(number):04d}" for number in shown] == slices.ids(answered, chosen, 20)
     assert page.count('<table class="answers cards">') == 2 * 20, "ours and the imported model's"
     links, anchors = (re.findall(f' {name}="#?([^"]+)"', page) for name in ("href", "id"))
     assert {*links} <= {*anchors}
@@ -157,7 +161,7 @@ def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_t
 
 
 def test_hostile_texts_stay_words_in_a_file(spoilt):
-    page = pages.export(spoilt, Slice.of(spoilt, {"order": "id"}), most=len(hostile.LABELS))
+    page = pages.export(spoilt, Slice.parse(spoilt, {"order": "id"}), at_most=len(hostile.LABELS))
     assert not re.search(
         r"<(script|img|iframe|svg|base|meta http|style)", page[page.find("<body") :]
     )
@@ -185,5 +189,5 @@ def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
     assert not file.exists()
     chosen = ("--method", "bm25", "--cell", "neither")
     assert call("explore", "--export", file, *chosen) == (0, f"the page: {file}\n", "")
-    chosen = Slice.of(asked.run, {"method": "bm25", "cell": "neither"})
+    chosen = Slice.parse(asked.run, {"method": "bm25", "cell": "neither"})
     assert file.read_text(encoding="utf-8") == pages.export(asked.run, chosen, 50)

@@ -1,4 +1,6 @@
-"""Slices of a question set: counts that agree with the tables of answers, pages that hold each question once."""
+"""Slices of a question set: counts that agree with the tables of answers, pages that hold each
+question once.
+"""
 
 import csv
 import dataclasses
@@ -18,9 +20,10 @@ import pytest
 
 from pipelines import intervals
 from pipelines.errors import LongtailError
-from pipelines.explorer import pages, questions
-from pipelines.explorer.questions import Slice
+from pipelines.explorer import pages, slices
+from pipelines.explorer.addresses import ROWS_OF_PAGE
 from pipelines.explorer.run import Run
+from pipelines.explorer.slices import Slice
 
 CELLS = {
     (True, True): "both",
@@ -47,30 +50,30 @@ def rows(run, lm, base, method, judged) -> list[tuple[dict, str]]:
     [("tiny", "bm25", "replug_lsr", "words"), ("davinci", "closed_book", "dense", "published")],
 )
 def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method, judged):
-    chosen = Slice.of(
+    chosen = Slice.parse(
         answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"}
     )
     known = rows(answered, lm, base, method, judged)
     counted = Counter(cell for _, cell in known)
-    listed = questions.list_questions(answered, chosen)
+    listed = slices.list_questions(answered, chosen)
     assert listed.cells == {name: counted[name] for name in CELLS.values()}
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
-    assert questions.ids(answered, replace(chosen, relation="P57"), 800) == ids
-    of_cell = questions.list_questions(answered, replace(chosen, cell="base"))
+    assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
+    of_cell = slices.list_questions(answered, replace(chosen, cell="base"))
     assert (of_cell.total, of_cell.cells) == (counted["base"], listed.cells)
     for name in CELLS.values():
         ids = [row["question_id"] for row, cell in known if cell == name]
-        assert questions.ids(answered, replace(chosen, cell=name), 800) == ids
+        assert slices.ids(answered, replace(chosen, cell=name), 800) == ids
 
 
 def test_a_band_has_the_questions_that_its_row_counts(answered):
-    chosen = Slice.of(answered, {"relation": "P57"})
+    chosen = Slice.parse(answered, {"relation": "P57"})
     assert (chosen.base, chosen.method) == ("closed_book", "dense"), (
         "the answers that the report leads with"
     )
     known = rows(answered, "tiny", chosen.base, chosen.method, "published")
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
-    bands = questions.list_questions(answered, chosen).bands
+    bands = slices.list_questions(answered, chosen).bands
     assert len(bands) > 4
     for band, counts in bands.items():
         least, _, most = band.partition("-")
@@ -80,7 +83,7 @@ def test_a_band_has_the_questions_that_its_row_counts(answered):
     assert sum(counts.total() for counts in bands.values()) == len(known)
     band, counts = max(bands.items(), key=lambda item: item[1].total())
     assert (
-        questions.list_questions(answered, replace(chosen, popularity=band, cell="base")).total
+        slices.list_questions(answered, replace(chosen, popularity=band, cell="base")).total
         == counts["base"]
         > 0
     )
@@ -94,23 +97,23 @@ def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out
         (f"{least}-", least, 10**9),
         (f"-{most}", 0, most),
     ):
-        listed = questions.list_questions(answered, Slice.of(answered, {"popularity": popularity}))
+        listed = slices.list_questions(answered, Slice.parse(answered, {"popularity": popularity}))
         assert listed.total == sum(low <= number <= high for number in views)
 
 
 def test_the_answers_of_two_models_are_compared_question_by_question(answered):
-    chosen = Slice.of(answered, {"base": "dense", "method": "davinci/dense", "order": "id"})
+    chosen = Slice.parse(answered, {"base": "dense", "method": "davinci/dense", "order": "id"})
     assert (chosen.lm, chosen.compared) == ("tiny", (("tiny", "dense"), ("davinci", "dense")))
     files = answered.answers("popqa")
     right = [pq.read_table(files[lm]["dense"])["correct"].to_pylist() for lm in ("tiny", "davinci")]
     counted = Counter(CELLS[both] for both in zip(*right, strict=True))
-    assert questions.list_questions(answered, chosen).cells == {
+    assert slices.list_questions(answered, chosen).cells == {
         name: counted[name] for name in CELLS.values()
     }
     only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
-    assert questions.ids(answered, replace(chosen, cell="method"), 800) == only != []
+    assert slices.ids(answered, replace(chosen, cell="method"), 800) == only != []
     assert (
-        Slice.of(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"})
+        Slice.parse(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"})
         .to()
         .endswith("tiny%2Fbm25")
     )
@@ -118,7 +121,9 @@ def test_the_answers_of_two_models_are_compared_question_by_question(answered):
 
 @pytest.fixture
 def misread(answered, tmp_path) -> Run:
-    """The run, but every passage of dense holds the answer; two questions of one subject follow each other."""
+    """The run, but every passage of dense holds the answer; two questions of one subject follow
+    each other.
+    """
     run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
     for file, name, values in (
         (run.answers("popqa")["tiny"]["dense"], "doc_has_answer", [True] * 800),
@@ -139,12 +144,12 @@ def misread(answered, tmp_path) -> Run:
 def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own(misread):
     known = rows(misread, "tiny", "closed_book", "dense", "published")
     for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
-        chosen = Slice.of(misread, {"passage": "misread", "cell": cell, "order": "id"})
+        chosen = Slice.parse(misread, {"passage": "misread", "cell": cell, "order": "id"})
         ids = [row["question_id"] for row, of in known if of in cells]
-        listed = questions.list_questions(misread, chosen)
-        assert (questions.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
+        listed = slices.list_questions(misread, chosen)
+        assert (slices.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
         assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
-    assert questions.list_questions(misread, replace(chosen, method="bm25")).misread == 0, (
+    assert slices.list_questions(misread, replace(chosen, method="bm25")).misread == 0, (
         "it read what it got right"
     )
 
@@ -163,15 +168,15 @@ def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(mis
         counts += re.findall(link + r'[^<]+</a></th>\n<td class="number">(\d+)', page)
         assert len(counts) > 10
         for address, n in counts:
-            chosen = Slice.of(misread, dict(parse_qsl(html.unescape(address))))
-            assert len(questions.ids(misread, chosen, 800)) == int(n), chosen
+            chosen = Slice.parse(misread, dict(parse_qsl(html.unescape(address))))
+            assert len(slices.ids(misread, chosen, 800)) == int(n), chosen
 
 
 def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
-    chosen = Slice.of(misread, {"relation": "P57"})
+    chosen = Slice.parse(misread, {"relation": "P57"})
     known = rows(misread, "tiny", "closed_book", "dense", "published")
     known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
-    listed = questions.list_questions(misread, chosen)
+    listed = slices.list_questions(misread, chosen)
     assert len(listed.bands) > 4
     for band in listed.bands:
         least, _, most = band.partition("-")
@@ -184,33 +189,33 @@ def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
         for found, of in zip(listed.accuracies[band], ("base", "method"), strict=True):
             share = intervals.share(np.array([cell in ("both", of) for _, cell in own]), subjects)
             assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(share))
-    few = questions.list_questions(misread, replace(chosen, popularity=band)).accuracies
+    few = slices.list_questions(misread, replace(chosen, popularity=band)).accuracies
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
 def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(
     misread, monkeypatch
 ):
-    monkeypatch.setattr(questions, "BATCH", 100)
-    chosen = Slice.of(
+    monkeypatch.setattr(slices, "ROWS_OF_CSV", 100)
+    chosen = Slice.parse(
         misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"}
     )
-    parts = list(questions.to_csv(misread, chosen))
+    parts = list(slices.to_csv(misread, chosen))
     assert len(parts) > 2, "it is sent part by part"
     read = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
-    assert [row["question_id"] for row in read] == questions.ids(misread, chosen, 800)
+    assert [row["question_id"] for row in read] == slices.ids(misread, chosen, 800)
     assert {row["dense right"] for row in read} == {"false"}
     assert {row["dense passage has the answer"] for row in read} == {"true"}
     every = csv.DictReader(
         io.StringIO(
-            b"".join(questions.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode()
+            b"".join(slices.to_csv(misread, Slice.parse(misread, {"order": "id"}))).decode()
         )
     )
     first = next(every)
     assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
     assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
     two = next(
-        questions.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))
+        slices.to_csv(misread, Slice.parse(misread, {"method": "davinci/closed_book"}))
     ).decode()
     assert '"closed_book answer","davinci closed_book answer"' in two
 
@@ -225,11 +230,11 @@ def test_the_list_and_its_csv_file_say_whose_page_the_passage_is_of_if_it_is_kno
         values = pa.array([flags[i % 4] for i in range(800)])
         table = table.set_column(table.column_names.index(column), column, values)
     pq.write_table(table, file)
-    chosen = Slice.of(misread, {"order": "id"})
-    rows = csv.DictReader(io.StringIO(b"".join(questions.to_csv(misread, chosen)).decode()))
+    chosen = Slice.parse(misread, {"order": "id"})
+    rows = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, chosen)).decode()))
     assert [row["dense passage is of"] for row in rows] == [said[i % 4] for i in range(800)]
     assert [
-        row["method_whose"] or "" for row in questions.list_questions(misread, chosen).rows[:4]
+        row["method_whose"] or "" for row in slices.list_questions(misread, chosen).rows[:4]
     ] == [*said]
     page = html.unescape(pages.questions(misread, {"order": "id"}))
     shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
@@ -245,7 +250,7 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
         table.set_column(table.column_names.index("s_pop"), "s_pop", pa.array(views, pa.int64())),
         file,
     )
-    listed = questions.list_questions(run, Slice.of(run, {"order": "rare"}))
+    listed = slices.list_questions(run, Slice.parse(run, {"order": "rare"}))
     assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (
         800,
         100,
@@ -253,21 +258,21 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
     )
     for popularity, count in (("unknown", 100), ("0-", 700)):
         assert (
-            questions.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
+            slices.list_questions(run, Slice.parse(run, {"popularity": popularity})).total == count
         )
 
 
-@pytest.mark.parametrize("order", questions.ORDERS)
+@pytest.mark.parametrize("order", slices.ORDERS)
 def test_the_pages_hold_each_question_once_in_order(answered, order):
-    chosen = Slice.of(answered, {"order": order, "relation": "P57"})
-    listed = questions.list_questions(answered, chosen)
+    chosen = Slice.parse(answered, {"order": order, "relation": "P57"})
+    listed = slices.list_questions(answered, chosen)
     pages = [
-        questions.list_questions(answered, replace(chosen, page=page)).rows
+        slices.list_questions(answered, replace(chosen, page=page)).rows
         for page in range(1, listed.pages + 1)
     ]
-    assert [len(page) for page in pages[:-1]] == [questions.PAGE] * (listed.pages - 1)
+    assert [len(page) for page in pages[:-1]] == [ROWS_OF_PAGE] * (listed.pages - 1)
     shown = [row for page in pages for row in page]
-    assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > questions.PAGE
+    assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > ROWS_OF_PAGE
     views, ids = [row["s_pop"] for row in shown], [row["question_id"] for row in shown]
     assert (
         (sorted(ids) == ids)
@@ -285,30 +290,30 @@ def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pat
         "77 <B>X co?",
         "q77 what",
     ):  # a gold and a given answer, ids
-        chosen = Slice.of(answered, {"words": words, "order": "id"})
-        found = questions.ids(answered, chosen, 800)
+        chosen = Slice.parse(answered, {"words": words, "order": "id"})
+        found = slices.ids(answered, chosen, 800)
         assert found == [
             id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")
         ], words
-        assert questions.list_questions(answered, chosen).total == len(found)
+        assert slices.list_questions(answered, chosen).total == len(found)
     for words in ("wikidata", "77 nobody", "%", "' OR 1=1 --", "{0}", "\\"):
-        assert questions.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
+        assert slices.list_questions(answered, Slice.parse(answered, {"words": words})).total == 0
 
 
 def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    imported = questions.list_questions(
-        answered, Slice.of(answered, {"lm": "davinci", "judged": "words"})
+    imported = slices.list_questions(
+        answered, Slice.parse(answered, {"lm": "davinci", "judged": "words"})
     )
     assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
 
 def test_an_address_says_the_whole_slice_again(answered):
     def again(address: str) -> Slice:
-        return Slice.of(answered, dict(parse_qsl(urlsplit(address).query)))
+        return Slice.parse(answered, dict(parse_qsl(urlsplit(address).query)))
 
     asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "misread"}
     asked |= {"words": "a&b=c #é", "judged": "words", "page": "2"}
-    for chosen in (Slice.of(answered, asked), Slice.of(answered, {})):
+    for chosen in (Slice.parse(answered, asked), Slice.parse(answered, {})):
         assert (
             again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen
         )
@@ -335,4 +340,4 @@ def test_an_address_says_the_whole_slice_again(answered):
 )
 def test_a_value_that_there_is_not_is_named_with_those_that_are(answered, asked, said):
     with pytest.raises(LongtailError, match=f"^{said}$"):
-        Slice.of(answered, asked)
+        Slice.parse(answered, asked)

@@ -148,7 +148,7 @@ def test_the_same_bytes_and_rows_of_rejects_however_a_dump_is_cut_and_whoever_pa
     dump(raw, WORLD, "1.json.gz")
     dump(raw, ["bad", *WORLD[:2], "{bad}", item(50, "Eve", "Eve", P106=[21])], "2.json")
     _, _, whole = build(raw, max_share=0.5)
-    monkeypatch.setattr(wikidata, "BLOCK", size)
+    monkeypatch.setattr(wikidata, "BLOCK_BYTES", size)
     _, _, counts = build(raw, "blocks", max_share=0.5, workers=workers)
     assert (written("blocks"), counts) == (written("out"), whole)
     rejects = [(row["file"], row["row"], row["reason"]) for row in read("out", "rejects")]
@@ -157,7 +157,7 @@ def test_the_same_bytes_and_rows_of_rejects_however_a_dump_is_cut_and_whoever_pa
 
 
 def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, monkeypatch):
-    monkeypatch.setattr(wikidata, "BLOCK", 1)  # every line a block
+    monkeypatch.setattr(wikidata, "BLOCK_BYTES", 1)  # every line a block
     path, parse, parsed = dump(raw, WORLD, "d.json"), entities.parse_block, []
 
     def stopping(properties, spoken, file, block, target):

@@ -109,7 +109,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert sum(map(len, open_blocks(bomb))) == 50_000_000
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
-    monkeypatch.setattr("pipelines.sources.streams.MEMORY", 1 << 20)
+    monkeypatch.setattr("pipelines.sources.decompression.XZ_MEMORY", 1 << 20)
     with pytest.raises(LongtailError, match=r"corrupt, .*Memory usage limit"):
         list(open_lines(written(tmp_path, PACK[".xz"](LINES))))
 

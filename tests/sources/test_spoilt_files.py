@@ -38,7 +38,7 @@ ITEM = {
 
 def wikidata_rows(path: Path, rejects: Rejects) -> list:
     rows = []
-    for block in open_runs(path, wikidata.BLOCK):
+    for block in open_runs(path, wikidata.BLOCK_BYTES):
         table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
         rows += table.to_pylist()
     wikidata.check_read(path, rejects, fault)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import rejects
+from pipelines.sources.decompression import READ_BYTES
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
-    BLOCK,
     open_blocks,
     open_lines,
     open_rows,
@@ -41,7 +41,7 @@ def test_lines_come_decompressed(tmp_path: Path, suffix: str) -> None:
     assert list(open_lines(path)) == [b"first", b"", "third é".encode(), b"last without newline"]
     assert list(open_text(path))[2] == "third é"
     assert b"".join(open_blocks(path)) == LINES
-    long = b"x" * (3 * BLOCK + 7)
+    long = b"x" * (3 * READ_BYTES + 7)
     pieces = [
         b"one\ntw",
         b"o\n",
@@ -69,7 +69,7 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(
         )
         assert len(run) >= size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.sources.streams.BLOCK", read_at_once)
+        patch.setattr("pipelines.sources.decompression.READ_BYTES", read_at_once)
         assert [b"".join(run) for run in open_runs(path, size)] == runs
 
 

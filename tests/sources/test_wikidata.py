@@ -65,7 +65,7 @@ class Entity(namedtuple("Entity", wikidata.ENTITIES.names)):
 def read(path: Path, max_share: float = 1.0, code: str = "en") -> tuple[list[Entity], Rejects]:
     """All blocks of a file; the rows of rejects are those of their block."""
     rejects, entities, fault = Rejects(max_share), [], ""
-    for block in open_runs(path, wikidata.BLOCK):
+    for block in open_runs(path, wikidata.BLOCK_BYTES):
         table, _, fault = wikidata.parse_block(
             str(path), block, tuple(RELATIONS), rejects, language.read_language(code)
         )

@@ -5,8 +5,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.sources import wikipedia
-from pipelines.sources.wikipedia import Links, Page, count_incoming, targets, titles
+from pipelines.sources import wikipedia_links
+from pipelines.sources.wikipedia import Page
+from pipelines.sources.wikipedia_links import Links, count_incoming, targets, titles
 
 CASES = {
     "[[Paris]]": ["Paris"],
@@ -87,7 +88,7 @@ def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(
         "Unknown": None,
     }
     assert incoming([written(tmp_path, pages, redirects)], [*expected]) == expected
-    monkeypatch.setattr(wikipedia, "BATCH", 1)
+    monkeypatch.setattr(wikipedia_links, "BATCH_CHARS", 1)
     files = [
         written(tmp_path, dict([page]), redirects if i == 3 else {}, f"{i}.parquet")
         for i, page in enumerate(pages.items())

@@ -119,7 +119,7 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(
         "List of Prison Break characters",
     ]
     assert (len(of_tables), rejects.read) == (5, 5)
-    monkeypatch.setattr(bz2_blocks, "PART", 400_000)
+    monkeypatch.setattr(bz2_blocks, "PART_BYTES", 400_000)
     ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
     ordinary.symlink_to(long)
     assert len(wikipedia_parts(ordinary)) == 5
@@ -157,7 +157,7 @@ def ordinary(folder: Path, *streams: bytes) -> Path:
 def test_parts_by_bytes_give_what_the_whole_gives(
     tmp_path, monkeypatch, plain, split, streams
 ) -> None:
-    monkeypatch.setattr(bz2_blocks, "PART", split)
+    monkeypatch.setattr(bz2_blocks, "PART_BYTES", split)
     third = -(-len(plain) // streams)
     pieces = [
         piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")
@@ -203,7 +203,7 @@ def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newlin
 
 @pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
 def test_damage_anywhere_is_named(tmp_path, monkeypatch, plain, how) -> None:
-    monkeypatch.setattr(bz2_blocks, "PART", 100_000)
+    monkeypatch.setattr(bz2_blocks, "PART_BYTES", 100_000)
     dump = ordinary(tmp_path, plain[:300_000], plain[300_000:600_000])
     data = dump.read_bytes()
     for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):

@@ -1,4 +1,6 @@
-"""Scored texts: the list's figures are those of the table, and a text's documents add up to them."""
+"""Scored texts: the list's figures are those of the table, and a text's documents add up to
+them.
+"""
 
 import math
 
@@ -8,14 +10,14 @@ import pytest
 
 from flows import searching
 from pipelines.errors import LongtailError
-from pipelines.explorer import lm_queries
-from pipelines.explorer.lm_queries import Texts
+from pipelines.explorer import scored_texts
+from pipelines.explorer.scored_texts import Texts
 
 
 @pytest.mark.parametrize(("retriever", "k"), [("dense", 1), ("lsr", 2)])
 def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
-    chosen = Texts.of(scored, {"retriever": retriever, "k": str(k)})
-    rows, total = lm_queries.list_texts(scored, chosen)
+    chosen = Texts.parse(scored, {"retriever": retriever, "k": str(k)})
+    rows, total = scored_texts.list_texts(scored, chosen)
     assert total == 3
     known = pq.read_table(scored.data / "language_modelling/pile/bpb.parquet").to_pylist()
     shares = pq.read_table(scored.data / "attribution/pile/texts.parquet").to_pylist()
@@ -27,7 +29,7 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     a_token = [row["saved"] / row["tokens"] for row in rows]
     assert a_token == sorted(a_token, reverse=True)
     for row in rows:
-        text = lm_queries.read_scored_text(scored, chosen, row["query_id"])
+        text = scored_texts.read_scored_text(scored, chosen, row["query_id"])
         assert (text["saved"], text["bits"]) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
         assert (
             "".join(token.text for token in text["tokens"]) == text["continuation"] == row["text"]
@@ -43,7 +45,7 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
 
 
 def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
-    text = lm_queries.read_scored_text(scored, Texts.of(scored, {"retriever": "lsr"}), "q1")
+    text = scored_texts.read_scored_text(scored, Texts.parse(scored, {"retriever": "lsr"}), "q1")
     (document,) = text["documents"]  # only one was found
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
     log_probs = {
@@ -59,14 +61,14 @@ def test_texts_that_there_are_not_are_named(scored, answered):
     with pytest.raises(
         LongtailError, match="id: no text 'q9' of pile was scored with documents by lsr"
     ):
-        lm_queries.read_scored_text(scored, Texts.of(scored, {}), "q9")
+        scored_texts.read_scored_text(scored, Texts.parse(scored, {}), "q9")
     for run, asked, said in (
         (scored, {"corpus": "c4"}, "corpus: there is no 'c4'"),
         (scored, {"k": "7"}, "k: there is no '7'"),
         (answered, {}, "language_modelling: no scored texts; `longtail run` makes it"),
     ):
         with pytest.raises(LongtailError, match=said):
-            Texts.of(run, asked)
+            Texts.parse(run, asked)
 
 
 def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):

@@ -1,0 +1,216 @@
+"""One question with all about it: every answer, the passages, what each rule decides, and prompts.
+
+Prompts are made again by the code that sent them, and compared with what was sent by their hash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines import methods
+from pipelines.adaptive.pairs import BELOW
+from pipelines.adaptive.rule import Rule
+from pipelines.answering import given_passages, passages, prompts
+from pipelines.answering.passages import Source
+from pipelines.errors import LongtailError
+from pipelines.explorer.run import OPENED, PASSAGE_IS_OF, Run, lookup
+from pipelines.lm.language_model import Prompt
+from pipelines.methods import Method
+from pipelines.replug import ensemble
+
+Answers = dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
+Reader = tuple[str, str, dict]  # language model, method, and its row of predictions
+
+
+@dataclass(frozen=True)
+class Question:
+    row: dict[str, Any]  # of the question set
+    answers: Answers
+    # Language model -> what each of its rules decides (`decisions_by_rules`).
+    decisions: dict[str, list[dict]]
+    decisions: dict[str, list[dict]]
+    # Id -> row of docs.parquet, of every best passage of the questions that are read together.
+    documents: dict[str, dict]
+    documents: dict[str, dict]
+
+    @property
+    def listed(self) -> list[Reader]:
+        """(language model, method, answer) of each answer."""
+        readers = []
+        for lm, by_method in self.answers.items():
+            for method, answer in by_method.items():
+                readers.append((lm, method, answer))
+        return readers
+
+    @property
+    def read(self) -> list[tuple[dict, list[Reader]]]:
+        """Each passage with those of `listed` whose best one it was; the most used one comes
+        first.
+        """
+        readers: dict[str, list[Reader]] = {}
+        for reader in self.listed:
+            _, _, answer = reader
+            if answer["doc_id"] in self.documents:
+                readers.setdefault(answer["doc_id"], []).append(reader)
+        most_used = sorted(readers, key=lambda doc_id: -len(readers[doc_id]))
+        return [(self.documents[doc_id], readers[doc_id]) for doc_id in most_used]
+
+    @property
+    def written(self) -> list[tuple[str, str, str]]:
+        """(language model, method, passage) of each passage that a language model wrote itself."""
+        return [
+            (lm, method, answer["passage"])
+            for lm, method, answer in self.listed
+            if answer["passage"]
+        ]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The prompts of an answer, made again: one, or one for each document of an ensemble."""
+
+    prompts: list[Prompt]
+    documents: list[dict]  # id, title, similarity, and weight in an ensemble; none for closed-book
+    same: bool  # whether they are those that were sent, by their hash
+
+
+def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
+    """Questions with all there is about them, in this order.
+
+    Raises LongtailError for an id that the question set lacks.
+    """
+    rows = {}
+    for row in lookup(run.questions(dataset), "question_id", question_ids):
+        rows[row["question_id"]] = row
+    for question_id in question_ids:
+        if question_id not in rows:
+            raise LongtailError(f"id: {dataset} has no question {question_id!r}")
+
+    answers = _answers(run, dataset, question_ids)
+    documents = _documents_of(run, answers)
+    rules = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
+    questions = []
+    for question_id in question_ids:
+        decisions = {}
+        for lm, rules_of_lm in rules.items():
+            if rules_of_lm:
+                decisions[lm] = decisions_by_rules(
+                    rules_of_lm, rows[question_id], answers[question_id]
+                )
+        question = Question(rows[question_id], answers[question_id], decisions, documents)
+        questions.append(question)
+    return questions
+
+
+def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, Answers]:
+    """The answers to each question, by its id; each with the `measure` that its similarity is."""
+    answers: dict[str, Answers] = {question_id: {} for question_id in question_ids}
+    passage_is_of = PASSAGE_IS_OF.format(answer="")
+    for lm, by_method in run.answers(dataset).items():
+        for method, file in by_method.items():
+            measure = "similarity"
+            if lm in run.params.lms:
+                measure = methods.measure(method, run.params)
+            columns = ("*", f"{passage_is_of} AS whose")
+            for row in lookup(file, "question_id", question_ids, *columns):
+                row["measure"] = measure
+                answers[row["question_id"]].setdefault(lm, {})[method] = row
+    return answers
+
+
+def _documents_of(run: Run, answers: Mapping[str, Answers]) -> dict[str, dict]:
+    """The best passages of all answers, by their ids; nothing where the corpus is not there."""
+    doc_ids = set()
+    for answers_to_question in answers.values():
+        for by_method in answers_to_question.values():
+            doc_ids |= {answer["doc_id"] for answer in by_method.values()}
+    doc_ids.discard(None)
+    file = run.data / "corpus" / str(run.params.parts.datastore) / "docs.parquet"
+    if not doc_ids or not file.is_file():
+        return {}
+    rows = lookup(file, "id", sorted(doc_ids), "title", "text")
+    return {row["id"]: row for row in rows}
+
+
+def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answers) -> list[dict]:
+    """The fields of each rule's `Decision`, with its `name` and the row of the `answer` it takes.
+
+    `takes` is that answer's method if a rule chooses between two answers with passages. A threshold
+    of None is always; an `answer` of None is not there.
+    """
+    decisions = []
+    for name, rule in rules.items():
+        decision = rule.decide(question["relation"], question["s_pop"])
+        way = rule.tail if decision.retrieve else rule.popular
+        lm, _, method = way.partition("/")
+        fields = decision._asdict()
+        if not math.isfinite(decision.threshold):
+            fields["threshold"] = None
+        fields["name"] = name
+        fields["answer"] = answers.get(lm, {}).get(method)
+        fields["takes"] = method if BELOW in name else ""
+        decisions.append(fields)
+    return decisions
+
+
+def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Sent:
+    """The prompts of one answer, made again by the code that made them.
+
+    Raises LongtailError where that can't be done.
+    """
+    params = run.params
+    answer = question.answers.get(lm, {}).get(method)
+    if answer is None:
+        raise LongtailError(f"prompt: no answer by {lm}, {method}")
+    if lm not in params.lms:
+        raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
+
+    kind = Method.of_name(method).kind
+    source = _source(run, kind, method, lm, answer)
+    table, _ = given_passages.read_asked(dataset, params, run.data)
+    pool = prompts.read_questions(table)
+    place = pool.ids.index(answer["question_id"])
+    made, _, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
+    documents = []
+    if source is not None and not source.written:
+        (row,) = retrieved.slice(0, 1).to_pylist()
+        documents = _weighted_documents(run, kind, row)
+    return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
+
+
+def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:
+    """What finds the passages of an answer; of GenRead the passage that was kept."""
+    if kind != "genread":
+        return OPENED.source(method, run.params, run.data)
+    n_shots = run.params.answer.of(run.params.lm[lm]).n_shots
+    if n_shots and run.params.answer.shot_passages:
+        raise LongtailError(
+            "prompt: the language model wrote the demonstrations' passages, which are not kept"
+        )
+
+    def find(_: list[str]) -> pa.Table:
+        return pa.table({"texts": [[answer["passage"]]]})
+
+    return Source(find, 1, written=True)
+
+
+def _weighted_documents(run: Run, kind: str, row: dict) -> list[dict]:
+    """The documents of a row of passages, with their weights in an ensemble."""
+    weights: list[float | None] = [None] * len(row["doc_ids"])
+    if kind in methods.ENSEMBLES:
+        similarities = np.array([row["similarities"]], float)
+        log_weights = ensemble.log_weights(similarities, run.params.replug.temperature)
+        weights = np.exp(log_weights)[0].tolist()
+    documents = []
+    columns = (row["doc_ids"], row["titles"], row["similarities"], weights)
+    for doc_id, title, similarity, weight in zip(*columns, strict=True):
+        if doc_id:
+            document = {"id": doc_id, "title": title, "similarity": similarity, "weight": weight}
+            documents.append(document)
+    return documents

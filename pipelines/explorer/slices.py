@@ -1,0 +1,350 @@
+"""Slices of a run's questions, chosen by relation, popularity, words, and who is right.
+
+Of a slice two ways of answering are compared.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from pipelines import intervals
+from pipelines.errors import LongtailError
+from pipelines.evaluation.popularity_bins import HALF_DECADES
+from pipelines.explorer.addresses import ROWS_OF_PAGE, Addressed, page_number, value_of
+from pipelines.explorer.run import PASSAGE_IS_OF, RUN_MAKES_IT, Run
+from pipelines.intervals import Interval
+from pipelines.pages.table_texts import FORMULA
+from pipelines.storage import database
+
+CELLS = {  # cell of the table of who is right -> whether the first and the second answer is right
+    "both": (True, True),
+    "base": (True, False),
+    "method": (False, True),
+    "neither": (False, False),
+}
+CELL_OF = {right: cell for cell, right in CELLS.items()}
+# Which column of the predictions judges: the published rule (substring), or whole words.
+JUDGEMENTS = {"published": "correct", "words": "correct_word"}
+ORDERS = {
+    "popular": "popularity DESC NULLS LAST, question_id",
+    "rare": "popularity NULLS LAST, question_id",
+    "id": "question_id",
+}
+# Bounds between bands of popularity, those of the report's figures.
+BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]
+UNKNOWN = "unknown"  # the band of questions whose popularity is not known
+POPULARITY = re.compile(rf"|{UNKNOWN}|\d{{0,15}}-\d{{0,15}}")
+MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
+ROWS_OF_CSV = 10_000  # rows of a CSV file that are sent at a time
+WORDS_LENGTH = 200  # characters of a search's words, which every link of a page repeats
+FORMULA_BEGINS = f"^([{re.escape(''.join(FORMULA))}])"
+LIKELY_METHODS = ("dense", "bm25")  # the first that there is is compared with closed_book
+
+# What the words of a search are looked for in. Of a subject's address it is the id alone, as each
+# address has "wikidata" in it.
+SEARCHED = """lower(nfc_normalize(concat_ws(chr(10), question, question_id,
+    string_split(s_uri, '/')[-1], array_to_string(possible_answers, chr(10)),
+    base.prediction, method.prediction)))"""
+SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
+ANSWERED = """WITH answered AS (
+    SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
+        base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
+        method.prediction AS method_answer, method.{judged} AS method_right,
+        method.doc_title AS method_title,
+        {base_whose} AS base_whose, {method_whose} AS method_whose,
+        method.doc_has_answer AS has_answer,
+        coalesce(has_answer AND NOT method.{judged}, false) AS misread,
+        {band} AS band, {inside} AS inside
+    FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
+    WHERE {has_words}
+) """
+PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
+    base_answer, base_right, base_title, base_whose,
+    method_answer, method_right, method_title, method_whose, s_uri
+    FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
+ALL_ROWS = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject,
+    s_pop AS popularity, to_json(possible_answers)::VARCHAR AS possible_answers, {columns}
+    FROM answered WHERE {where} ORDER BY {order}"""
+COUNTS = """SELECT band, inside, misread, base_right, method_right, count(*) AS n
+    FROM answered WHERE {of_relation} GROUP BY ALL ORDER BY ALL"""
+JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside,
+    base_right, method_right
+    FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
+
+
+@dataclass(frozen=True)
+class Slice(Addressed):
+    """Which questions are looked at, and which two ways of answering."""
+
+    PATH = "/questions"
+    set: str  # question set
+    lm: str  # language model, or an imported one
+    base: str  # whose answers are compared: closed_book, if the model has such answers
+    method: str  # with the answers by this method; of another model as LM/METHOD
+    relation: str = ""  # "": all
+    popularity: str = ""  # LEAST-MOST, either may be left out; or unknown; "": all
+    cell: str = ""  # one of CELLS: who is right; "": all
+    passage: str = ""  # MISREAD; "": all
+    judged: str = "published"  # one of JUDGEMENTS
+    words: str = ""  # that the question, its answers and ids have, in any order and case
+    order: str = "popular"  # one of ORDERS
+    page: int = 1
+
+    @classmethod
+    def parse(cls, run: Run, parameters: Mapping[str, str]) -> Slice:
+        """The slice that an address asks for; fields without a parameter have their defaults.
+
+        Raises LongtailError for a value that a field does not have, and where there are no answers.
+        """
+        if not run.sets:
+            reason = "this run asks none"
+            if run.params.parts.answered:
+                reason = f"{RUN_MAKES_IT}, or `longtail imports` brings some"
+            raise LongtailError(f"{run.data}/predictions: no answers; {reason}")
+        name = value_of(parameters, "set", run.sets, run.sets[0])
+        answers = run.answers(name)
+        lm = value_of(parameters, "lm", answers, next(iter(answers)))
+        base_lm, base = _way(parameters, "base", answers, lm, ["closed_book"])
+        likely = [*LIKELY_METHODS, *list(answers[lm])[1:]]
+        method_lm, method = _way(parameters, "method", answers, lm, likely)
+        if method_lm != base_lm:
+            method = f"{method_lm}/{method}"
+
+        popularity = parameters.get("popularity", "")
+        if not POPULARITY.fullmatch(popularity):
+            expected = f"expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}"
+            raise LongtailError(f"popularity: {popularity!r}, {expected}")
+        return cls(
+            set=name,
+            lm=base_lm,
+            base=base,
+            method=method,
+            relation=value_of(parameters, "relation", ["", *relations(run, name)]),
+            popularity=popularity,
+            cell=value_of(parameters, "cell", ["", *CELLS]),
+            passage=value_of(parameters, "passage", ["", MISREAD]),
+            judged=value_of(parameters, "judged", JUDGEMENTS, "published"),
+            words=parameters.get("words", "")[:WORDS_LENGTH],
+            order=value_of(parameters, "order", ORDERS, "popular"),
+            page=page_number(parameters),
+        )
+
+    @property
+    def compared(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """(language model, method) of both answers."""
+        lm, _, method = self.method.rpartition("/")
+        return (self.lm, self.base), (lm or self.lm, method)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A slice's questions of one page, and how many there are by cell, band and relation."""
+
+    rows: list[dict]
+    cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
+    unjudged: int  # questions of the slice of which an answer is not judged
+    misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
+    bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
+    # band -> shares that both ways get right; "": those of the slice, of whatever cell and passage
+    accuracies: dict[str, tuple[Interval, Interval]]
+    total: int  # questions of the slice
+
+    @property
+    def pages(self) -> int:
+        return max(1, math.ceil(self.total / ROWS_OF_PAGE))
+
+
+def list_questions(run: Run, slice_: Slice) -> Listed:
+    """The questions of a slice: one page of them, and the counts of all."""
+    offset = ROWS_OF_PAGE * (slice_.page - 1)
+    rows = _rows(run, slice_, PAGE_OF_ROWS, limit=ROWS_OF_PAGE, offset=offset)
+
+    cells: Counter = Counter()
+    bands: dict[str, Counter] = {}
+    misread = 0
+    of_any_cell = replace(slice_, cell="", passage="")
+    for row in _rows(run, of_any_cell, COUNTS):
+        cell = CELL_OF.get((row["base_right"], row["method_right"]))
+        n_inside = row["n"] if row["inside"] else 0
+        if row["misread"]:
+            misread += n_inside
+        if row["misread"] or not slice_.passage:
+            bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+            cells[cell] += n_inside
+
+    judged = _ask(run, of_any_cell, JUDGED).to_arrow_table()
+    return Listed(
+        rows=rows,
+        cells={cell: cells[cell] for cell in CELLS},
+        unjudged=cells[None],
+        misread=misread,
+        bands=bands,
+        accuracies=_accuracies(judged),
+        total=cells[slice_.cell] if slice_.cell else cells.total(),
+    )
+
+
+def band(place: int | None) -> str:
+    """The range of popularity of a band by its place, from 0; None is the band of the unknown."""
+    if place is None:
+        return UNKNOWN
+    least = 0 if place == 0 else BOUNDS[place - 1]
+    if place == len(BOUNDS):
+        return f"{least}-"
+    return f"{least}-{BOUNDS[place] - 1}"
+
+
+def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
+    """Both shares of right answers with their intervals by band of popularity; "": of the slice."""
+    places = judged["band"].to_numpy()
+    subjects = judged["subject"].to_numpy()
+    base_right = judged["base_right"].to_numpy()
+    method_right = judged["method_right"].to_numpy()
+
+    masks = {"": judged["inside"].to_numpy().astype(bool), UNKNOWN: np.isnan(places)}
+    for place in np.unique(places[~np.isnan(places)]):
+        masks[band(int(place))] = places == place
+    accuracies = {}
+    for name, mask in masks.items():
+        base = intervals.share(base_right[mask], subjects[mask])
+        method = intervals.share(method_right[mask], subjects[mask])
+        accuracies[name] = (base, method)
+    return accuracies
+
+
+def to_csv(run: Run, slice_: Slice) -> Iterator[bytes]:
+    """All questions of a slice as CSV, in the slice's order, ROWS_OF_CSV at a time.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe. Errors are raised
+    before the first row.
+    """
+    query = ALL_ROWS.replace("{columns}", _csv_columns(slice_))
+    reader = _ask(run, slice_, query).to_arrow_reader(ROWS_OF_CSV)
+    return _csv_parts(reader)
+
+
+def _csv_columns(slice_: Slice) -> str:
+    """The columns of both answers, named by their methods."""
+    names = [method if lm == slice_.lm else f"{lm} {method}" for lm, method in slice_.compared]
+    base, method = names
+    columns = {
+        f"{base} answer": "base_answer",
+        f"{method} answer": "method_answer",
+        f"{base} right": "base_right",
+        f"{method} right": "method_right",
+        f"{method} passage": "method_title",
+        f"{method} passage is of": "method_whose",
+        f"{method} passage has the answer": "has_answer",
+    }
+    return ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+
+
+def _csv_parts(reader: pa.RecordBatchReader) -> Iterator[bytes]:
+    for number, batch in enumerate(reader):
+        columns = []
+        for column in batch.columns:
+            if pa.types.is_string(column.type):
+                column = pc.replace_substring_regex(column, FORMULA_BEGINS, r"'\1")
+            columns.append(column)
+        part = io.BytesIO()
+        options = csv.WriteOptions(include_header=number == 0)
+        csv.write_csv(pa.table(columns, batch.schema.names), part, options)
+        yield part.getvalue()
+
+
+def ids(run: Run, slice_: Slice, at_most: int) -> list[str]:
+    """The ids of a slice's first questions, at most so many."""
+    rows = _rows(run, slice_, PAGE_OF_ROWS, limit=at_most, offset=0)
+    return [row["question_id"] for row in rows]
+
+
+def relations(run: Run, name: str) -> list[str]:
+    """The relations of a question set, sorted."""
+    query = "SELECT DISTINCT relation FROM questions WHERE relation != '' ORDER BY 1"
+    rows = database.ask(query, questions=run.questions(name)).fetchall()
+    return [relation for (relation,) in rows]
+
+
+def _way(
+    parameters: Mapping[str, str],
+    field: str,
+    answers: Mapping[str, Mapping[str, Path]],
+    lm: str,
+    likely: Sequence[str],
+) -> tuple[str, str]:
+    """The (language model, method) that a parameter names as LM/METHOD, or as METHOD for `lm`.
+
+    Without the parameter it is the first of the likely methods that there is, or any.
+    """
+    named_lm, _, named_method = (parameters.get(field) or "").rpartition("/")
+    lm = value_of({field: named_lm}, field, answers, lm)
+    methods = answers[lm]
+    default = next((name for name in likely if name in methods), next(iter(methods)))
+    return lm, value_of({field: named_method}, field, methods, default)
+
+
+def _rows(run: Run, slice_: Slice, query: str, **values: str | int) -> list[dict]:
+    return _ask(run, slice_, query, **values).to_arrow_table().to_pylist()
+
+
+def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.DuckDBPyRelation:
+    """A query over the slice's questions with both answers (ANSWERED)."""
+    of_relation = "relation = $relation" if slice_.relation else "true"
+    where = ["inside", of_relation]
+    if slice_.passage:
+        where.append("misread")
+    if slice_.cell:
+        base_right, method_right = CELLS[slice_.cell]
+        where.append(f"base_right = {base_right} AND method_right = {method_right}")
+    query = query.format(
+        where=" AND ".join(where), order=ORDERS[slice_.order], of_relation=of_relation
+    )
+    if "$relation" in query:
+        values["relation"] = slice_.relation
+
+    words = unicodedata.normalize("NFC", slice_.words).lower().split()
+    has_words = []
+    for i, word in enumerate(words):
+        values[f"word{i}"] = word
+        has_words.append(f"contains({SEARCHED}, $word{i})")
+    places = f"len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))"
+    answered = ANSWERED.format(
+        judged=JUDGEMENTS[slice_.judged],
+        band=f"CASE WHEN s_pop IS NOT NULL THEN {places} END",
+        base_whose=PASSAGE_IS_OF.format(answer="base."),
+        method_whose=PASSAGE_IS_OF.format(answer="method."),
+        inside=_popularity_condition(slice_.popularity),
+        has_words=" AND ".join(has_words) or "true",
+    )
+    (base_lm, base), (method_lm, method) = slice_.compared
+    answers = run.answers(slice_.set)
+    return database.ask(
+        answered + query,
+        values,
+        questions=run.questions(slice_.set),
+        base=answers[base_lm][base],
+        method=answers[method_lm][method],
+    )
+
+
+def _popularity_condition(popularity: str) -> str:
+    """SQL for whether a question's popularity is in a slice's range."""
+    if not popularity:
+        return "true"
+    if popularity == UNKNOWN:
+        return "s_pop IS NULL"
+    least, _, most = popularity.partition("-")
+    return f"coalesce(s_pop BETWEEN {int(least or 0)} AND {int(most or 10**15)}, false)"
