@@ -16,6 +16,7 @@ from flows import dvc_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import SCRATCH
+from pipelines.work import code
 
 PARTS: dict[
     str, tuple[str, ...]
@@ -186,10 +187,15 @@ def _stage(root: Path, graph, stage) -> Stage:
         description=stage.desc or "",
         needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
         workers=meta.get("workers"),
-        metrics=tuple(path for out, path in paths.items() if out.metric),
+        metrics=tuple(path for path in paths.values() if _holds_figures(path)),
         outs=tuple(paths.values()),
         long=meta.get("long", False),
     )
+
+
+def _holds_figures(path: Path) -> bool:
+    """Whether an output is a JSON file of figures. DVC's own metrics are the headlines alone."""
+    return path.suffix == ".json" and path != code.OUT
 
 
 def _reasons(entries: list) -> list[str]:

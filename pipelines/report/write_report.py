@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.pages import rendering
 from pipelines.pages.section import Figure, Section, Table
-from pipelines.pages.table_texts import to_csv
+from pipelines.pages.table_texts import figure_csv, to_csv
 from pipelines.params import params_file
 from pipelines.params.params import Compute
 from pipelines.params.params_models import Section as ParamsSection
@@ -74,7 +74,7 @@ FOOTER = (
 
 
 def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) -> stage.Metrics:
-    """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return the
+    """Write index.html, figures, tables and findings.json below `out`; return the
     headlines.
 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is
@@ -115,6 +115,8 @@ def _write_blocks(folder: Path, sections: list[Section]) -> None:
             if isinstance(block, Figure):
                 svg = rendering.standalone(block, styles)
                 (folder / f"figures/{block.name}.svg").write_text(svg, encoding="utf-8")
+                path = folder / f"figures/{block.name}.csv"
+                path.write_text(figure_csv(block), encoding="utf-8")
             elif isinstance(block, Table):
                 path = folder / f"tables/{block.name}.csv"
                 path.write_text(to_csv(block), encoding="utf-8")
