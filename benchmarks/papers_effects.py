@@ -24,7 +24,7 @@ from pipelines.intervals import Interval
 from pipelines.pages.section import Finding
 from pipelines.params import params_file
 from pipelines.report import findings
-from pipelines.report.tables import Settings, Tables
+from pipelines.report.run_tables import Settings, Tables
 
 
 def read_run(project: Path) -> tuple[Tables, list[Finding], Settings]:

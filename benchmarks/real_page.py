@@ -23,7 +23,7 @@ from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
 from pipelines.pages.values import label, show
 from pipelines.report import findings
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelines.evaluation.tables import write_analyses
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.with_studies.tables import TABLES
 
 

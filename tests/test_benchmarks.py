@@ -164,7 +164,7 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
 
 
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
-    """After a new entry in layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
+    """After a new entry in layouts.py: add a record to benchmarks/faults_brought.py:EXAMPLES."""
     examples = [
         faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
     ]

@@ -58,8 +58,9 @@ def imports(file: Path) -> set[str]:
 def delete(code: Path, study: str) -> None:
     """Delete a study as a person would: its files, and the lines that only name it."""
     for room in ("studies", "report/studies"):
-        (code / f"pipelines/{room}/{study}.py").unlink(missing_ok=True)
-    line = re.compile(rf"^ *(from [\w.]+ import )?{study}(\.\w+)?,?\n", re.MULTILINE)
+        for name in (study, f"{study}_section"):
+            (code / f"pipelines/{room}/{name}.py").unlink(missing_ok=True)
+    line = re.compile(rf"^ *(from [\w.]+ import )?{study}(_section)?(\.\w+)?,?\n", re.MULTILINE)
     for room in AFTER_STUDIES:
         for file in (code / "pipelines" / room).rglob("*.py"):
             text = line.sub("", file.read_text(encoding="utf-8"))
@@ -115,7 +116,7 @@ def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
 def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
     delete(copied, study)
     for file in (copied / "pipelines").rglob("*.py"):
-        assert not {name for name in imports(file) if name.endswith(f"studies.{study}")}, file
+        assert not {name for name in imports(file) if name.endswith((f"studies.{study}", f"studies.{study}_section"))}, file
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("STUDIES"):
                 assert study not in ast.unparse(node.value), file

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from pipelines import methods
 from pipelines.answering.answer_files import ABOUT, about, kind_by_name
+from pipelines.foreign.judge_files import check_pattern, judge_file
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
-from pipelines.foreign.cell_values import judgement, read_numbers
-from pipelines.foreign.join_predictions import shown_rows
-from pipelines.foreign.judge_files import check_pattern, judge_file
-from pipelines.foreign.prediction_files import Predictions
-from pipelines.foreign.question_tables import read_question_table
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
+from pipelines.foreign.join_predictions import shown_rows
+from pipelines.foreign.question_tables import read_question_table
+from pipelines.foreign.cell_values import judgement, read_numbers
+from pipelines.foreign.prediction_files import Predictions
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 

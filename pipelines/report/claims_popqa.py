@@ -9,9 +9,9 @@ from pipelines.intervals import NOTHING
 from pipelines.methods import Method
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import percent, show
-from pipelines.report import searches
+from pipelines.report import adaptive_metrics
 from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 PAPER = "PopQA: When Not to Trust Language Models (Mallen et al., 2023)"
 CORRELATION = (
@@ -193,17 +193,17 @@ def _gains_of_thresholds(tables: Tables) -> Iterator[Measured]:
     """What thresholds are worth with each method; if a question set has none, why it has none."""
     if not tables.settings.parts.rules:
         return
-    in_use = searches.in_use(tables)
+    in_use = adaptive_metrics.in_use(tables)
     least = tables.settings.thresholds.min_questions
     for dataset in tables.answered_sets:
-        by_lm = searches.figures_of_set(tables, dataset)
+        by_lm = adaptive_metrics.figures_of_set(tables, dataset)
         rows = []
         for row in in_use:
             if row["dataset"] == dataset and row["lm"] in tables.shown_lms:
                 rows.append(row)
 
         if all(row["lm"] != tables.lm for row in rows):
-            lacking = searches.too_few(dataset, by_lm.get(tables.lm, {}), least)
+            lacking = adaptive_metrics.too_few(dataset, by_lm.get(tables.lm, {}), least)
             yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
         for row in rows:
             yield _gain_of_threshold(tables, row, by_lm[row["lm"]]["questions"])

@@ -13,7 +13,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import label, percent, show
 from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.storage import database
 
 PAPER = "REPLUG: Retrieval-Augmented Black-Box Language Models (Shi et al., 2023)"

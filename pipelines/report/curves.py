@@ -5,7 +5,7 @@ from typing import Any
 
 from pipelines.evaluation import popularity_bins
 from pipelines.pages.section import Row
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
 VIEWS_AXIS = "median monthly page views (log scale)"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipelines.intervals import LEVEL
 from pipelines.pages.section import Finding
 from pipelines.report import claims_popqa, claims_replug
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 CLAIMS = (  # in the order of the page
     claims_popqa.memory,

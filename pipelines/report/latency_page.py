@@ -10,7 +10,7 @@ from pipelines.pages import rendering
 from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.values import label
-from pipelines.report.tables import Tables, read_figures
+from pipelines.report.run_tables import Tables, read_figures
 from pipelines.storage.atomic import atomic
 
 QUANTILES = {"median": "median", "p90": "90 % within"}

@@ -8,7 +8,7 @@ from pipelines.evaluation.accuracy import FEWEST
 from pipelines.intervals import Interval
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import Percent, label, show
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 @dataclass(frozen=True)

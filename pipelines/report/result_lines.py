@@ -7,8 +7,8 @@ from pathlib import Path
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import cell
 from pipelines.pages.values import label, show
-from pipelines.report.result import POLICIES, main_bits, main_shares
-from pipelines.report.tables import Settings, Tables
+from pipelines.report.result_section import POLICIES, main_bits, main_shares
+from pipelines.report.run_tables import Settings, Tables
 
 DATA = Path("data")
 

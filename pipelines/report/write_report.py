@@ -11,58 +11,58 @@ from pipelines.params import params_file
 from pipelines.params.params import Compute
 from pipelines.params.params_models import Section as ParamsSection
 from pipelines.report import (
-    accuracy,
-    adaptive,
-    costs,
-    effect,
-    models,
-    perplexity,
-    popularity,
-    provenance,
-    recall,
-    replug,
-    result,
-    tasks,
-    training,
+    accuracy_section,
+    adaptive_section,
+    costs_section,
+    effect_section,
+    models_section,
+    perplexity_section,
+    popularity_section,
+    provenance_section,
+    recall_section,
+    replug_section,
+    result_section,
+    tasks_section,
+    training_section,
 )
 from pipelines.report.findings import findings
-from pipelines.report.headlines import headlines
 from pipelines.report.latency_page import write_latency
+from pipelines.report.run_summary import headlines
+from pipelines.report.run_tables import Settings, Tables
 from pipelines.report.studies import (
-    carried,
-    controls,
-    copying,
-    measures,
-    rarity,
-    seen,
+    carried_section,
+    controls_section,
+    copying_section,
+    measures_section,
+    rarity_section,
+    seen_section,
 )
-from pipelines.report.tables import Settings, Tables
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
 OUT = Path("data/report")
 HEADLINES = Path("data/headlines.json")
 PAGE = (
-    result.section,
-    popularity.section,
-    accuracy.section,
-    effect.section,
-    measures.section,
-    seen.exposure,
-    seen.dates,
-    recall.section,
-    adaptive.section,
-    carried.section,
-    costs.section,
-    models.section,
-    replug.section,
-    controls.section,
-    perplexity.section,
-    rarity.section,
-    copying.section,
-    training.section,
-    tasks.section,
-    provenance.section,
+    result_section.section,
+    popularity_section.section,
+    accuracy_section.section,
+    effect_section.section,
+    measures_section.section,
+    seen_section.exposure,
+    seen_section.dates,
+    recall_section.section,
+    adaptive_section.section,
+    carried_section.section,
+    costs_section.section,
+    models_section.section,
+    replug_section.section,
+    controls_section.section,
+    perplexity_section.section,
+    rarity_section.section,
+    copying_section.section,
+    training_section.section,
+    tasks_section.section,
+    provenance_section.section,
 )
 FICTIONAL = "This is a fictional sample: it shows how the page reads, not what real models do."
 FOOTER = (

@@ -168,17 +168,17 @@ def score_parts(
     (stage, key) until the caller forgets them, so that a killed run scores no part twice.
     """
 
-    def read(part: np.ndarray) -> Asked:
-        return Asked(*prompts(queries, docs, part), list(queries.continuations[part[:, 0]]))
+    def read(part: np.ndarray) -> ScoringInput:
+        return ScoringInput(*prompts(queries, docs, part), list(queries.continuations[part[:, 0]]))
 
     def write_part(part: np.ndarray, scored: pa.Table, path: Path) -> None:
         parquet.write_parquet(pa.table([*part.T, *scored.columns], schema=SCORED_PAIRS), path)
 
-    steps = workers.Steps(read, scored, write_part, Asked.length)
+    steps = workers.Steps(read, scored, write_part, ScoringInput.length)
     return workers.map_texts(lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="pair")
 
 
-class Asked(NamedTuple):
+class ScoringInput(NamedTuple):
     """Pairs as a language model scores them."""
 
     prompts: list[Prompt]
@@ -191,7 +191,7 @@ class Asked(NamedTuple):
         return prompts + sum(map(len, self.continuations))
 
 
-def scored(lm: LanguageModel, asked: Asked) -> pa.Table:
+def scored(lm: LanguageModel, asked: ScoringInput) -> pa.Table:
     """The columns of SCORED."""
     scores = lm.score(asked.prompts, asked.continuations)
     bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(

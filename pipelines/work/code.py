@@ -23,7 +23,8 @@ OUT = Path("data/code.json")
 CARRIERS = """
 errors progress catalogue
 params.params params.params_file params.params_rules params.param_types
-storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.work_store
+storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.kept_answers
+storage.work_store
 work.code work.executors work.http work.registry work.run_log work.stage work.workers
 sources.download sources.wikimedia_client lm.http_client
 """

@@ -19,7 +19,7 @@ from report_tables import section_of
 from pipelines import methods
 from pipelines.evaluation import recall
 from pipelines.params import params_file
-from pipelines.report import recall as recall_section
+from pipelines.report import recall_section as recall_section
 from pipelines.retrieval.encoder import Encoder
 from pipelines.sources.passage_files import Passage, QuestionWithPassages
 

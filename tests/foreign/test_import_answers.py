@@ -84,7 +84,7 @@ def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
         ),
         (
             {"cost": "cheap"},
-            "cost of row 1 is 'cheap', expected a number, or nothing where it is not known; correct it",
+            "cost of row 1 is 'cheap', expected a number such as 12345.6, or nothing where it is not known; correct it",
         ),
     ):
         with pytest.raises(LongtailError) as refused:

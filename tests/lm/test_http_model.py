@@ -12,9 +12,9 @@ from http_faults import Fault
 from pipelines.errors import LongtailError
 from pipelines.evaluation import task_items
 from pipelines.evaluation.task_items import answer_by_letter
-from pipelines.lm.http_choice import Choice, LogProbs
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.server_answers import Choice, LogProbs
 from pipelines.params import params, params_file
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble import vote

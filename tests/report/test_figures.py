@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pipelines.intervals import NOTHING, Interval
 from pipelines.pages import drawing, figures, rendering, values
 from pipelines.pages.section import Axis, Figure
-from pipelines.report import popularity
+from pipelines.report import popularity_section
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -362,7 +362,7 @@ def test_popularity_adds_up_to_the_questions_of_a_set(tmp_path):
     ]
     tables = report_tables.tables_of(tmp_path, small_results.settings([]), popularity=rows)
     known = [{"dataset": "popqa", "known": 4}, {"dataset": "nq", "known": 3}]
-    curves = popularity.curves(tables, known)
+    curves = popularity_section.curves(tables, known)
     points = {
         name: [(r["below"], r["share"]) for r in curves if r["dataset"] == name] for name in bins
     }

@@ -13,7 +13,7 @@ from pipelines.intervals import NOTHING, Interval
 from pipelines.pages.section import VERDICTS, Finding
 from pipelines.report import findings
 from pipelines.report.measured import Group, Measured, hindrance
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 CLEAR, UNCLEAR = Interval(0.2, 0.1, 0.3), Interval(0.1, -0.1, 0.3)
 

@@ -14,7 +14,7 @@ from pipelines.answering.latency import Batch
 from pipelines.pages import values
 from pipelines.report import write_report
 from pipelines.report.latency_page import write_latency
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 def test_the_page_holds_the_computed_numbers(made):

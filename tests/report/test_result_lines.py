@@ -8,9 +8,9 @@ from small_results import PARTS, SETTINGS, settings
 
 from pipelines.evaluation import tables
 from pipelines.pages.values import Percent, show
-from pipelines.report.result import main_shares
 from pipelines.report.result_lines import result_lines
-from pipelines.report.tables import Tables
+from pipelines.report.result_section import main_shares
+from pipelines.report.run_tables import Tables
 
 EVERYTHING = [Path("data")]
 

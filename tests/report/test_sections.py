@@ -14,17 +14,17 @@ from pipelines.intervals import Interval
 from pipelines.pages import figures, table_rows, values
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.report import (
-    perplexity,
-    popularity,
-    provenance,
-    replug,
-    result,
+    perplexity_section,
+    popularity_section,
+    provenance_section,
+    replug_section,
+    result_section,
     studies,
-    tasks,
-    training,
+    tasks_section,
+    training_section,
     write_report,
 )
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 def tables_in(section) -> dict[str, Table]:
@@ -37,7 +37,7 @@ def test_the_best_number_of_documents_is_said_below_the_figure(tmp_path):
         metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
         rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
         tables = tables_of(tmp_path, small_results.SETTINGS, bits_per_byte=rows)
-        section = section_of(replug.section, tables)
+        section = section_of(replug_section.section, tables)
         return section.leads, section.blocks[0].caption
 
     says, same = saves(14.0)
@@ -114,7 +114,7 @@ def test_perplexity_is_drawn_by_size_within_a_family(tmp_path):
     rows = stage_metrics.bits_per_byte(metrics, ["wikitext"], [*families])
     settings = small_results.SETTINGS
     section = section_of(
-        perplexity.section, tables_of(tmp_path, settings, models=models, bits_per_byte=rows)
+        perplexity_section.section, tables_of(tmp_path, settings, models=models, bits_per_byte=rows)
     )
     drawn = {
         block.name: block for block in section.blocks if "by-size" in getattr(block, "name", "")
@@ -150,7 +150,7 @@ def section_on_tasks(tmp_path):
         settings = SimpleNamespace(**vars(small_results.SETTINGS) | {"lms": models, "parts": parts})
         rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
         return section_of(
-            tasks.section, tables_of(tmp_path, settings, {"tasks": metrics}, tasks=rows)
+            tasks_section.section, tables_of(tmp_path, settings, {"tasks": metrics}, tasks=rows)
         )
 
     return section
@@ -159,7 +159,7 @@ def section_on_tasks(tmp_path):
 def test_a_run_with_benchmarks_alone_begins_with_the_first_of_them(tmp_path):
     def begins(rows: list) -> Section | None:
         tables = tables_of(tmp_path, small_results.PILE, tasks=rows)
-        return section_of(result.section, tables)
+        return section_of(result_section.section, tables)
 
     lower = solved(0.5) | {"accuracy": share(0.2, 9)}
     rows = stage_metrics.tasks(
@@ -223,7 +223,7 @@ def test_a_table_tells_what_a_language_model_could_teach(tmp_path):
     step = {"step": 0, "kl": 1.0, "entropy_lm": 0.5, "entropy_retriever": 0.5}
     metrics = {"lsr": {"dense": {"curve": [step], "look": look}}}
     tables = tables_of(tmp_path, small_results.SETTINGS, metrics)
-    table = tables_in(section_of(training.section, tables))["lsr-look"]
+    table = tables_in(section_of(training_section.section, tables))["lsr-look"]
     heads = ["AUC, language model", "first holds an answer, language model", "by the best"]
     assert table.head[:6] == ["retriever", "queries of", "queries", *heads]
     assert [values.show(one) for one in table.rows[0][3:6]] == [
@@ -281,7 +281,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     tables = tables_of(data, small_results.SETTINGS)
-    for section in (studies.measures.section, studies.seen.exposure, studies.seen.dates):
+    for section in (studies.measures_section.section, studies.seen_section.exposure, studies.seen_section.dates):
         assert section_of(section, tables) is None
 
 
@@ -289,7 +289,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
 def test_views_of_redirects_that_are_not_counted_are_told(data, redirects):
     tables = Tables(data, small_results.SETTINGS)
     tables.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": redirects}
-    texts = [block for block in popularity.section(tables).blocks if isinstance(block, str)]
+    texts = [block for block in popularity_section.section(tables).blocks if isinstance(block, str)]
     said = any("Views of redirects are not counted" in text for text in texts)
     assert said == (not redirects)
 
@@ -298,7 +298,7 @@ def test_views_of_redirects_that_are_not_counted_are_told(data, redirects):
 def test_without_c4_every_word_that_is_also_a_name_is_said_to_count(data, c4):
     tables = Tables(data, small_results.SETTINGS)
     tables.manifest[:] = [{"dataset": name} for name in ("pile", *["c4"] * c4)]
-    texts = [block for block in popularity.section(tables).blocks if isinstance(block, str)]
+    texts = [block for block in popularity_section.section(tables).blocks if isinstance(block, str)]
     said = any("So every word that is also a name counts as one" in text for text in texts)
     assert said == (not c4)
 
@@ -316,12 +316,12 @@ def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_a
         "source": "https://example.org/0.zst",
     }
     tables.manifest = [{"dataset": name} | date | file for name, date in dates.items()]
-    table, warning = provenance.dates(tables)
+    table, warning = provenance_section.dates(tables)
     known = [["Wikidata", "2026-09-28"], ["Wikipedia", "2018-12-20"], ["page views", "2026-09"]]
     assert table.rows == known
     assert warning.startswith(
         "These dates are up to 2,839 days apart, more than fetch.days_apart allows (31)"
     )
     tables.manifest = tables.manifest[:1]
-    _, warning = provenance.dates(tables)
+    _, warning = provenance_section.dates(tables)
     assert not warning

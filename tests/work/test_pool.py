@@ -16,7 +16,7 @@ from waiting import until
 
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
-from pipelines.storage.atomic import lives
+from pipelines.storage.atomic import is_running
 from pipelines.storage.work_store import map_shards
 from pipelines.work import executors
 from pipelines.work.executors import processes
@@ -226,4 +226,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     until(lambda: note.exists() and note.read_text())
     parent.kill()
     parent.join()
-    until(lambda: not lives(int(note.read_text())))
+    until(lambda: not is_running(int(note.read_text())))

@@ -7,7 +7,7 @@ import math
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import Percent, alone, label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 def exposure(tables: Tables) -> Section:

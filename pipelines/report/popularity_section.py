@@ -6,7 +6,7 @@ from pipelines.evaluation.tables import popularity_of
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.storage import database
 
 COUNTS = """SELECT count({column}) AS known, count(*) - count({column}) AS unknown,

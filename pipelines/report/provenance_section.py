@@ -11,7 +11,7 @@ from pipelines.pages.section import Block, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
 from pipelines.params.params_models import LM, Reranker, Retriever
-from pipelines.report.tables import Settings, Tables
+from pipelines.report.run_tables import Settings, Tables
 from pipelines.sources import snapshots
 from pipelines.storage import database, parquet
 

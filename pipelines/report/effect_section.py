@@ -7,9 +7,9 @@ from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import Percent, alone, label, percent
-from pipelines.report import searches
+from pipelines.report import adaptive_metrics
 from pipelines.report.curves import VIEWS_AXIS, merged_bins, rows_by_popularity
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 VERBS = {1: "helps", -1: "hurts", 0: "makes no clear difference"}  # sign of an interval
 COMPARED_COLUMNS = [
@@ -50,7 +50,7 @@ def lead_method(tables: Tables) -> str:
     """
     rows = tables.rows("retrieval_effect", "lm = $lm AND dataset = $of", of=tables.answered_sets[0])
     methods = [row["method"] for row in rows]
-    best = searches.best_policy(tables)
+    best = adaptive_metrics.best_policy(tables)
     if best and best["method"] in methods:
         return best["method"]
     return methods[0] if methods else ""

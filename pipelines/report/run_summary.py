@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from pipelines.pages.section import SHOWN, Finding, Row
-from pipelines.report import replug, searches
-from pipelines.report.effect import lead_method
-from pipelines.report.tables import Tables
+from pipelines.report import adaptive_metrics, replug_section
+from pipelines.report.effect_section import lead_method
+from pipelines.report.run_tables import Tables
 
 
 def headlines(tables: Tables, findings: Sequence[Finding]) -> dict[str, float]:
@@ -55,7 +55,7 @@ def _of_effects(tables: Tables) -> dict[str, float]:
 
 def _of_thresholds(tables: Tables) -> dict[str, float]:
     """Held-out accuracy by policy, with the method whose adaptive accuracy is the highest."""
-    best = searches.best_policy(tables)
+    best = adaptive_metrics.best_policy(tables)
     if best is None:
         return {}
     return {
@@ -69,10 +69,10 @@ def _of_thresholds(tables: Tables) -> dict[str, float]:
 def _of_bits(tables: Tables) -> dict[str, float]:
     """Bits per byte without documents, and with those of the retriever that saves most."""
     figures = {}
-    for row in replug.bits_by_k(tables):
+    for row in replug_section.bits_by_k(tables):
         if row["retriever"] == "none":
             figures["bits_per_byte"] = row["bits_per_byte"].value
-    saved = replug.saved_by_documents(tables)
+    saved = replug_section.saved_by_documents(tables)
     if saved:
         best: Row = saved.best
         figures["bits_per_byte_with_documents"] = best["bits_per_byte"].value

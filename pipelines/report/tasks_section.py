@@ -3,7 +3,7 @@
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import Percent, alone, label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
     (SELECT (task, lm) FROM tasks WHERE method = 'closed_book')"""

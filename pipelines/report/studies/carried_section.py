@@ -4,7 +4,7 @@ answers.
 
 from pipelines.pages.section import Section
 from pipelines.pages.table_rows import table_of
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 def section(tables: Tables) -> Section:

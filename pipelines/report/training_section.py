@@ -11,7 +11,7 @@ from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import Percent, show
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 MARKS_DRAWN = 60  # of a curve at most
 LOOK_HEADS = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads

@@ -3,7 +3,7 @@
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import alone, label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 ENOUGH_TOKENS = 100  # of a group that the section's first sentence speaks of
 

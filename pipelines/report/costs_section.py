@@ -5,7 +5,7 @@ save of them.
 from pipelines.pages.section import Axis, Figure, Link, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 HAS_COSTS = """calls IS NOT NULL OR prompt_tokens IS NOT NULL OR new_tokens IS NOT NULL
     OR cost_per_1000 IS NOT NULL"""

@@ -10,8 +10,8 @@ from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
 from pipelines.pages.values import Percent, alone, label, named, show
-from pipelines.report import searches
-from pipelines.report.tables import Tables
+from pipelines.report import adaptive_metrics
+from pipelines.report.run_tables import Tables
 
 VERBS = {1: "beats both", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
@@ -44,8 +44,8 @@ def section(tables: Tables) -> Section:
 
 
 def _leads(tables: Tables) -> str:
-    rows = searches.main_policies(tables)
-    best = searches.best_policy(tables)
+    rows = adaptive_metrics.main_policies(tables)
+    best = adaptive_metrics.best_policy(tables)
     if best is None:
         return ""
     verb = VERBS[best["gain"].sign]
@@ -65,24 +65,24 @@ def _leads(tables: Tables) -> str:
 
 def _without_thresholds(tables: Tables) -> str:
     """Why question sets have no thresholds."""
-    with_thresholds = {row["dataset"] for row in searches.in_use(tables)}
+    with_thresholds = {row["dataset"] for row in adaptive_metrics.in_use(tables)}
     least = tables.settings.thresholds.min_questions
     reasons = []
     for dataset in tables.settings.parts.answered:
         if dataset not in with_thresholds:
-            by_lm = searches.figures_of_set(tables, dataset)
-            reasons.append(searches.too_few(dataset, next(iter(by_lm.values()), {}), least))
+            by_lm = adaptive_metrics.figures_of_set(tables, dataset)
+            reasons.append(adaptive_metrics.too_few(dataset, next(iter(by_lm.values()), {}), least))
     return " ".join(reasons)
 
 
 def _policies(tables: Tables) -> list[Row]:
     """A mark for each policy, of the main language model and imported ones; the best come first."""
     rows = []
-    for row in searches.in_use(tables):
+    for row in adaptive_metrics.in_use(tables):
         if row["lm"] not in tables.settings.lms[1:]:
             rows.append(row)
 
-    main = {row["lm"] for row in searches.of_main_models(rows)}
+    main = {row["lm"] for row in adaptive_metrics.of_main_models(rows)}
     sets = tables.settings.parts.answered
     names = []
     for row in sorted(rows, key=lambda row: (sets.index(row["dataset"]), -row["adaptive"].value)):
@@ -127,8 +127,8 @@ def _first_rows(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
 
 
 def _unknown_popularity(tables: Tables) -> Iterator[str]:
-    for dataset, lm in _first_rows(searches.in_use(tables)):
-        figures = searches.figures_of_set(tables, dataset)[lm]
+    for dataset, lm in _first_rows(adaptive_metrics.in_use(tables)):
+        figures = adaptive_metrics.figures_of_set(tables, dataset)[lm]
         excluded = figures["excluded_without_popularity"]
         if excluded:
             yield (
@@ -140,9 +140,9 @@ def _unknown_popularity(tables: Tables) -> Iterator[str]:
 
 def _where_thresholds_lose(tables: Tables) -> str:
     """What is put to use instead of thresholds that lose accuracy."""
-    lost = [row for row in searches.in_use(tables) if row["policy"] != THRESHOLDS]
+    lost = [row for row in adaptive_metrics.in_use(tables) if row["policy"] != THRESHOLDS]
     of_sets = []
-    for dataset, _ in _first_rows(searches.in_use(tables)):
+    for dataset, _ in _first_rows(adaptive_metrics.in_use(tables)):
         verdicts = []
         for row in lost:
             if row["dataset"] == dataset:
@@ -167,7 +167,7 @@ def _table_of_searches(tables: Tables) -> Table:
         "cent. Intervals of adaptive, the gain and the share fit the thresholds again to resampled "
         "subjects. In simulations they cover 89 to 100 %, but the share's only 84 to 91 % with 260 "
         f"questions. The search in use is {tables.settings.thresholds.search}.",
-        searches.rows_of(tables, SEARCHES),
+        adaptive_metrics.rows_of(tables, SEARCHES),
         [
             "dataset",
             "lm",
@@ -205,7 +205,7 @@ def _thresholds(tables: Tables) -> list[Row]:
 
 
 def _figures_of_thresholds(tables: Tables) -> list[Figure]:
-    rows = searches.of_main_models(_thresholds(tables))
+    rows = adaptive_metrics.of_main_models(_thresholds(tables))
     drawn = [row for row in rows if Method.of_name(row["method"]).kind in DRAWN_METHODS] or rows
     named_rows = [{**row, "name": named(row["relation"])} for row in drawn]
     return figures_by(threshold_figure(named_rows, VIEWS), "dataset")
@@ -251,7 +251,7 @@ def _table_of_thresholds(tables: Tables) -> Table:
 
 def _table_of_signals(tables: Tables) -> Table:
     rows = []
-    for row in searches.rows_of(tables, [searches.UNCERTAINTY]):
+    for row in adaptive_metrics.rows_of(tables, [adaptive_metrics.UNCERTAINTY]):
         accuracies = {f"accuracy_{signal}": row[signal] for signal in SIGNALS}
         rows.append({**row, **accuracies})
     return table_of(
@@ -285,7 +285,7 @@ def _table_of_signals(tables: Tables) -> Table:
 def _by_size(tables: Tables) -> list[Figure]:
     """How much language models of known size retrieve, the smaller ones first."""
     rows = []
-    for row in searches.in_use(tables):
+    for row in adaptive_metrics.in_use(tables):
         parameters = tables.parameters.get(row["lm"])
         if parameters:
             rows.append({**row, "size": parameters})

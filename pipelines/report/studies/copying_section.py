@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 
 def section(tables: Tables) -> Section:

@@ -10,7 +10,7 @@ from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import alone, label, show
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 BITS_PER_BYTE = """SELECT bits_per_byte.*, models.parameters
     FROM bits_per_byte LEFT JOIN models USING (lm) WHERE corpus = $corpus

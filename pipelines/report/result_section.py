@@ -3,9 +3,9 @@
 from pipelines.pages.section import Axis, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import Percent, alone, label, points
-from pipelines.report import replug, searches, tasks
+from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import VIEWS_AXIS, with_views
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 POLICIES = {
     "never": "never retrieving",
@@ -62,7 +62,7 @@ def main_shares(tables: Tables) -> list[Row]:
     fitted, they are those of the first method and of the best other one, on the first question set
     or else on the first benchmark.
     """
-    best = searches.best_policy(tables)
+    best = adaptive_metrics.best_policy(tables)
     if best is None:
         return _first_and_best(tables)
 
@@ -79,7 +79,7 @@ def _first_and_best(tables: Tables) -> list[Row]:
     for row in tables.answered("accuracy"):
         rows.append({**row, "accuracy": row["substring"], "of": row["dataset"]})
     if not rows:
-        solved = [row for row in tasks.solved(tables) if row["category"] == "all"]
+        solved = [row for row in tasks_section.solved(tables) if row["category"] == "all"]
         rows = [{**row, "of": row["task"]} for row in solved]
 
     of_first = []
@@ -106,10 +106,10 @@ def main_bits(tables: Tables) -> list[Row]:
     """Of a run without answers, bits per byte without documents, with the best retriever's, and
     random ones.
     """
-    saved = replug.saved_by_documents(tables)
+    saved = replug_section.saved_by_documents(tables)
     if main_shares(tables) or saved is None:
         return []
-    none = next(row for row in replug.bits_by_k(tables) if row["retriever"] == "none")
+    none = next(row for row in replug_section.bits_by_k(tables) if row["retriever"] == "none")
     rows = [row for row in (none, saved.best, saved.random) if row]
     return [{**row, "policy": label(row["retriever"])} for row in rows]
 

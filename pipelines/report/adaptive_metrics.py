@@ -11,7 +11,7 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import grouped
 from pipelines.pages.values import label
-from pipelines.report.tables import Tables, read_figures
+from pipelines.report.run_tables import Tables, read_figures
 
 UNCERTAINTY = "uncertainty"  # a search by the answer's probability instead of popularity
 

@@ -11,7 +11,7 @@ from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, spread, table_of
 from pipelines.pages.values import Percent, alone, label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 RECALL = "recall@1"
 MEASURES = {"recall_at_1": RECALL, "word": "accuracy"}  # of columns of a question set

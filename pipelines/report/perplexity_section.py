@@ -4,7 +4,7 @@ from pipelines import catalogue
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 
 PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)

@@ -8,8 +8,8 @@ from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import Percent, alone, label, named, percent, show
 from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
-from pipelines.report.result import how
-from pipelines.report.tables import ENOUGH, Tables
+from pipelines.report.result_section import how
+from pipelines.report.run_tables import ENOUGH, Tables
 
 IN_DRAWN_SETS = "list_contains($drawn_sets, dataset)"
 ACCURACY = Axis("accuracy, %")

@@ -5,7 +5,7 @@ from collections import Counter
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import label
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.studies.measures import VIEWS, WORDS
 
 

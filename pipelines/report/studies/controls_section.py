@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.report.tables import Tables
+from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
 
 NAMES = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}

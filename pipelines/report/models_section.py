@@ -7,8 +7,8 @@ from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import Percent, alone, label
 from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
-from pipelines.report.effect import COMPARED_COLUMNS, COMPARED_HEADS
-from pipelines.report.tables import Tables
+from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
+from pipelines.report.run_tables import Tables
 
 MODELS_BY_SIZE = """SELECT accuracy.*, models.parameters, models.judged
     FROM accuracy JOIN models USING (lm)
