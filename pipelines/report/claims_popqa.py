@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
+from pipelines.evaluation.accuracy import HEAD, TAIL
+from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.intervals import NOTHING
 from pipelines.methods import Method

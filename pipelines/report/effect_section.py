@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from pipelines.evaluation.accuracy import HEAD, TAIL
-from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
+from pipelines.evaluation.examples import EXAMPLES
+from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import Percent, alone, label, percent

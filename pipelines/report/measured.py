@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pipelines.evaluation.accuracy import FEWEST
+from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.intervals import Interval
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import Percent, label, show

@@ -21,7 +21,7 @@ from dvc.lock import LockError
 from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
-from flows import dvc_files, graph
+from flows import dvc_repo, graph
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 from pipelines.storage.atomic import write_json
@@ -61,7 +61,6 @@ OF_REPO = {
     "lock",
     "commit",
     "config",
-    "cache",
 }  # what flows/ reads of a Repo, documented or not
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}
@@ -110,7 +109,7 @@ def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(project, root):
         inspect.signature(stage.status).bind(check_updates=True)
         inspect.signature(repo.commit).bind(stage.addressing)
         assert (repo.status(), repo.config["core"].get("remote")) == ({}, None)
-        assert repo.cache.local.path == str(project / dvc_files.CACHE)
+        assert repo.cache.local.path == str(project / dvc_repo.CACHE)
         with repo.lock:
             assert (project / ".dvc/tmp/lock").is_file()
     for words in COMMANDS:
@@ -137,12 +136,12 @@ def killed_half_way(*words: str, function: str) -> None:
 def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(
     project, function
 ):
-    dvc_files.keep(project)
+    dvc_repo.keep(project)
     before = Path("dvc.lock").read_text()
     killed_half_way("repro", "--force", "--single-item", "b", function=function)
     Path("began").unlink(missing_ok=True)
     assert main(["status", "-q"]) != 0
-    dvc_files.mend(project)
+    dvc_repo.mend(project)
     assert Path("dvc.lock").read_text() == before
     reproduce(project)
     assert not Path("began").exists()
@@ -154,16 +153,16 @@ def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come
     lock = Path("dvc.lock")
     whole = lock.read_text()
     lock.write_text(whole[:-40])
-    dvc_files.mend(project)
+    dvc_repo.mend(project)
     assert not lock.exists()
     reproduce(project)
     assert lock.read_text() == whole
-    stages = dvc_files.keep(project)
+    stages = dvc_repo.keep(project)
     lock.write_text(whole[:-3])
-    assert dvc_files.keep(project) == stages, "a cut one is not kept"
+    assert dvc_repo.keep(project) == stages, "a cut one is not kept"
     for text in (whole[:-3], whole[:20], ""):
         lock.write_text(text)
-        dvc_files.mend(project)
+        dvc_repo.mend(project)
         assert lock.read_text() == whole
     assert not Path("began").exists()
 
@@ -173,7 +172,7 @@ def test_what_a_dvc_lock_lacks_that_is_cut_at_a_lines_end_comes_from_the_run_cac
     lines = lock.read_text().splitlines(keepends=True)
     for missing in range(1, len(lines) - lines.index("  c:\n") + 1):
         lock.write_text("".join(lines[:-missing]))
-        dvc_files.mend(project)
+        dvc_repo.mend(project)
         reproduce(project)
         made = [line for line in lock.read_text().splitlines(keepends=True) if "size:" not in line]
         assert made == [line for line in lines if "size:" not in line], "DVC can do without sizes"
@@ -181,19 +180,19 @@ def test_what_a_dvc_lock_lacks_that_is_cut_at_a_lines_end_comes_from_the_run_cac
 
 
 def test_a_dvc_lock_with_conflict_marks_stays(project):
-    dvc_files.keep(project)
+    dvc_repo.keep(project)
     text = "schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n>>>>>>> other\n"
     Path("dvc.lock").write_text(text)
-    dvc_files.mend(project)
+    dvc_repo.mend(project)
     assert Path("dvc.lock").read_text() == text
 
 
 def rwlock(*pids: int) -> Path:
     entries = {f"/data/{pid}": {"pid": pid, "cmd": "dvc repro"} for pid in pids}
-    dvc_files.RWLOCK.write_text(
+    dvc_repo.RWLOCK.write_text(
         json.dumps({"write": entries, "read": {"/in": list(entries.values())}})
     )
-    return dvc_files.RWLOCK
+    return dvc_repo.RWLOCK
 
 
 def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
@@ -201,17 +200,17 @@ def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
     zombie = subprocess.Popen(["true"])
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     lock = rwlock(zombie.pid, os.getpid())
-    dvc_files.mend(project)
+    dvc_repo.mend(project)
     assert lock.exists()
     os.utime(lock, (1, 1))
     for wait in (lambda: None, zombie.wait):
-        dvc_files.mend(project)
+        dvc_repo.mend(project)
         assert not lock.exists()
         wait()
         rwlock(zombie.pid)
     for text in ("", '{"write": ', "[]", '{"read": {"/in": [{}]}}'):
         lock.write_text(text)
-        dvc_files.mend(project)
+        dvc_repo.mend(project)
         assert not lock.exists(), "DVC can not read it"
 
 
@@ -232,23 +231,23 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
 
 def test_outputs_that_are_links_to_the_cache_leave_its_files_as_they_are(project):
     """A stage replaces its output, so that the cache's file, the same one, is not changed."""
-    assert dvc_files.link_outputs(project)
-    assert not dvc_files.link_outputs(project), "a chosen type stays"
+    assert dvc_repo.link_outputs(project)
+    assert not dvc_repo.link_outputs(project), "a chosen type stays"
     for text in ("one", "two"):
         Path("in").write_text(text)
         reproduce(project)
     (linked,) = {Path(name).stat().st_nlink for name in "abc"}
     assert linked == 2
-    assert dvc_files.drop_damaged(project, [Path(name) for name in "abc"]) == []
-    for file in filter(Path.is_file, (project / dvc_files.CACHE).rglob("*")):
+    assert dvc_repo.drop_damaged(project, [Path(name) for name in "abc"]) == []
+    for file in filter(Path.is_file, (project / dvc_repo.CACHE).rglob("*")):
         assert md5(file) == file.parent.name + file.name
 
 
 def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):
     """A power cut can leave empty files in data/ and in the cache, which DVC takes for whole."""
-    copies, copy = [], project / dvc_files.COPY
+    copies, copy = [], project / dvc_repo.COPY
     monkeypatch.setattr(os, "sync", lambda: copies.append(copy.exists()))
-    dvc_files.keep(project)
+    dvc_repo.keep(project)
     assert copies == [False]
     assert copy.exists()
 
@@ -264,22 +263,22 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
 
     monkeypatch.setattr("dvc.lock.DEFAULT_TIMEOUT", 0)
     monkeypatch.setattr(dvc.repo, "Repo", Impatient)
-    dvc_files.RWLOCK.write_text("half")
+    dvc_repo.RWLOCK.write_text("half")
     Path("dvc.lock").write_text("half")
     with repo, repo.lock, pytest.raises(LockError):
-        dvc_files.mend(project)
+        dvc_repo.mend(project)
     assert waits == [True]
-    assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
+    assert Path("dvc.lock").read_text() == dvc_repo.RWLOCK.read_text() == "half"
 
 
 def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_run(tmp_path):
     code = Path("data/code.json")
     locked = {"params": {str(code): {"stage.fetch": "1"}}, "deps": [{"path": "data/raw/dumps"}]}
-    (tmp_path / dvc_files.COPY).parent.mkdir()
-    (tmp_path / dvc_files.COPY).write_text(yaml.safe_dump({"stages": {"fetch": locked}}))
+    (tmp_path / dvc_repo.COPY).parent.mkdir()
+    (tmp_path / dvc_repo.COPY).write_text(yaml.safe_dump({"stages": {"fetch": locked}}))
     for fetch, other, same in (("1", "other", True), ("1", "raw", False), ("3", "other", False)):
         write_json(tmp_path / code, {"stage": {"fetch": fetch, "chunk": "2"}})
-        assert dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data", other)]) == same
+        assert dvc_repo.reads_same_params(tmp_path, "fetch", [code, Path("data", other)]) == same
 
 
 def modes(folder: Path) -> set[int]:
@@ -332,11 +331,11 @@ def test_dvcs_caches_are_on_this_machine_where_the_projects_folder_can_not_hold_
         mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in mounts.items()]
         monkeypatch.setattr(disks.psutil, "disk_partitions", lambda all: mounts)
     home = here / f"longtail-{os.geteuid()}"
-    made = Path(dvc_files.site_cache(project))
+    made = Path(dvc_repo.site_cache(project))
     assert made == home / private.relative_to("/")
     assert modes(home) | modes(made) == {0o700}
     given_away(home)
     with pytest.raises(LongtailError, match="another user's, expected a folder of this user"):
-        dvc_files.site_cache(project)
+        dvc_repo.site_cache(project)
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", "/chosen")
-    assert dvc_files.site_cache(project) == "/chosen"
+    assert dvc_repo.site_cache(project) == "/chosen"

@@ -12,7 +12,8 @@ import pytest
 import releases
 from quick_project import dvc_init, git, reproduce
 
-from flows import landing, workspace
+from flows import releases as flow_releases
+from flows import workspace
 from pipelines.errors import LongtailError
 from pipelines.release import versions
 
@@ -65,7 +66,7 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
         versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more)
     )
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
-    assert landing.land() == "the release: release/1.0.0"
+    assert flow_releases.write_release() == "the release: release/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
         assert any(re.search(pattern, text) for pattern in given["machine"].values())
     provenance = json.loads(Path("release/1.0.0/provenance.json").read_text(encoding="utf-8"))
@@ -78,17 +79,20 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
         r"date-released: '(.*)'", Path("release/1.0.0/CITATION.cff").read_text(encoding="utf-8")
     )
     assert date[1] == git(project, "show", "-s", "--format=%cs")
-    assert landing.land() == "nothing changed since the last release in release: no new one"
+    assert (
+        flow_releases.write_release()
+        == "nothing changed since the last release in release: no new one"
+    )
 
 
 def test_what_is_not_committed_is_refused_by_name_and_so_is_a_folder_without_git(project):
     Path("notes.txt").touch()
     Path("dvc.yaml").write_text(Path("dvc.yaml").read_text() + "\n")
     with pytest.raises(LongtailError, match=r"^dvc\.yaml, notes\.txt: not as in git's last commit"):
-        landing.land()
+        flow_releases.write_release()
     os.rename(".git", "git")
     with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
-        landing.land()
+        flow_releases.write_release()
     assert not Path("release").exists()
 
 
@@ -118,15 +122,15 @@ def test_the_command_takes_paths_from_where_it_is_called_checks_and_does_not_rea
 
 
 def test_what_a_run_writes_need_not_be_committed(project):
-    landing.land()
+    flow_releases.write_release()
     changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
     Path("params.yaml").write_text(changed, encoding="utf-8")
     releases.write_data(project / "made", releases.questions(views=releases.VIEWS | {2: 100}))
     with pytest.raises(
         LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"
     ):
-        landing.land()
+        flow_releases.write_release()
     reproduce(project)
-    assert landing.land() == "the release: release/1.0.1"
+    assert flow_releases.write_release() == "the release: release/1.0.1"
     provenance = json.loads(Path("release/1.0.1/provenance.json").read_text(encoding="utf-8"))
     assert (provenance["params"]["seed"], provenance["previous"]) == (1, "1.0.0")

@@ -12,7 +12,8 @@ import quick_project
 import yaml
 from user_folder import FILES, QUESTION, bert, composed, gpt, write
 
-from flows import data_files, init_profile, profiles
+from flows import profiles
+from flows.init import data_files, write_profile
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -95,7 +96,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
         write(checkout, files)
     gpt(checkout / "models/gpt2")
     bert(checkout / "models/encoder")
-    init_profile.init(checkout, None, lsr=True)
+    write_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
     chosen = {"tuned": ["encoder"]}
@@ -114,16 +115,16 @@ def test_a_folder_with_everything_runs_everything(checkout):
 def test_many_gigabytes_are_not_stored_twice(checkout, monkeypatch):
     write(checkout, FILES["popqa"])
     quick_project.dvc_init(Path.cwd())
-    assert not any("cache.type" in line for line in init_profile.init(checkout, "small"))
-    monkeypatch.setattr(init_profile, "LARGE", 1)
-    assert any("cache.type" in line for line in init_profile.init(checkout, "large"))
+    assert not any("cache.type" in line for line in write_profile.init(checkout, "small"))
+    monkeypatch.setattr(write_profile, "LINKED_BYTES", 1)
+    assert any("cache.type" in line for line in write_profile.init(checkout, "large"))
     assert "reflink,hardlink" in Path(".dvc/config.local").read_text()
 
 
 def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(checkout):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "gpt2"), bert(checkout / "encoder")
-    said = init_profile.init(checkout, None)
+    said = write_profile.init(checkout, None)
     params = composed()
     assert said[-2:] == ["  longtail plan --profile data", "  longtail run --profile data"]
     assert (params.lms, params.lm["gpt2"].path) == (["gpt2"], str(checkout / "gpt2"))
@@ -154,7 +155,7 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
         checkout, {f"views/pageviews-2022{month}-user.bz2": views for month in ("01", "02", "03")}
     )
     gpt(checkout / "gpt2")
-    said = init_profile.init(checkout, None)
+    said = write_profile.init(checkout, None)
     params = composed()
     assert (params.parts.question_sets, params.parts.benchmarks) == (["popqa"], ["nq"])
     assert set(params.fetch.files) == {
@@ -168,7 +169,7 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
         in Path("conf/profile/data.yaml").read_text()
     )
     write(checkout, FILES["c4"])
-    said = "\n".join(init_profile.init(checkout, None, force=True))
+    said = "\n".join(write_profile.init(checkout, None, force=True))
     assert (composed().popularity.month, composed().popularity.months) == ("2022-03", 3)
     assert "*-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB)" in said
 
@@ -176,13 +177,13 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
 def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scored(checkout):
     write(checkout, FILES["popqa"] | FILES["nq"])
     gpt(checkout / "gpt2")
-    said = "\n".join(init_profile.init(checkout, None))
+    said = "\n".join(write_profile.init(checkout, None))
     params = composed()
     assert (params.lms, params.parts.corpora, params.parts.answered) == ([], [], ["popqa"])
     assert "longtail imports" in said
     assert "not used: nq: needs passages to answer from (wikipedia or pile)" in said
     write(Path("texts"), FILES["pile"])
-    init_profile.init(Path("texts"), None)
+    write_profile.init(Path("texts"), None)
     params = composed("texts")
     assert (params.parts.scored, params.parts.answered, params.lms) == (["pile"], [], ["tiny"])
     assert (params.lm_text, params.tokenizer.text) == ("corpus", ["pile"])
@@ -206,7 +207,7 @@ def test_of_files_that_exclude_each_other_one_is_used_and_links_and_odd_names_ar
     write(
         checkout, {f"p/{i}.jsonl": {"text": "a"} for i in range(3)} | {"two/0.jsonl": {"text": "a"}}
     )
-    said, params = init_profile.init(checkout, None), composed()
+    said, params = write_profile.init(checkout, None), composed()
     for left_out, used in (
         ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz"),
         ("a.tsv", "new [1]*/popQA.tsv"),
@@ -279,7 +280,7 @@ def test_whatever_lies_there_alone_makes_a_profile_that_has_all_it_needs(
         gpt(checkout / "gpt2")
     if "e" in models:
         bert(checkout / "encoder")
-    said, params = "\n".join(init_profile.init(checkout, None)), composed()
+    said, params = "\n".join(write_profile.init(checkout, None)), composed()
     expected = {
         "corpora": ["wikipedia"],
         "datastore": "wikipedia",
@@ -323,13 +324,13 @@ def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, 
         LongtailError,
         match=rf"nothing in it that a run can be made of; not used: {said}.*looked for",
     ):
-        init_profile.init(checkout, None)
+        write_profile.init(checkout, None)
 
 
 def test_popqa_and_a_file_of_passages_are_answered_without_an_index_or_an_encoder(checkout):
     write(checkout, FILES["popqa"] | FILES["retrieval"])
     gpt(checkout / "gpt2")
-    said, params = "\n".join(init_profile.init(checkout, None)), composed()
+    said, params = "\n".join(write_profile.init(checkout, None)), composed()
     assert "used: questions with passages: with_passages.jsonl" in said
     assert params.ways == ["closed_book", "given", "replug_given"]
     assert (params.parts.corpora, params.parts.datastore, params.retrievers) == ([], None, [])
@@ -338,7 +339,7 @@ def test_popqa_and_a_file_of_passages_are_answered_without_an_index_or_an_encode
 
 def test_files_of_one_name_in_several_folders_are_used_and_copies_are_not(checkout):
     write(checkout, EXTRACTED | {"copy/wiki_00": EXTRACTED["AB/wiki_00"]})
-    said = init_profile.init(checkout, None)
+    said = write_profile.init(checkout, None)
     assert composed().fetch.files == {"wikipedia": sorted(EXTRACTED)}
     assert "not used: copy/wiki_00: AB/wiki_00 is used in its place" in said
 
@@ -347,15 +348,15 @@ def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it
     checkout, tmp_path
 ):
     write(checkout, FILES["popqa"])
-    init_profile.init(checkout, "mine")
+    write_profile.init(checkout, "mine")
     path = Path("conf/profile/mine.yaml")
     path.write_text(path.read_text() + "seed: 1\n")
     with pytest.raises(
         LongtailError, match=r"conf/profile/mine\.yaml: is there already; --force .*--name"
     ):
-        init_profile.init(checkout, "mine")
+        write_profile.init(checkout, "mine")
     assert "seed: 1" in path.read_text()
-    init_profile.init(checkout, "mine", force=True)
+    write_profile.init(checkout, "mine", force=True)
     assert "seed: 1" not in path.read_text()
     numbers = ("null", "12", "007", "on", "1e5", "2e-3", "1_0", "nan", "inf", "2020-01-01", "0x1f")
     for name in ("A b", "../x", *numbers):
@@ -363,7 +364,7 @@ def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it
             LongtailError,
             match=rf"^--name .*{'to YAML; try' if name in numbers else 'expected lower'}",
         ):
-            init_profile.init(checkout, name)
+            write_profile.init(checkout, name)
         assert not Path(f"conf/profile/{name}.yaml").exists()
     for folder, name in (
         ("Ünder 2.0", "nder-2-0"),
@@ -371,7 +372,7 @@ def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it
         ("1e5", "data-1e5"),
         ("1e5b", "1e5b"),
     ):
-        assert init_profile._profile_name(tmp_path / folder, None) == name
+        assert write_profile._profile_name(tmp_path / folder, None) == name
 
 
 def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatch):
@@ -381,18 +382,18 @@ def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatc
     for earlier in (None, "earlier"):
         path.write_text(earlier) if earlier else path.unlink(missing_ok=True)
         with pytest.raises(ZeroDivisionError):
-            init_profile.init(checkout, "mine", force=True)
+            write_profile.init(checkout, "mine", force=True)
         assert (path.read_text() if path.exists() else None) == earlier
 
 
 def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkout):
     (checkout / ".hidden").write_text("id\ttext\ttitle\n")
     with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json"):
-        init_profile.init(checkout, None)
+        write_profile.init(checkout, None)
     write(checkout, FILES["nq"])
     gpt(checkout / "gpt2")
     with pytest.raises(LongtailError, match="nothing in it that a run can be made of"):
-        init_profile.init(checkout, None)
+        write_profile.init(checkout, None)
     assert not Path("conf/profile/data.yaml").exists()
 
 
@@ -407,7 +408,7 @@ def test_hostile_names_of_files_and_folders_write_nothing_but_comments_and_globs
     for name in names:
         write(folder / name, FILES["popqa"] | {f"{name}.txt": "nothing known"})
         write(folder / name, {f"again{name}.tsv": FILES["popqa"]["popQA.tsv"]})
-    init_profile.init(folder, "hostile", lsr=False, force=False)
+    write_profile.init(folder, "hostile", lsr=False, force=False)
     text = Path("conf/profile/hostile.yaml").read_text(encoding="utf-8")
     written = yaml.safe_load(text)
     assert (written["profile"], written["lms"], written["fetch"]["root"]) == (

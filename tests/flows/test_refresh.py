@@ -15,7 +15,7 @@ from prefect.states import State
 from quick_project import LAST, git
 from waiting import PATIENCE, until
 
-from flows import dvc_files, dvc_tasks, graph, live, runs
+from flows import dvc_repo, dvc_tasks, graph, live, refresh
 from pipelines.work.run_log import LANDED, RECORDS, name_run
 
 
@@ -62,15 +62,15 @@ def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
 
 
 def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project):
-    @flow(flow_run_name=runs._name)
-    def refresh(part: str, month: str) -> None:
+    @flow(flow_run_name=refresh._name)
+    def named(part: str, month: str) -> None:
         names.append(flow_run.get_name())
-        runs._rename(name_run(part, "2021-11"))
+        refresh._rename(name_run(part, "2021-11"))
 
     names: list[str] = []
     commit = git(project.folder, "rev-parse", "HEAD")[:7]
     with project.here():
-        refresh("popqa", "next")
+        named("popqa", "next")
     assert names == [f"sample next {commit} popqa"]
     assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [
         (f"sample 2021-11 {commit} popqa",)
@@ -152,7 +152,7 @@ def test_a_stage_that_waits_for_dvcs_lock_is_pending_until_dvc_has_it(project, m
     with project.here():
         stage = graph.read_graph(project.folder)[0][0]
         live.begin([stage.name])
-        with dvc_files.opened(project.folder) as repo:
+        with dvc_repo.opened(project.folder) as repo:
             repo.lock.lock()
             (thread := threading.Thread(target=release)).start()
             state = one(return_state=True)
