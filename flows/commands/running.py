@@ -91,7 +91,7 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
 
 def _show_results(part: Part, stages: Sequence[Stage]) -> None:
     from pipelines.params.params import Params
-    from pipelines.report.run_sections import result_lines
+    from pipelines.report.result_lines import result_lines
 
     params = params_file.load_params(*Params.model_fields)
     outs = {out for stage in stages for out in stage.outs}
