@@ -1,37 +1,40 @@
-"""The section of the study `copying`: how much is copied."""
+"""The section of the study `copying`: what documents save where a text copies them."""
 
-from pipelines.pages.figures import bars
-from pipelines.report.entries import Drawn, Entry, Shown
+from pipelines.pages.section import Axis, Figure, Section
+from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.report.run_tables import Tables
 
 
-def report_entries() -> list:
-    """How much is copied."""
-
-    def copied(inputs):
-        return [
-            row
-            | {
-                "longest": f"{row['least']} or more"
-                if row["most"] is None
-                else f"{row['least']} to {row['most']}"
-            }
-            for row in inputs.tables["copied"]
-            if row["corpus"] == inputs.main_corpus
-        ]
-
-    parts = [
-        Drawn(
-            bars, "gain-by-shared-ngram", copied, "longest", "bits_saved",
-            "bits that documents save per token, by the longest n-gram that one of them shares.",
-            {"y": "bits saved per token"}, series="retriever", each="corpus",
+def section(tables: Tables) -> Section:
+    rows = []
+    for row in tables.rows("copied", "corpus = $corpus"):
+        longest = f"{row['least']} to {row['most']}"
+        if row["most"] is None:
+            longest = f"{row['least']} or more"
+        rows.append({**row, "longest": longest})
+    figure = Figure(
+        name="gain-by-shared-ngram",
+        kind="bars",
+        rows=rows,
+        series="retriever",
+        x="longest",
+        y="bits_saved",
+        y_axis=Axis("bits saved per token"),
+        caption=(
+            "bits that documents save per token, by the longest n-gram that one of them shares."
         ),
-        Shown(
-            "gain-by-shared-ngram", copied,
-            ["retriever", "longest", "tokens", "bits_without", "bits_saved", "share_of_saved"],
-            "Tokens by the longest n-gram that they are part of and that one of the documents has too: bits per token "
-            "without documents, bits saved, and the row's share of all bits saved.",
-            {"longest": "longest n-gram", "bits_without": "bits without documents", "bits_saved": "bits saved",
-             "share_of_saved": "share of saved"},
-        ),
-    ]  # fmt: skip
-    return [Entry("copying", "How much is copied", parts, after="attribution")]
+    )
+    table = table_of(
+        "gain-by-shared-ngram",
+        "Tokens by the longest n-gram that they are part of and that one of the documents has too: "
+        "bits per token without documents, bits saved, and the row's share of all bits saved.",
+        rows,
+        ["retriever", "longest", "tokens", "bits_without", "bits_saved", "share_of_saved"],
+        {
+            "longest": "longest n-gram",
+            "bits_without": "bits without documents",
+            "bits_saved": "bits saved",
+            "share_of_saved": "share of saved",
+        },
+    )
+    return Section("copying", "How much is copied", [*figures_by(figure, "corpus"), table])
