@@ -20,9 +20,9 @@ from benchmarks import __main__ as table
 from benchmarks import faults_brought, lm, measure, newest, row_files, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
+from pipelines.foreign import layouts
 from pipelines.foreign.judge_files import judge_file
 from pipelines.foreign.question_tables import read_question_table
-from pipelines.foreign import layouts
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {

@@ -164,7 +164,7 @@ def _inside(value: Any, field: str) -> Any:
 def _open_parquet(path: Path) -> RecordFile:
     from pipelines.storage import parquet  # pyarrow, which a table of text does without
 
-    names = parquet.schema_of(path, again="fetch or copy it again").names
+    names = parquet.schema_of(path, mend="fetch or copy it again").names
     rows = parquet.foreign_rows(path, lambda schema: schema.names, PARQUET_BATCH)
     return RecordFile(path, "Parquet", names, enumerate(rows, start=1))
 

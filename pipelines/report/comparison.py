@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from pipelines.answering import answer_files, latency
-from pipelines.evaluation import accuracy, stage_metrics, tables
+from pipelines.evaluation import accuracy, answer_sets, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.params import params
 
@@ -398,7 +398,7 @@ class Run:
         if method not in files:
             return NOTHING
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
-        answers = accuracy.read_answered(questions, {method: files[method]})
+        answers = answer_sets.read_answered(questions, {method: files[method]})
         order = accuracy.least_popular(answers, find["least_popular"])
         if len(order) < find["least_popular"]:
             return NOTHING

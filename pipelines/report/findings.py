@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from pipelines import methods
-from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
+from pipelines.evaluation.accuracy import HEAD, TAIL
+from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.evaluation.task_items import LETTERS
 from pipelines.intervals import LEVEL, NOTHING, Interval, interval

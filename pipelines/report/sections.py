@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.evaluation import accuracy, answer_sets, examples, retrieval_effects
 from pipelines.pages import figures, section, values
 from pipelines.pages.section import Link
 from pipelines.report import entries, lm_sections, question_sections, run_sections
@@ -21,7 +21,11 @@ NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may 
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }
 WORDS = (
-    vars(accuracy) | vars(retrieval_effects) | vars(section) | vars(values) | vars(entries) | NAMES
+    vars(accuracy)
+    | vars(answer_sets)
+    | vars(examples)
+    | vars(retrieval_effects)
+    | vars(section) | vars(values) | vars(entries) | NAMES
 )  # what words and `where` may use
 
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from flows import cli, terminal
 from pipelines.answering import answer_files
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.answer_files import sets
-from pipelines.foreign.import_answers import Import, import_answers
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
+from pipelines.foreign.import_answers import Import, import_answers
 
 ASKED = [  # two films of one name, and their two answers' questions
     (

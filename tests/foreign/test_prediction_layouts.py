@@ -9,8 +9,8 @@ import pytest
 from three_questions import ASKED, GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.prediction_files import read_predictions
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
+from pipelines.foreign.prediction_files import read_predictions
 
 # What published systems write, made again with three questions of PopQA.
 HARNESS = [
