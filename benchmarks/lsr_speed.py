@@ -23,8 +23,8 @@ from pipelines import methods
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import training_queries
-from pipelines.lsr.rounds import Refresher, TrainingFiles, make_deterministic
 from pipelines.lsr.lsr_settings import Settings
+from pipelines.lsr.rounds import Refresher, TrainingFiles, make_deterministic
 from pipelines.lsr.trainer import Trainer
 from pipelines.params import params_file
 from pipelines.retrieval.encoder import Encoder, has_bf16

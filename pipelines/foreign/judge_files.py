@@ -15,9 +15,9 @@ from pipelines.foreign.join_predictions import (
     join_predictions,
     judge_predictions,
 )
-from pipelines.foreign.question_tables import ROLES, Questions
-from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
+from pipelines.foreign.prediction_files import Predictions, read_predictions
+from pipelines.foreign.question_tables import ROLES, Questions
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 

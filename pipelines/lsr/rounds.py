@@ -24,8 +24,8 @@ from pipelines import methods
 from pipelines.language import language
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import objective
-from pipelines.lsr.scores import RightAnswers, Scores
 from pipelines.lsr.lsr_settings import Settings
+from pipelines.lsr.scores import RightAnswers, Scores
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.methods import Method
 from pipelines.params.params import LSR

@@ -18,8 +18,8 @@ from pipelines.intervals import interval
 from pipelines.lsr import objective
 
 if TYPE_CHECKING:
-    from pipelines.lsr.rounds import Refresher
     from pipelines.lsr.lsr_settings import Settings
+    from pipelines.lsr.rounds import Refresher
     from pipelines.params.params import LSR
 
 SAMPLE_QUERIES = 64  # training queries of each corpus that are looked at
