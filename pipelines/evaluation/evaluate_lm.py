@@ -20,7 +20,7 @@ from pipelines.params.params import Replug, Report
 from pipelines.params.params_models import LMName, Section
 from pipelines.replug import ensemble
 from pipelines.scoring.bits_per_byte import bits_per_byte
-from pipelines.scoring.logprobs import ScoredTexts, read_scored_texts
+from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
