@@ -29,7 +29,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.project_copy import ROOT, table
-from flows import dvc_files
+from flows import dvc_repo
 from pipelines import draws
 from pipelines.storage.atomic import atomic
 from pipelines.storage.kept_answers import KeptAnswers
@@ -116,11 +116,11 @@ def write_lock(number: int) -> None:
     }
     with Path("dvc.lock").open("w", encoding="utf-8") as file:
         yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
-    dvc_files.keep(Path.cwd())
+    dvc_repo.keep(Path.cwd())
 
 
 def lock_there() -> int:
-    dvc_files.mend(Path.cwd())
+    dvc_repo.mend(Path.cwd())
     return int(
         yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"]
     )

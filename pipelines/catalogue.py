@@ -20,6 +20,7 @@ class Dataset:
     title: str  # what it is, for the manifest; {language} is the name of the run's
     licence: str  # the licence that its publishers give
     files: str  # the layouts that are read
+    without: str = ""  # what a run lacks without it, for the profiles of `longtail init`; "": nothing
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
     learn: bool = (
         False  # corpora: models may be trained on it; false for a corpus that only judges them
@@ -68,4 +69,4 @@ def label(name: str) -> str:
 
 def facts(name: str) -> Dataset:
     """What of an entry a stage's result may depend on: not the words that only people read."""
-    return replace(DATASETS[name], label="", title="", licence="", files="")
+    return replace(DATASETS[name], label="", title="", licence="", files="", without="")

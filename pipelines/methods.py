@@ -231,10 +231,3 @@ def measure(method: str, params: SimpleNamespace) -> str:
     }
     fixed |= dict.fromkeys(GIVEN, "the file's score")
     return fixed.get(kind, "similarity")
-
-
-def with_retriever(params: SimpleNamespace, name: str) -> SimpleNamespace:
-    """The params for work with a single retriever: the section `retriever` is that of `name`, kept as `retrieves`."""
-    return SimpleNamespace(
-        **vars(params) | {"retriever": params.retriever[name], "retrieves": name}
-    )

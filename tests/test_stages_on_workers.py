@@ -106,12 +106,10 @@ def indexed(project, compute) -> dict[str, bytes]:
 
 def trained(project, compute) -> dict[str, bytes]:
     """The files of train_lsr in a copy of the project. It embeds anew and has the language model score, twice."""
-    chosen = methods.with_retriever(project.params, "dense")
-    lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
+    lsr = project.params.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
-        train_lsr.train_retriever(
-            SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr})
-        )
+        chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "lsr": lsr})
+        train_lsr.train_retriever(chosen, "dense")
         files = (
             *methods.encoder_folder(methods.Method("lsr", "dense")).rglob("*.*"),
             Path("data/metrics/lsr_dense.json"),

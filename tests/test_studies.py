@@ -41,7 +41,7 @@ small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
-assert [entry.id for entry in write_report.listed() if entry.after] == []
+assert not any(".studies." in section.__module__ for section in write_report.PAGE)
 print(sorted(tables.TABLES), sorted(code.of_stages(Path(sys.argv[1]))))
 """
 
@@ -58,8 +58,9 @@ def imports(file: Path) -> set[str]:
 def delete(code: Path, study: str) -> None:
     """Delete a study as a person would: its files, and the lines that only name it."""
     for room in ("studies", "report/studies"):
-        (code / f"pipelines/{room}/{study}.py").unlink(missing_ok=True)
-    line = re.compile(rf"^ *(from [\w.]+ import )?{study},?\n", re.MULTILINE)
+        for name in (study, f"{study}_section"):
+            (code / f"pipelines/{room}/{name}.py").unlink(missing_ok=True)
+    line = re.compile(rf"^ *(from [\w.]+ import )?{study}(_section)?(\.\w+)?,?\n", re.MULTILINE)
     for room in AFTER_STUDIES:
         for file in (code / "pipelines" / room).rglob("*.py"):
             text = line.sub("", file.read_text(encoding="utf-8"))
@@ -98,23 +99,24 @@ def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
         "rows_of_answers": analyse.STUDIES.of_answers,
         "rows_of_figures": analyse.STUDIES.of_figures,
         "TABLES": tables.STUDIES,
-        "report_entries": write_report.STUDIES,
     }
     for name, studies in places.items():
-        folder = "report/studies" if name == "report_entries" else "studies"
         having = {
             file.stem
-            for file in (ROOT / "pipelines" / folder).glob("[a-z]*.py")
+            for file in (ROOT / "pipelines/studies").glob("[a-z]*.py")
             if re.search(rf"^(def )?{name}\b", file.read_text(encoding="utf-8"), re.MULTILINE)
         }
         assert {study.__name__.rpartition(".")[2] for study in studies} == having, name
+    shown = {section.__module__.rpartition(".")[2] for section in write_report.PAGE}
+    files = (ROOT / "pipelines/report/studies").glob("[a-z]*.py")
+    assert {file.stem for file in files} <= shown
 
 
 @pytest.mark.parametrize("study", LISTED)
 def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
     delete(copied, study)
     for file in (copied / "pipelines").rglob("*.py"):
-        assert not {name for name in imports(file) if name.endswith(f"studies.{study}")}, file
+        assert not {name for name in imports(file) if name.endswith((f"studies.{study}", f"studies.{study}_section"))}, file
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("STUDIES"):
                 assert study not in ast.unparse(node.value), file

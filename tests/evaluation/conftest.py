@@ -7,7 +7,7 @@ import benchmark_files
 import numpy as np
 import pytest
 
-from pipelines.evaluation import accuracy
+from pipelines.evaluation import answer_sets
 
 N = 20
 NUMBER = np.arange(N)
@@ -30,8 +30,8 @@ def files(tmp_path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def answers(files) -> accuracy.Answers:
-    return accuracy.read_answered(files["dense"].with_name("questions.parquet"), files)
+def answers(files) -> answer_sets.Answers:
+    return answer_sets.read_answered(files["dense"].with_name("questions.parquet"), files)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import draws, intervals
-from pipelines.evaluation import accuracy, popularity_bins
+from pipelines.evaluation import accuracy, answer_sets, popularity_bins
 from pipelines.questions.guessable import Guesses
 
 N = 20
@@ -69,7 +69,7 @@ def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answer
     )
 
 
-def by_group(answers: accuracy.Answers, **guesses) -> list[dict]:
+def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
     nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(
         ("named", *accuracy.GUESSED[1:3]), np.zeros(N)
     )
@@ -111,7 +111,7 @@ def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(fi
     table["question"][1] = table["question"][0]
     table["question"][3], table["s_uri"][3] = table["question"][2], table["s_uri"][2]
     pq.write_table(pa.table(table), path)
-    answers = accuracy.read_answered(path, files)
+    answers = answer_sets.read_answered(path, files)
     assert answers.ambiguous.tolist() == [True, True] + [False] * 18
     rows = {row["group"]: row for row in by_group(answers) if row["method"] == "dense"}
     assert (rows["ambiguous"]["questions"], rows["ambiguous"]["substring"].value) == (2, 1.0)
@@ -146,8 +146,8 @@ by_relative_popularity = popularity_bins.by_relative_popularity
 
 
 def many(
-    answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None
-) -> accuracy.Answers:
+    answers: answer_sets.Answers, popularity: list[float], relations: list[str] | None = None
+) -> answer_sets.Answers:
     """The answers again and again, with these popularities."""
     repeated = answers.take(np.arange(len(popularity)) % N)
     names = np.array(relations, object) if relations else repeated.relations

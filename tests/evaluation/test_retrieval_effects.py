@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.evaluation import paired, retrieval_effects
+from pipelines.evaluation.examples import draw_examples
 
 N = 20
 NUMBER = np.arange(N)
@@ -75,14 +76,14 @@ def test_recall_in_the_two_by_two(answers):
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
     assert (
         retrieval_effects.where_retrieval_helps(alone, 0, 10)
-        == accuracy.comparisons({"tiny": alone}, 0, 10)
+        == paired.comparisons({"tiny": alone}, 0, 10)
         == []
     )
 
 
 def examples(files, seed=0):
     names = ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet")
-    return retrieval_effects.examples(*map(files["dense"].with_name, names), seed)
+    return draw_examples(*map(files["dense"].with_name, names), seed)
 
 
 def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(files):

@@ -6,8 +6,8 @@ import tiny_models
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm.server_mixture import Mixture, decide
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.server_mixture import Mixture, decide
 from pipelines.replug import ensemble
 
 STEPS, K = 6, 3

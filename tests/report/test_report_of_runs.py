@@ -123,7 +123,7 @@ def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_ans
         in page
     )
     assert (
-        "closed-book accuracy by half power of ten of popularity and language model, on the questions"
+        "closed-book accuracy (substring) by half power of ten of popularity and language model, on"
         in page
     )
     by_relation = [
@@ -175,7 +175,7 @@ def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, devi
     monkeypatch.setattr(
         write_report, "write_report", lambda data, out, params, workers: handed.append(workers)
     )
-    monkeypatch.setattr(write_report.stage, "run", lambda name, sections, work, out: work(None))
+    monkeypatch.setattr(write_report.stage, "run", lambda name, settings, work, **outs: work(None))
     write_report.main()
     assert handed == [side_by_side]
 

@@ -125,7 +125,7 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path)
     intervals_of = partial(
         evaluate_lm.over_documents, np.array([f"s{i // 2}" for i in range(n)]), chosen
     )
-    rows = controls.compare_controls(measured, [*concatenated, longer], chosen, intervals_of)
+    rows = controls.compare_controls(measured, [*concatenated, longer], replug, intervals_of)
     named = [
         (control, name)
         for control in ("concatenated", "longer_context")
