@@ -17,6 +17,7 @@ from flows import dvc_repo
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import SCRATCH
+from pipelines.work import code
 
 PARTS: dict[str, tuple[str, ...]] = {  # part of the pipeline -> its last stages
     "refresh": (),  # all stages
@@ -200,7 +201,7 @@ def _stage(root: Path, graph, stage) -> Stage:
     for out in stage.outs:
         path = Path(out.fs_path).relative_to(root.resolve())
         outs.append(path)
-        if out.metric:
+        if _holds_figures(path):
             metrics.append(path)
 
     meta = stage.meta or {}
@@ -222,7 +223,7 @@ def _status_beside_a_run(repo) -> dict[str, list]:
     """
     from dvc.lock import LockError
 
-    status = {}
+    status: dict[str, list] = {}
     with repo.lock:
         for stage in repo.index.stages:
             try:
@@ -230,6 +231,11 @@ def _status_beside_a_run(repo) -> dict[str, list]:
             except LockError:
                 status[stage.addressing] = [RUNNING]
     return status
+
+
+def _holds_figures(path: Path) -> bool:
+    """Whether an output is a JSON file of figures. DVC's own metrics are the headlines alone."""
+    return path.suffix == ".json" and path != code.OUT
 
 
 def _reasons(entries: list) -> Iterator[str]:

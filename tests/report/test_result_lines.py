@@ -8,15 +8,16 @@ from small_results import PARTS, SETTINGS, settings
 
 from pipelines.evaluation import tables
 from pipelines.pages.values import Percent, show
-from pipelines.report.inputs import read_inputs
-from pipelines.report.run_sections import main_shares, result_lines
+from pipelines.report.result_lines import result_lines
+from pipelines.report.result_section import main_shares
+from pipelines.report.run_tables import Tables
 
 EVERYTHING = [Path("data")]
 
 
 def test_the_accuracies_are_those_with_which_the_report_begins(data):
     head, *lines = result_lines(EVERYTHING, SETTINGS)
-    rows = main_shares(read_inputs(data, SETTINGS.lms, SETTINGS.parts, SETTINGS))
+    rows = main_shares(Tables(data, SETTINGS))
     assert head == "PopQA, answered by tiny with passages by LSR: % right, with 95 % intervals"
     for line, row in zip(lines, rows, strict=True):
         assert line.startswith(f"  {row['policy']} ")
