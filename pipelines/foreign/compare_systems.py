@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 
 from pipelines import draws
-from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.evaluation import accuracy, paired, popularity_bins
 from pipelines.evaluation.answer_sets import Answers, MethodAnswers
+from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
 
 EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
