@@ -330,7 +330,8 @@ def _read_questions(
 
     if place is None:
         raise LongtailError(
-            "--questions is missing, expected popQA.tsv, a release's folder, or a table of questions"
+            "--questions is missing, expected popQA.tsv, a release's folder, or a table of "
+            "questions"
         )
     named_columns = _parse_columns(columns) if columns else {}
     if urlsplit(place).scheme in ("http", "https"):
@@ -421,7 +422,8 @@ def imports(
     path = (terminal.CALLED_FROM / file).resolve()
     if not (dataset and lm and method):
         raise LongtailError(
-            f"imports {file}: expected --dataset, --lm and --method with it, which say whose answers"
+            f"imports {file}: expected --dataset, --lm and --method with it, which say whose "
+            "answers"
         )
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no such file"

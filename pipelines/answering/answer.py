@@ -209,7 +209,8 @@ def _rows(
     seen: list[Prompt],
     generations: list[Generation],
 ) -> list[dict]:
-    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts `sent`."""
+    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts `sent`.
+    """
     k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
     rows = []
     for i, passage_row in enumerate(lookup.rows(asked)):
@@ -259,7 +260,8 @@ def _row(
 def _cost(
     server: params.LMServer | None, prompt_tokens: int | None, new_tokens: int | None
 ) -> float | None:
-    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not known."""
+    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not known.
+    """
     if server is None:
         return 0.0
     if prompt_tokens is None or new_tokens is None:
@@ -308,9 +310,9 @@ def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
 def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> stage.Metrics:
     """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `settings.ways`.
 
-    Answers that were finished before with the same inputs, settings and code are taken from the work
-    store. Returns the metrics of the others. Raises LongtailError where there is no question set, or
-    an ensemble is asked of an LM that can't mix.
+    Answers that were finished before with the same inputs, settings and code are taken from the
+    work store. Returns the metrics of the others. Raises LongtailError where there is no question
+    set, or an ensemble is asked of an LM that can't mix.
     """
     questions = DATA / f"questions/{dataset}/{dataset}.parquet"
     model = open_lm.MODELS / lm_name

@@ -1,4 +1,5 @@
-"""The passages that answers are read from: a retriever's best documents, or what the LM itself writes.
+"""The passages that answers are read from: a retriever's best documents, or what the LM itself
+writes.
 
 A language model writes its own passage by the method GenRead.
 """
@@ -82,7 +83,10 @@ class Source:
 def open_source(
     method: str, lm: LanguageModel | LMWorkers | None, settings: PassageSettings, data: Path
 ) -> Source | None:
-    """What finds the passages of a method; None for closed_book. `lm` is needed for genread only."""
+    """What finds the passages of a method; None for closed_book.
+
+    `lm` is needed for genread only.
+    """
     if method == "genread":
         return written(
             lm,
@@ -198,8 +202,8 @@ def retrieved(
 ) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one.
 
-    The LM reads a document's title and text as `template` puts them. `clipped`, the text ends at its
-    last ". ", as PopQA's authors cut it: a text without any is a full stop. One passage has its
+    The LM reads a document's title and text as `template` puts them. `clipped`, the text ends at
+    its last ". ", as PopQA's authors cut it: a text without any is a full stop. One passage has its
     documents best first, a blank line between, and the id, title and similarity of the best. `docs`
     may be a function of positions.
     """
@@ -310,7 +314,9 @@ def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> No
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
-    """The rows of all shards, and what each of them took, in whichever run and on whichever machine."""
+    """The rows of all shards, and what each of them took, in whichever run and on whichever
+    machine.
+    """
     tables = [schema.empty_table()]
     batches = []
     for file in files:

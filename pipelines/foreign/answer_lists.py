@@ -1,4 +1,6 @@
-"""Columns of gold answers: lists in JSON or as Python writes them, objects of TriviaQA and others, and texts."""
+"""Columns of gold answers: lists in JSON or as Python writes them, objects of TriviaQA and others,
+and texts.
+"""
 
 import ast
 import math
@@ -27,9 +29,10 @@ def gold_answers(
 ) -> tuple[list[list[str]], str]:
     """The gold answers of each cell, and a line about what may surprise in how they are read.
 
-    A cell that is no list is one answer, or several with the `separator` between them. `where` names
-    the column in messages. Raises LongtailError, naming the row, for a list that can't be read; for
-    a separator that no cell has; and, without a separator, for texts that seem to be several answers.
+    A cell that is no list is one answer, or several with the `separator` between them. `where`
+    names the column in messages. Raises LongtailError, naming the row, for a list that can't be
+    read; for a separator that no cell has; and, without a separator, for texts that seem to be
+    several answers.
     """
     separator = TYPED_SEPARATORS.get(separator, separator)
     marks = (separator,) if separator else SEPARATORS
@@ -156,7 +159,10 @@ def _count_texts(value: Any) -> int:
 
 
 def _texts(value: Any, where: str) -> list[str]:
-    """The texts of a list or an object. Raises LongtailError where it has none though it is not empty."""
+    """The texts of a list or an object.
+
+    Raises LongtailError where it has none though it is not empty.
+    """
     if isinstance(value, dict):
         return _texts_of_object(value, where)
     if len(value) == 1 and isinstance(value[0], list):

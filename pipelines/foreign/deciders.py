@@ -192,7 +192,8 @@ def _rows(
 
 
 def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> list[dict]:
-    """Add the areas under the curves of thresholds and signals; returns the points of the curves."""
+    """Add the areas under the curves of thresholds and signals; returns the points of the "
+    "curves."""
     pairs = tuned.pairs
     # how often each question counts: the held-out ones, then each resample
     times = [_held_out(tuned), *tuned.drawn.times.T]
@@ -231,8 +232,8 @@ def curve(
 ) -> np.ndarray:
     """The accuracy at each of BUDGETS, and last the area under the curve, (budgets + 1,).
 
-    Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so that
-    the curve is straight there. `right` says which are right without retrieval, `gains` what
+    Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so
+    that the curve is straight there. `right` says which are right without retrieval, `gains` what
     retrieving gains each, `times` how often each counts.
     """
     times = times.astype(float)
@@ -251,9 +252,9 @@ def curve(
 def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     """`curve` of the thresholds, (budgets + 1, 1 + resamples).
 
-    The first is by the splits' thresholds, where a question is held out, the others by the thresholds
-    of each resample. The signal is the logarithm of threshold over popularity. Thresholds as they are
-    retrieve where it is above 0.
+    The first is by the splits' thresholds, where a question is held out, the others by the
+    thresholds of each resample. The signal is the logarithm of threshold over popularity.
+    Thresholds as they are retrieve where it is above 0.
     """
     pairs = tuned.pairs
     members = pairs.members()

@@ -1,4 +1,6 @@
-"""Answers that were made elsewhere, by models that can't run here, imported from whatever file holds them."""
+"""Answers that were made elsewhere, by models that can't run here, imported from whatever file
+holds them.
+"""
 
 import json
 import math
@@ -116,8 +118,8 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
         # _below_ stands in the names of two answers (adaptive/pairs.py:Choice).
         if not re.fullmatch(NAME, name) or "_below_" in name or name in RESERVED:
             raise LongtailError(
-                f"{option} {name}: expected a name such as Qwen2.5-7B (letters, digits, dots, - and "
-                f"_), not {', '.join(RESERVED)} and nothing with _below_; take another"
+                f"{option} {name}: expected a name such as Qwen2.5-7B (letters, digits, dots, - "
+                f"and _), not {', '.join(RESERVED)} and nothing with _below_; take another"
             )
     if called.lm in own_lms:
         raise LongtailError(

@@ -41,7 +41,9 @@ class Settings(Section):
 
 
 def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
-    """Write the passages of every way that needs imported ones; return how many questions have some."""
+    """Write the passages of every way that needs imported ones; return how many questions have
+    some.
+    """
     counts = {}
     names = dict.fromkeys(
         Method.of_name(way).retriever for way in methods.of_kinds(settings.ways, *methods.GIVEN)
@@ -61,8 +63,8 @@ def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
 def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
     """The passages (PASSAGES) that the files of a folder have for each question set.
 
-    Prints how the records were joined. Raises LongtailError where they have passages for no question
-    of any set, and as `join_predictions` does.
+    Prints how the records were joined. Raises LongtailError where they have passages for no
+    question of any set, and as `join_predictions` does.
     """
     rejects = Rejects(1.0)
     records = []

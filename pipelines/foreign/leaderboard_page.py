@@ -35,7 +35,8 @@ def leaderboard_sections(
 
     `signal` says what its questions' popularity is, `notes` what was read.
     """
-    scope = f"{compared.questions:,} questions of {name} that all {len(compared.counts)} systems answered"
+    n_systems = len(compared.counts)
+    scope = f"{compared.questions:,} questions of {name} that all {n_systems} systems answered"
     if compared.month:
         scope += f"; page views of {compared.month}"
     sections = [
@@ -87,8 +88,8 @@ def _differences(compared: Compared, scope: str) -> Table:
 def _disagreements(compared: Compared) -> Table:
     """Questions on which only one of two systems is right."""
     caption = (
-        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of "
-        f"each kind, of {PAIRS} pairs at most, those of the best system first."
+        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most "
+        f"of each kind, of {PAIRS} pairs at most, those of the best system first."
     )
     columns = ["right", "wrong", "question", "answer", "said", "instead", "popularity", "relation"]
     return table_of("disagreements", caption, compared.examples, columns, HEADS | EXAMPLE_HEADS)
@@ -151,8 +152,8 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
     for row in compared.pairs:
         difference = show(Percent(row["gain"], signed=True))
         line = (
-            f"{row['method']} less {row['against']}: {difference} points; only the first is right on "
-            f"{row['only_this']:,}, only the second on {row['only_that']:,}"
+            f"{row['method']} less {row['against']}: {difference} points; only the first is right "
+            f"on {row['only_this']:,}, only the second on {row['only_that']:,}"
         )
         yield line if row["gain"].sign else f"{line}; no clear difference"
 

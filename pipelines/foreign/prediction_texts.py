@@ -49,8 +49,8 @@ class UnreadableError(ValueError):
 def texts_of(value: Any) -> list[str]:
     """What was said, as NFC: no text where there is no answer, several where there are several.
 
-    An object counts by the likeliest of ANSWER_FIELDS that it has. Messages of a user or a tool, and
-    reasoning, never count. Raises UnreadableError for anything that no text is known of.
+    An object counts by the likeliest of ANSWER_FIELDS that it has. Messages of a user or a tool,
+    and reasoning, never count. Raises UnreadableError for anything that no text is known of.
     """
     try:
         texts = _texts(value)

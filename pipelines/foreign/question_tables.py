@@ -101,10 +101,10 @@ def read_question_table(
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet).
 
     `named_columns` are the columns of some of ROLES, or paths into objects as `metadata.s_pop`. A
-    cell of answers that is no list is one answer, or several if it holds the `separator`. Answers are
-    only read where the question is needed, which they answer. Raises LongtailError for a role of
-    `needed` or a named column that is not there, an id that two rows have, and as `read_numbers` and
-    `gold_answers` do.
+    cell of answers that is no list is one answer, or several if it holds the `separator`. Answers
+    are only read where the question is needed, which they answer. Raises LongtailError for a role
+    of `needed` or a named column that is not there, an id that two rows have, and as `read_numbers`
+    and `gold_answers` do.
     """
     columns, cells, layout = _read_roles(path, dict(named_columns or {}), needed)
     n_questions = len(next(iter(cells.values())))
@@ -142,7 +142,8 @@ def read_question_table(
 def _read_roles(
     path: Path, named_columns: dict[str, str], needed: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, list[Any]], str]:
-    """Role -> its column, the cells of all columns that are known, and the file's layout in words."""
+    """Role -> its column, the cells of all columns that are known, and the file's layout in "
+    "words."""
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
@@ -213,8 +214,8 @@ def _ids(
     if len(set(ids)) < n_questions:
         twice, _ = Counter(ids).most_common(1)[0]
         raise LongtailError(
-            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, "
-            "or name another column with --columns id=NAME"
+            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop "
+            "one, or name another column with --columns id=NAME"
         )
     return ids
 

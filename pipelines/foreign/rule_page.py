@@ -115,9 +115,9 @@ def decisions_tables(
 def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
     """A row for each pair of files and relation."""
     caption = (
-        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is not "
-        "clearly worse; accuracies and the share that retrieves in per cent, those of adaptive held "
-        "out. Relations with few questions share the threshold of all relations together."
+        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is "
+        "not clearly worse; accuracies and the share that retrieves in per cent, those of adaptive "
+        "held out. Relations with few questions share the threshold of all relations together."
     )
     columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
     return table_of("thresholds", caption, _rows(results, names), [*columns, *ACCURACIES], HEADS)
@@ -192,9 +192,10 @@ def rule_html(
     retrieved = show(Percent(_held_out(best)["retrieved"]))
     intro = (
         f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
-        f"{best.tail} where its {file.signal} are below its relation's threshold. Adaptive retrieves "
-        f"for {retrieved} % of the questions. The thresholds were searched for by `{file.search}`; "
-        "held-out figures are over 100 splits, each with a subject's questions on one side."
+        f"{best.tail} where its {file.signal} are below its relation's threshold. Adaptive "
+        f"retrieves for {retrieved} % of the questions. The thresholds were searched for by "
+        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one "
+        "side."
     )
     title = f"Thresholds: {best.tail} and {best.popular}"
     return rendering.render(title, intro, sections, FOOTER)
@@ -221,8 +222,8 @@ def _verdict_section(results: Sequence[Result]) -> Section:
         caption=f"Adaptive against always and never retrieving. {ORACLE}",
     )
     caption = (
-        "Held-out accuracy in per cent, the gain over the better of always and never in points, and "
-        "the share of questions that retrieve in per cent."
+        "Held-out accuracy in per cent, the gain over the better of always and never in points, "
+        "and the share of questions that retrieve in per cent."
     )
     columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS)
