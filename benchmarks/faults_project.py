@@ -22,7 +22,7 @@ from benchmarks import row_files
 from benchmarks.project_copy import ROOT, dvc_stages
 from flows import profiles, terminal
 from pipelines import catalogue
-from pipelines.sources import source_documents
+from pipelines.sources import corpus_layouts
 from pipelines.work import code
 
 CODE = "data/code.json"
@@ -185,7 +185,7 @@ def write_params(folder: Path, **changes: dict) -> None:
 
 def complete_corpora(folder: Path) -> None:
     """A folder of files for each layout of a corpus."""
-    for number, layout in enumerate(source_documents.LAYOUTS):
+    for number, layout in enumerate(corpus_layouts.LAYOUTS):
         rows = []
         for i in range(10):
             row = dict.fromkeys(layout.beside, "x") | {

@@ -13,11 +13,18 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
-from pipelines.sources import pageviews, source_documents, wikipedia
+from pipelines.sources import (
+    corpus_layouts,
+    pageviews,
+    source_documents,
+    streams,
+    wikipedia,
+    wikitext,
+)
+from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
-from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
 MODELS = ("config.json", "modules.json", "adapter_config.json")
@@ -64,7 +71,7 @@ def is_model(folder: Path) -> bool:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        return _by_columns(file) if source_documents.is_parquet(file) else _by_head(file)
+        return _by_columns(file) if streams.is_parquet(file) else _by_head(file)
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
 
@@ -79,7 +86,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
     layouts = {
-        file: source_documents.known(file) if data_set == "wikipedia" else ARTICLES
+        file: corpus_layouts.require_layout(file) if data_set == "wikipedia" else ARTICLES
         for file in files
     }
     best = min(files, key=lambda file: (not layouts[file].passages, layouts[file] != DUMP, file))
@@ -101,7 +108,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 
 
 def _by_head(file: Path) -> Seen:
-    name, head = file.name, source_documents.read_head(file)
+    name, head = file.name, streams.read_head(file)
     first, *lines = head.split(b"\n", 40)
     start = first.rstrip(b"\r").decode("utf-8", "replace")
     if start.split("\t") == published.COLUMNS:
@@ -112,20 +119,20 @@ def _by_head(file: Path) -> Seen:
         return Seen("redirects")
     if re.match(pageviews.LINE, start):
         return Seen("pageviews")
-    if any(source_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
+    if any(wikitext.TITLE.fullmatch(line) for line in (first, *lines[:4])):
         return Seen("wikitext")
     if Path(name).suffix == ".csv":
         subject, _, split = file.stem.rpartition("_")
         if subject in CATEGORIES:
             return _mmlu(split)
-        passages = source_documents.by_fields(start.split(","))
+        passages = corpus_layouts.by_fields(start.split(","))
         return Seen(
             "",
             "passages are read from columns between tabs (.tsv)"
             if passages
             else "a table of no data set",
         )
-    if source_documents.is_json(head):
+    if corpus_layouts.is_json(head):
         record = first_record(head.decode("utf-8", "ignore"))
         output = next(
             (
@@ -136,11 +143,11 @@ def _by_head(file: Path) -> Seen:
             {},
         )
         return _by_names(file, [*record, *output], isinstance(record.get("answer"), dict))
-    if layout := source_documents.by_head(head):
+    if layout := corpus_layouts.by_head(head):
         return (
-            Seen("", QUERIES) if source_documents.is_query_file(file, layout) else Seen("wikipedia")
+            Seen("", QUERIES) if corpus_layouts.is_query_file(file, layout) else Seen("wikipedia")
         )
-    if header := source_documents.header_of(head):
+    if header := corpus_layouts.header_of(head):
         return Seen(
             "",
             f"a table of {', '.join(header[:6])}; for passages, name the columns id, title and text",
@@ -161,7 +168,7 @@ def _by_columns(file: Path) -> Seen:
     seen = _by_names(file, schema.names, aliases)
     if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
         layout = (
-            source_documents.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
+            corpus_layouts.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
         )
         source_documents.used_columns(file, layout or ARTICLES, schema)
     return seen
@@ -201,8 +208,8 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
         )
     if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
-    layout = source_documents.by_fields(keys)
-    if source_documents.is_query_file(file, layout):
+    layout = corpus_layouts.by_fields(keys)
+    if corpus_layouts.is_query_file(file, layout):
         return Seen("", QUERIES)
     if layout and (layout != ARTICLES or not keys & {"meta", "subset"}):
         return Seen("wikipedia")  # an article or a passage; an address alone makes a text one of C4

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import streams
 from pipelines.foreign.prediction_files import read_predictions
+from pipelines.sources import streams
 from pipelines.storage import parquet
 from pipelines.storage.file_kinds import check_stand_in
 
