@@ -75,8 +75,7 @@ def require_layout(file: Path) -> Layout:
 
 
 def layout_of(file: Path) -> Layout | None:
-    """A corpus file's layout; None for a file that is in none. Raises the errors of `open_blocks`.
-    """
+    """A corpus file's layout, or None. Raises the errors of `open_blocks`."""
     if is_parquet(file):
         return by_fields(parquet.schema_of(file).names)
     return by_head(read_head(file))

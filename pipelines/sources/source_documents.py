@@ -90,6 +90,7 @@ def read_wikipedia(
     if layout != DUMP:
         yield from read_documents(name, part, rejects, layout)
         return
+
     for page in read_articles(part, rejects, redirects):
         yield Raw(
             source_document=page.id,
@@ -237,6 +238,7 @@ def _records(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int
             else:
                 yield from open_rows(path, rejects)
             return
+
     for number, record in records:
         rejects.read += 1
         yield number, record
@@ -251,6 +253,7 @@ def _table_records(
     rows = open_rows(path, rejects)
     next(rows)  # the header
     rejects.read -= 1
+
     for number, line in rows:
         try:
             cells = delimited.one_row([line.decode("utf-8").rstrip("\r")], "\t")
@@ -266,8 +269,7 @@ def _table_records(
 
 
 def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, title and text) of the articles that WikiExtractor put between <doc> and </doc>.
-    """
+    """Yield (line, title and text) of WikiExtractor's articles, between <doc> and </doc>."""
     begin = 0  # the line of the article's <doc>; 0 between articles
     title = b""
     article = bytearray()
@@ -292,6 +294,7 @@ def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dic
             begin = 0
         else:
             article += line.removesuffix(b"\r") + b"\n"
+
     if begin:
         raise LongtailError(
             f"{path}: cut in the middle of {title!r}, expected </doc> at its end; {AGAIN}"
@@ -318,6 +321,7 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     for name in (layout.text, "subset", layout.title):
         if name in texts:
             names.append(name)
+
     if layout.id in types:
         names.append(layout.id)
     return names

@@ -49,6 +49,7 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
                 rejects.add(path, article.row, "not_utf8", str(error))
             else:
                 yield Raw(text_id(text), name, title, text, file=path.name, row=article.row)
+
     if rejects.read == read_before:
         raise LongtailError(
             f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again"
@@ -77,6 +78,7 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[_Article]:
     article: list[bytes] | None = []
     size = 0
     before: bytes | None = b""
+
     for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):
         match = None
         if line and _is_blank(before) and _is_blank(after):
@@ -95,6 +97,7 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[_Article]:
         elif article is not None:
             article.append(line)
         before = line
+
     yield _Article(row, title, article)
 
 
