@@ -29,7 +29,8 @@ from benchmarks.measure import Row
 from flows import profiles
 from pipelines.corpus import chunk
 from pipelines.corpus.clean import wikitext_to_text
-from pipelines.corpus.tokenizer import open_encoder, open_tokenizer, train_tokenizer
+from pipelines.corpus.token_bytes import open_encoder
+from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
 from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
@@ -106,7 +107,7 @@ def _raw(name: str, file: Path) -> Iterator[Raw]:
 
 def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) -> None:
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    chunk.FOR_A_PROCESS = 1  # so that a small file shows what it takes to start them
+    chunk.BYTES_PER_PROCESS = 1  # so that a small file shows what it takes to start them
     raw = Path(tempfile.mkdtemp(dir=".")) / name
     raw.mkdir()
     (raw / file.name).symlink_to(file.resolve())

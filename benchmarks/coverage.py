@@ -30,11 +30,18 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.foreign import tune_from_files
 from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
+from pipelines.evaluation import (
+    accuracy,
+    answer_sets,
+    paired,
+    popularity_bins,
+    retrieval_effects,
+    savings,
+)
+from pipelines.foreign import tune_from_files
 from pipelines.foreign.judge_files import Answered
-from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
 from pipelines.intervals import Interval
 from pipelines.studies import carried
 
@@ -138,8 +145,8 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    figures = retrieval_effects.saved(
-        retrieval_effects.spent(answers(pairs), "dense"), policy, drawn
+    figures = savings.saved(
+        savings.spent(answers(pairs), "dense"), policy, drawn
     )
     yield "tokens saved", figures["tokens_saved"]
 
@@ -163,14 +170,14 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
                 yield f"{name}, {row['system']}", figure
 
 
-def answers(pairs: Pairs) -> accuracy.Answers:
+def answers(pairs: Pairs) -> answer_sets.Answers:
     nothing = np.full(len(pairs.ids), np.nan)
 
-    def method(right: np.ndarray, cost: np.ndarray) -> accuracy.Method:
+    def method(right: np.ndarray, cost: np.ndarray) -> answer_sets.MethodAnswers:
         holds = 1.0 * (
             right | (pairs.confidence < 0.2)
         )  # the text holds an answer that the model may overlook
-        return accuracy.Method(
+        return answer_sets.MethodAnswers(
             right * 1.0, right * 1.0, holds, nothing, nothing, cost, cost, 0 * cost, cost
         )
 
@@ -178,7 +185,7 @@ def answers(pairs: Pairs) -> accuracy.Answers:
     methods = {"closed_book": method(pairs.right_above, rng.gamma(4.0, 0.25, n))}
     methods["dense"] = method(pairs.right_below, rng.gamma(16.0, 0.25, n))
     columns = pairs.ids, pairs.relations, pairs.subjects, pairs.signal, pairs.signal < 100
-    return accuracy.Answers(*columns, by_method=methods)
+    return answer_sets.Answers(*columns, by_method=methods)
 
 
 def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
@@ -199,7 +206,7 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
                 row["substring"],
             )
             yield f"gain in a bin of {popularity_bins.LEAST} or more|{row['decile']}", row["gain"]
-    (row,) = accuracy.comparisons({"lm": asked}, seed, RESAMPLES)
+    (row,) = paired.comparisons({"lm": asked}, seed, RESAMPLES)
     yield "paired difference of two methods, by subject", row["gain"]
     for row in retrieval_effects.where_retrieval_helps(asked, seed, RESAMPLES):
         if row["group"] in ("tail", retrieval_effects.TAIL_LESS_HEAD):

@@ -15,7 +15,7 @@ from benchmarks import row_files
 from benchmarks.faults_project import Stage, remove, run_all
 from benchmarks.mutations_records import BEGINNING, EVIDENCE, NAMES, RIGHT
 from flows import anywhere
-from pipelines.foreign.records import LINES, TEXTS
+from pipelines.foreign.records import PREDICTION_LIST
 
 MODULE = "flows.cli"  # the command's
 ALONE = ("predictions alone", "LLaMA-Factory, label")  # have neither ids nor questions
@@ -178,8 +178,7 @@ def written() -> dict[tuple[str, str], tuple[str, bytes]]:
             for kind in kinds
         }
     said = [row["prediction"] for row in predictions(EXAMPLES["any other"], 3)]
-    files[ALONE[0], LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
-    files[ALONE[0], TEXTS] = "closed.json", json.dumps(said).encode()
+    files[ALONE[0], PREDICTION_LIST] = "closed.json", json.dumps(said).encode()
     return files | {
         ("questions", kind): (f"questions{end}", write(questions()))
         for kind, (end, write) in row_files.FORMATS.items()

@@ -10,7 +10,6 @@ from the same weights in turns, and must have the same losses. bf16 is measured 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -23,8 +22,10 @@ from benchmarks.measure import Row, Run
 from pipelines import methods
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
-from pipelines.lsr import train_lsr, training_queries
-from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles, make_deterministic
+from pipelines.lsr import training_queries
+from pipelines.lsr.lsr_settings import Settings
+from pipelines.lsr.rounds import Refresher, TrainingFiles, make_deterministic
+from pipelines.lsr.trainer import Trainer
 from pipelines.params import params_file
 from pipelines.retrieval.encoder import Encoder, has_bf16
 from pipelines.scoring import logprobs
@@ -41,13 +42,14 @@ PEER = "fp32, every document embedded for each query, no scores kept"
 class Plain:
     """A step that follows the formulas with transformers alone."""
 
-    def __init__(self, encoder: Path, lm: Path, params: SimpleNamespace) -> None:
+    def __init__(self, encoder: Path, lm: Path, settings: Settings, retriever: str) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(encoder)
         self.model = AutoModel.from_pretrained(encoder, add_pooling_layer=False).eval()
         self.lm_tokenizer = AutoTokenizer.from_pretrained(lm)
         self.lm = AutoModelForCausalLM.from_pretrained(lm, dtype=torch.float32).eval()
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=params.lsr.learning_rate)
-        self.lsr, self.max_tokens = params.lsr, params.retriever.max_tokens
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=settings.lsr.learning_rate)
+        self.lsr = settings.lsr
+        self.max_tokens = settings.retriever[retriever].max_tokens
 
     def step(self, number: int, rows: list[tuple[str, list[str], list[str], str]]) -> float:
         """The loss of a batch; a row is a query, its documents, the language model's prompts, and the continuation."""
@@ -101,23 +103,25 @@ def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str
     return rows
 
 
-def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
+def compare_steps(settings: Settings, retriever: str, steps: int) -> list[Row]:
     """The first steps of a training, Longtail's and the plain ones."""
-    params.lsr = params.lsr.model_copy(update={"refresh_steps": steps})
-    corpora = training_queries.read_training_queries(params)
-    schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
-    refresher = Refresher(params, corpora, schedule, TrainingFiles("benchmark"))
+    lsr = settings.lsr.model_copy(update={"refresh_steps": steps})
+    settings = settings.model_copy(update={"lsr": lsr})
+    corpora = training_queries.read_training_queries(settings, retriever)
+    schedule = training_queries.Schedule(corpora, lsr, settings.seed)
+    files = TrainingFiles("benchmark")
+    refresher = Refresher(settings, retriever, corpora, schedule, files)
     search = measure.timed(lambda: refresher.search(0))
     ask = partial(_candidates, refresher, search.result)
     score, again = measure.timed(ask), measure.timed(ask)  # the second time all scores are kept
-    untuned = methods.encoder_folder(methods.Method("dense", params.retrieves))
+    untuned = methods.encoder_folder(methods.Method("dense", retriever))
     shapes = {
         f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned,
         "MiniLM's shape": _minilm(untuned),
     }
     found = []
     for name, folder in shapes.items():
-        run, most = _in_turns(folder, params, corpora, schedule, score.result, steps)
+        run, most = _in_turns(folder, settings, retriever, corpora, schedule, score.result, steps)
         searched = {dtype: search.cpu + again.cpu for dtype in run if dtype != "plain"} | {
             "plain": 0.0
         }
@@ -147,7 +151,13 @@ def _candidates(refresher: Refresher, retrieved) -> list:
 
 
 def _in_turns(
-    folder: Path, params: SimpleNamespace, corpora, schedule, candidates, steps: int
+    folder: Path,
+    settings: Settings,
+    retriever: str,
+    corpora,
+    schedule,
+    candidates,
+    steps: int,
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """What so many steps take by each way, a step of each in turns; raises where losses differ.
 
@@ -162,16 +172,16 @@ def _in_turns(
         taken[way] = Run(before.cpu + run.cpu, before.wall + run.wall, 0.0, results)
 
     for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
-        lsr = params.lsr.model_copy(update={"dtype": dtype})
+        lsr = settings.lsr.model_copy(update={"dtype": dtype})
         encoder, betas = (
-            Encoder.open(folder, params.retriever, params.compute),
+            Encoder.open(folder, settings.retriever[retriever], settings.compute),
             [lsr.beta] * len(corpora),
         )
         trainer = Trainer(encoder, corpora, schedule, lsr, betas)
         add(dtype, measure.timed(lambda trainer=trainer: trainer.start_round(candidates) and None))
         ways[dtype] = lambda number, trainer=trainer: trainer.step(number)["kl"]
     plain, batches = (
-        Plain(folder, supervising_lm(params)[0], params),
+        Plain(folder, supervising_lm(settings)[0], settings, retriever),
         [batch_of(trainer, i) for i in range(steps)],
     )
     ways["plain"] = lambda number: plain.step(number, batches[number])
@@ -213,12 +223,12 @@ def rows(quick: bool = False) -> list[Row]:
     if not (data / "models/lm").is_dir() or not (data / "index").is_dir():
         return [Row("LSR's step", PEER, missing=measure.NO_RUN)]
     make_deterministic()
-    params = params_file.load_params(*train_lsr.SECTIONS)
-    params = methods.with_retriever(params, params.parts.tuned[0])
-    params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob"})
-    params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})
+    settings = params_file.load_settings(Settings)
+    lsr = settings.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob"})
+    compute = settings.compute.model_copy(update={"threads": 1, "workers": 1})
+    settings = settings.model_copy(update={"lsr": lsr, "compute": compute})
     with measure.in_folder():
         for part in ("corpus", "questions", "index", "models/lm", "models/retriever"):
             Path("data", part).parent.mkdir(parents=True, exist_ok=True)
             Path("data", part).symlink_to(data / part)
-        return compare_steps(params, 1 if quick else 3)
+        return compare_steps(settings, settings.parts.tuned[0], 1 if quick else 3)

@@ -16,33 +16,32 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import yaml
 
 from benchmarks.project_copy import RUN, clone, table
 from pipelines.intervals import Interval
+from pipelines.pages.section import Finding
 from pipelines.params import params_file
-from pipelines.report import findings, inputs
+from pipelines.report import findings
+from pipelines.report.run_tables import Settings, Tables
 
 
-def read_run(project: Path) -> tuple[inputs.Inputs, list[findings.Finding], SimpleNamespace]:
-    """What the run in a copy of the project measured, the papers' findings in it, and some of its params."""
-    chosen = params_file.load_params(
-        "lms", "parts", "thresholds", "replug", path=project / "params.yaml"
-    )
-    read = inputs.read_inputs(project / "data", chosen.lms, chosen.parts, chosen)
-    return read, findings.findings(read), chosen
+def read_run(project: Path) -> tuple[Tables, list[Finding], Settings]:
+    """The tables of a finished run in a copy of the project, its findings, and its settings."""
+    settings = params_file.load_settings(Settings, project / "params.yaml")
+    tables = Tables(project / "data", settings)
+    return tables, findings.findings(tables), settings
 
 
-def comparisons(read: inputs.Inputs, search: str) -> list[list]:
+def comparisons(read: Tables, search: str) -> list[list]:
     """What is compared, value and interval, of a run: accuracies in points, bits in %."""
-    adaptive = read.metrics["adaptive"]["popqa"][read.main]
+    adaptive = read.metrics["adaptive"]["popqa"][read.lm]
 
     def shown(table: str, figure: str, scale: float = 1, **key) -> Interval:
         (row,) = [
             row
-            for row in read.tables[table]
+            for row in read.rows(table)
             if all(row[name] == value for name, value in key.items())
         ]
         return row[figure].times(scale)
@@ -51,8 +50,8 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         figures = adaptive[method][kind][figure]
         return Interval(*(100 * figures[end] for end in ("value", "low", "high")))
 
-    answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
-    pile = {"corpus": "pile", "lm": read.main}
+    answers = {"dataset": "popqa", "lm": read.lm, "against_lm": read.lm, "method": "hybrid"}
+    pile = {"corpus": "pile", "lm": read.lm}
     controls, copied = (
         pile | {"retriever": "dense"},
         {"corpus": "pile", "retriever": "dense", "least": 9},

@@ -29,11 +29,11 @@ from pathlib import Path
 import yaml
 
 from benchmarks.project_copy import ROOT, table
-from flows import dvc_files
+from flows import dvc_repo
 from pipelines import draws
 from pipelines.storage.atomic import atomic
+from pipelines.storage.kept_answers import KeptAnswers
 from pipelines.storage.work_store import map_shards
-from pipelines.work import http
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = (
@@ -116,11 +116,11 @@ def write_lock(number: int) -> None:
     }
     with Path("dvc.lock").open("w", encoding="utf-8") as file:
         yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
-    dvc_files.keep(Path.cwd())
+    dvc_repo.keep(Path.cwd())
 
 
 def lock_there() -> int:
-    dvc_files.mend(Path.cwd())
+    dvc_repo.mend(Path.cwd())
     return int(
         yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"]
     )
@@ -131,8 +131,8 @@ def write_answer(number: int) -> None:
 
 
 @cache
-def _kept() -> http.Kept:
-    return http.Kept(Path(".longtail/answers"), math.inf)
+def _kept() -> KeptAnswers:
+    return KeptAnswers(Path(".longtail/answers"), math.inf)
 
 
 def answers_there() -> int:
@@ -153,7 +153,7 @@ PARTS: dict[
     "a folder by atomic": (write_folder, folder_there),
     "shards by map_shards": (write_shards, shards_there),
     "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
-    "answers of a server (http.Kept)": (write_answer, answers_there),
+    "answers of a server (KeptAnswers)": (write_answer, answers_there),
 }
 
 

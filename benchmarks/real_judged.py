@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.project_copy import set_params
-from pipelines import draws, methods
+from pipelines import draws
 from pipelines.answering import prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -149,8 +149,10 @@ def score_answers(
 
     Demonstrations are of `table`. A killed call goes on after the last whole shard.
     """
-    pool, main = prompts.read_questions(table), methods.with_retriever(chosen, chosen.retrievers[0])
-    queries = training_queries.question_queries(chosen.parts.answered[0], pool, rows, main)
+    pool = prompts.read_questions(table)
+    queries = training_queries.question_queries(
+        chosen.parts.answered[0], pool, rows, settings=chosen, retriever=chosen.retrievers[0]
+    )
     numbers, docs = np.arange(len(rows)), docs_of(chosen)
     pairs = logprobs.unique_pairs(numbers, positions)
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))

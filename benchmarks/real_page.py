@@ -9,7 +9,6 @@ import math
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from pipelines import draws, intervals, methods
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
 from pipelines.pages.values import label, show
-from pipelines.report import findings, inputs
+from pipelines.report import findings
+from pipelines.report.run_tables import Tables
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 
@@ -305,45 +305,47 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
     yield table(["method", "language model", *ADAPTIVE], _adaptive(read, chosen.thresholds.search))
     if carried := [
         row
-        for row in read.tables["carried"]
-        if row["fitted"] == read.main and "_below_" not in row["method"]
+        for row in read.rule_rows("carried")
+        if row["fitted"] == read.lm and "_below_" not in row["method"]
     ]:
-        yield f"\n### Thresholds of {read.main} carried to the others\n"
+        yield f"\n### Thresholds of {read.lm} carried to the others\n"
         yield _table(
             carried, "method lm questions own carried difference retrieved_own retrieved_carried"
         )
 
 
-def _claims(read: inputs.Inputs) -> str:
+def _claims(read: Tables) -> str:
     """A row for each claim, place and method, and a column for each language model."""
     rows: dict[tuple, dict[str, str]] = {}
-    for lm in read.models:
-        main = replace(read, models=[lm, *(other for other in read.models if other != lm)])
-        for one in findings.findings(main):
+    lms = read.settings.lms
+    for lm in lms:
+        main_first = [lm, *(other for other in lms if other != lm)]
+        settings = read.settings.model_copy(update={"lms": main_first})
+        for one in findings.findings(Tables(read.data, settings)):
             cell = (
                 f"{one.said} ({one.beside}) {one.verdict}"
                 if not one.lacking
                 else f"{one.verdict}: {one.lacking}"
             )
             rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
-    head = ["claim", "on", "method", *read.models]
+    head = ["claim", "on", "method", *lms]
     return table(
-        head, ([*key, *(cells.get(lm, "") for lm in read.models)] for key, cells in rows.items())
+        head, ([*key, *(cells.get(lm, "") for lm in lms)] for key, cells in rows.items())
     )
 
 
-def _sections(read: inputs.Inputs, titles: Iterable[str]) -> Iterator[str]:
+def _sections(read: Tables, titles: Iterable[str]) -> Iterator[str]:
     """Tables of the report. Bits per byte are shown with no document, one, and the most."""
     for title in titles:
         name, columns, wanted = SECTIONS[title]
-        wanted = wanted | ({"dataset": [read.main_questions]} if name in OF_QUESTIONS else {})
+        wanted = wanted | ({"dataset": [read.dataset]} if name in OF_QUESTIONS else {})
         wanted |= (
-            {"k": (0, 1, max((row["k"] for row in read.tables[name]), default=0))}
+            {"k": (0, 1, max((row["k"] for row in read.rows(name)), default=0))}
             if name == "bits_per_byte"
             else {}
         )
         rows = [
-            row for row in read.tables[name] if all(row[key] in of for key, of in wanted.items())
+            row for row in read.rows(name) if all(row[key] in of for key, of in wanted.items())
         ]
         rows = (
             [row for row in rows if row["lm"] == row["against_lm"]]
@@ -380,12 +382,12 @@ def _cell(name: str, value: object) -> str:
     return label(value) if name in LABELLED else "" if value is None else str(value)
 
 
-def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
+def _adaptive(read: Tables, search: str) -> Iterator[list[str]]:
     """Of each method and language model what thresholds do."""
-    of_set = read.metrics.get("adaptive", {}).get(read.main_questions, {})
+    of_set = read.metrics.get("adaptive", {}).get(read.dataset, {})
     named = {name: None for of_lm in of_set.values() for name in of_lm}
     for method in named:
-        for lm in read.models:
+        for lm in read.settings.lms:
             searches = of_set.get(lm, {}).get(method)
             if isinstance(searches, dict) and search in searches:
                 figures = [searches[search][name] for name in ADAPTIVE]

@@ -1,47 +1,51 @@
-"""The longtail command: what people do by hand."""
+"""The `longtail` command: its commands, and an error of each as one line."""
 
+import io
 import itertools
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
+from flows import anywhere, profiles, terminal
+from flows.commands import answer_cache, asking, looking, publishing, running
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
-GROUPS = {  # what one wants -> the commands for it
+Command = Callable[..., Any]
+GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
-    "Look": (running.status, results.report, results.explore, results.reproduce),
-    "Ask": (searching.search, searching.ask),
+    "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
+    "Ask": (asking.search, asking.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
-    "Publish": (landing.release,),
+    "Publish": (publishing.release,),
 }
-BELOW = {
-    running.status: cache.cache,
-    landing.release: landing.diff,
-}  # command -> the command below it
-KINDS = {
-    "integer": "a whole number",
-    "number": "a number",
-}  # as pydantic calls them -> in the user's words
-USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
-ANYWHERE = {"thresholds", "decide", "compare"}  # need no project
+SUBCOMMANDS: dict[Command, Command] = {
+    looking.status: answer_cache.cache,
+    publishing.release: publishing.diff,
+}
+WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder
+TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
+USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
+INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
+OUR_PACKAGES = ("flows", "pipelines")
 
 
 class Grouped(typer.core.TyperGroup):
     """Lists the commands by what one wants."""
 
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, commands in GROUPS.items():
-            names = [command.__name__ for command in commands]
+            rows = []
+            for command in commands:
+                name = command.__name__
+                rows.append((name, self.commands[name].get_short_help_str(80)))
             with formatter.section(title):
-                formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(80)) for name in names]
-                )
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -50,88 +54,122 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, and a rule for when to retrieve.",
+    help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, "
+    "and a rule for when to retrieve.",
 )
 for command in itertools.chain(*GROUPS.values()):
-    if command in BELOW:
+    if command in SUBCOMMANDS:
         group = typer.Typer(callback=command, invoke_without_command=True, rich_markup_mode=None)
-        group.command()(BELOW[command])
+        group.command()(SUBCOMMANDS[command])
         app.add_typer(group, name=command.__name__)
     else:
         app.command()(command)
 
 
+def main() -> None:
+    """Run the command.
+
+    A user's error is one line and exit code 1, or 2 if the command line itself is wrong.
+    """
+    # as standard error: no label breaks a terminal that isn't UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    words = sys.argv[1:] or ["--help"]
+    try:
+        if not {"-h", "--help"} & set(words):
+            _go_to_root(needed=words[0] not in WITHOUT_PROJECT)
+        raise SystemExit(app(words, prog_name="longtail", standalone_mode=False) or 0)
+    except USAGE_ERROR as error:
+        _exit(_usage_message(error, words), error.exit_code)
+    except Exception as error:
+        message = _message(error)
+        if not message:
+            raise
+        _exit(message, 1)
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
+        advice = terminal.as_called("; `longtail run` goes on from here")
+        print("interrupted" + (advice if words[0] == "run" else ""), file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _exit(message: str, code: int) -> None:
+    print(f"error: {terminal.as_called(message)}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
 def _go_to_root(needed: bool) -> None:
-    """Go to the project's root, from wherever below it the command was called; LongtailError if there is no project."""
+    """Go to the project's root, from wherever below it the command was called.
+
+    Raises LongtailError if there is no project, and one is needed.
+    """
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
             os.chdir(folder)
             return
     if needed:
-        kept = "not inside a Longtail checkout, which has dvc.yaml and conf/"
         raise LongtailError(
-            f"{here}: {kept}; cd into one, or git clone Longtail's repository first"
+            f"{here}: not inside a Longtail checkout, which has dvc.yaml and conf/; "
+            "cd into one, or git clone Longtail's repository first"
         )
 
 
-def _wrong_usage(error: Any, words: list[str]) -> str:
-    """What is wrong with a command line: the option or argument, what was given, what is allowed, and where to look."""
-    said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
-    kind = rf"Input should be a valid ({'|'.join(KINDS)})\b.*"
-    said = re.sub(kind, lambda match: f"expected {KINDS[match[1]]}", said)
-    context, parts = error.ctx, [part for word in words for part in word.split("=", 1)]
-    options = getattr(getattr(error, "param", None), "opts", ())
-    given = next((value for name, value in itertools.pairwise(parts) if name in options), "")
-    said += f", it is {given}" * bool(given and given not in said)
-    if context and any(param.name == "profile" for param in context.command.params):
-        named = (word for before, word in itertools.pairwise(words) if before != "--profile")
-        profile = next((word for word in named if word in profiles.names()), None)
-        said += f"; a profile is named as --profile {profile}" * bool(profile)
-    command = context.command_path if context else " ".join(["longtail", *words[:1]])
-    end = "?" if "Did you mean" in said else ";"
-    return f"{command}: {said[:1].lower()}{said[1:]}{end} `{command} -h` lists what it takes"
-
-
-def _meaning(error: Exception) -> str | None:
+def _message(error: Exception) -> str | None:
     """One line for an error that a user can mend; None for any other, whose traceback says more."""
-    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).split(".")[0]) not in (
-        "flows",
-        "pipelines",
-    ):
-        return f"this needs {name}, which comes with the whole pipeline: pip install 'longtail[pipeline]'"
+    if isinstance(error, ModuleNotFoundError):
+        package = str(error.name).split(".")[0]
+        if package not in OUR_PACKAGES:
+            needed = "which comes with the whole pipeline: pip install 'longtail[pipeline]'"
+            return f"this needs {package}, {needed}"
     if isinstance(error, IsADirectoryError):
-        where = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
-        return f"{where}: is a directory; name a file, not a folder"
-    return str(error) if isinstance(error, LongtailError) else disks.meaning(error)
+        path = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
+        return f"{path}: is a directory; name a file, not a folder"
+    if isinstance(error, LongtailError):
+        return str(error)
+    return disks.meaning(error)
 
 
-def main() -> None:
-    """Run the command; a user's error is one line and exit code 1, or 2 if the command line itself is wrong."""
-    sys.stdout.reconfigure(
-        errors="backslashreplace"
-    )  # as standard error: no label breaks a terminal that isn't UTF-8
-    words = sys.argv[1:] or ["--help"]
-    try:
-        if not {"-h", "--help"} & set(words):
-            _go_to_root(needed=words[0] not in ANYWHERE)
-        raise SystemExit(app(words, prog_name="longtail", standalone_mode=False) or 0)
-    except USAGE_ERROR as error:
-        print(f"error: {terminal.as_called(_wrong_usage(error, words))}", file=sys.stderr)
-        raise SystemExit(error.exit_code) from None
-    except Exception as error:
-        if not (said := _meaning(error)):
-            raise
-        print(f"error: {terminal.as_called(said)}", file=sys.stderr)
-        raise SystemExit(1) from None
-    except (KeyboardInterrupt, SystemExit) as end:
-        if isinstance(end, SystemExit) and end.code != 130:  # typer's for Ctrl-C
-            raise
-        goes_on = terminal.as_called(
-            "; `longtail run` goes on from here" * ("run" in sys.argv[1:2])
+def _usage_message(error: Any, words: list[str]) -> str:
+    """What is wrong with a command line, what was given, what is allowed, and where to look."""
+    problem = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
+    for pydantic_type, users_type in TYPES.items():
+        problem = re.sub(
+            rf"Input should be a valid {pydantic_type}\b.*", f"expected {users_type}", problem
         )
-        print(f"interrupted{goes_on}", file=sys.stderr)
-        raise SystemExit(130) from None
+
+    parameter = getattr(error, "param", None)
+    value = _value_of_option(getattr(parameter, "opts", ()), words)
+    if value and value not in problem:
+        problem += f", it is {value}"
+    profile = _profile_without_option(error.ctx, words)
+    if profile:
+        problem += f"; a profile is named as --profile {profile}"
+
+    command = error.ctx.command_path if error.ctx else " ".join(["longtail", *words[:1]])
+    end = "?" if "Did you mean" in problem else ";"
+    return f"{command}: {problem[:1].lower()}{problem[1:]}{end} `{command} -h` lists what it takes"
+
+
+def _value_of_option(names: Sequence[str], words: list[str]) -> str:
+    """What the command line gives for an option of these names, as `--port 80` or `--port=80`."""
+    parts = [part for word in words for part in word.split("=", 1)]
+    for name, value in itertools.pairwise(parts):
+        if name in names:
+            return value
+    return ""
+
+
+def _profile_without_option(context: Any, words: list[str]) -> str | None:
+    """The profile that a command with --profile is given without that option."""
+    if not context or all(param.name != "profile" for param in context.command.params):
+        return None
+    known = profiles.names()
+    for before, word in itertools.pairwise(words):
+        if before != "--profile" and word in known:
+            return word
+    return None
 
 
 if __name__ == "__main__":

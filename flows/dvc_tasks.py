@@ -1,7 +1,8 @@
-"""DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote, each in a process of its own.
+"""Prefect tasks in which DVC, in a process of its own, reproduces one stage or pushes.
 
-What DVC prints goes to the task's log and to .longtail/logs. What became of a stage is not read from it: a stage that
-ran leaves a record, and dvc.lock says whether its outputs have other hashes than before.
+What DVC prints goes to the task's log and to .longtail/logs. What became of a stage is not read
+from it: a stage that ran leaves a record, and dvc.lock says whether its outputs have other hashes
+than before.
 """
 
 import json
@@ -26,26 +27,27 @@ from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run, task_run
 from prefect.states import Failed, Pending, Running, State
 
-from flows import dvc_files, graph, live, workspace
+from flows import dvc_repo, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import safe_text
 from pipelines.storage import disks
 from pipelines.work.run_log import FLOW, record_of
 
-UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
+UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
-SILENT_SECONDS = (
-    10  # after which DVC, which says what it does once it has its lock, counts as waiting for it
-)
+SILENT_SECONDS = 10  # DVC speaks once it has its lock; after so long it counts as waiting for it
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
+BLOCK_BYTES = 1 << 16  # of a process's output, read at a time
+STOP_SECONDS = 10  # that DVC's processes have to end
 HOPELESS = re.compile(  # what a remote says that it will say again
-    "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
-    "|unauthorized|permission|not a director|read-only|no space",
+    "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch"
+    "|credential|denied|forbidden|unauthorized|permission|not a director|read-only|no space",
     re.IGNORECASE,
 )
 KILLED = re.compile("exited with (-9|137)$")
 HINT = re.compile(  # what DVC says after each stage to who runs it by hand
-    "To track the changes with git, run:|git add .*|To enable auto staging, run:|dvc config core.autostage true"
+    "To track the changes with git, run:|git add .*|To enable auto staging, run:"
+    "|dvc config core.autostage true"
     "|Use `dvc push` to send your updates to remote storage."
 )
 
@@ -53,6 +55,7 @@ _children: set[subprocess.Popen] = set()
 
 
 def _can_help(_task, _run, state: State) -> bool:
+    """Whether it can help to try a task again that ended in this state."""
     return state.name == UNREACHABLE
 
 
@@ -61,48 +64,67 @@ class Outcome:
     """What became of a stage."""
 
     kind: str  # UNCHANGED, RESTORED or RAN
-    same_outputs: (
-        bool  # its outputs have the hashes that they had before, so what reads them need not run
-    )
+    same_outputs: bool  # as before, by their hashes, so what reads them need not run
 
 
 @task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def reproduce_stage(
     stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool
 ) -> Outcome | State:
-    """Have DVC bring one stage up to date; returns its Outcome, or a Failed state with a one-line error.
+    """Have DVC bring one stage up to date.
 
-    With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that its
-    outputs were not those of dvc.lock when the flow began.
+    Returns its Outcome, or a Failed state with a one-line error. With `spare` nothing is done, with
+    `force` the stage runs though nothing changed. `outputs_changed` says that its outputs were not
+    those of dvc.lock when the flow began.
     """
     if spare:
         get_run_logger().info("up to date")
         return Outcome(UNCHANGED, same_outputs=True)
-    before = dvc_files.kept(Path.cwd()).get(stage.name, {})
-    log, work = graph.LOGS / f"{stage.name}.log", WORK[stage.name]
+
+    before = dvc_repo.kept(Path.cwd()).get(stage.name, {})
+    log = graph.LOGS / f"{stage.name}.log"
+    work = WORK[stage.name]
     work.begin()
     began = time.time()
-    done = _dvc(
-        "repro", "--single-item", *(["--force"] if force else []), stage.name, log=log, work=work
-    )
+    options = ["--single-item"]
+    if force:
+        options.append("--force")
+    ended = _dvc("repro", *options, stage.name, log=log, work=work)
     work.record = record_of(stage.name, since=began)
-    if done.code:
-        problem = done.error or f"{stage.name}: {done.cause()}"
-        kind = UNREACHABLE if done.unreachable else "Failed"
-        work.state = AWAY if done.unreachable else work.state
-        return Failed(name=kind, message=f"{problem} (all it said: {log})")
-    after = dvc_files.keep(Path.cwd()).get(stage.name, {})
-    restored = RESTORED if outputs_changed or after != before else UNCHANGED
-    kind = RAN if work.record else restored
-    if kind == RESTORED and (damaged := dvc_files.drop_damaged(Path.cwd(), stage.outs)):
-        files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
-        return Failed(
-            message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew"
-        )
-    _publish(stage)
-    return Outcome(
-        kind, same_outputs=not outputs_changed and after.get("outs") == before.get("outs")
-    )
+    if ended.code:
+        return _failed(stage, ended, log, work)
+
+    after = dvc_repo.keep(Path.cwd()).get(stage.name, {})
+    if work.record:
+        kind = RAN
+    elif outputs_changed or after != before:
+        kind = RESTORED
+        damaged = dvc_repo.drop_damaged(Path.cwd(), stage.outs)
+        if damaged:
+            return _damaged(stage, damaged)
+    else:
+        kind = UNCHANGED
+
+    _publish_metrics(stage)
+    same_outputs = not outputs_changed and after.get("outs") == before.get("outs")
+    return Outcome(kind, same_outputs)
+
+
+def _failed(stage: graph.Stage, ended: "Ended", log: Path, work: Work) -> State:
+    problem = ended.error or f"{stage.name}: {ended.cause()}"
+    message = f"{problem} (all it said: {log})"
+    if ended.unreachable:
+        work.state = AWAY
+        return Failed(name=UNREACHABLE, message=message)
+    return Failed(message=message)
+
+
+def _damaged(stage: graph.Stage, files: list[str]) -> State:
+    names = files[0]
+    if len(files) > 1:
+        names += f" and {len(files) - 1} more"
+    remedy = "it is removed, run again to make it anew"
+    return Failed(message=f"{stage.name}: .dvc/cache had {names} damaged; {remedy}")
 
 
 @task(
@@ -113,136 +135,198 @@ def reproduce_stage(
     retry_condition_fn=_can_help,
 )
 def push_outputs(names: list[str]) -> str | State:
-    """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
-    log, work = graph.LOGS / "push.log", WORK.setdefault("push", Work())
+    """Send the stages' outputs and DVC's run cache to the default remote.
+
+    Returns a message, or a Failed state.
+    """
+    log = graph.LOGS / "push.log"
+    work = WORK.setdefault("push", Work())
     work.begin()
-    done = _dvc("push", "--run-cache", *names, log=log, work=work)
-    live.end("push", FAILED if done.code else RAN)
-    if done.code:
-        again = f"the data are whole here, `dvc push --run-cache` sends them (all it said: {log})"
-        kind = "Failed" if HOPELESS.search("\n".join(done.errors)) else UNREACHABLE
-        return Failed(name=kind, message=f"push: {next(iter(done.errors), done.last)}; {again}")
-    return f"pushed: {done.last}"
+    ended = _dvc("push", "--run-cache", *names, log=log, work=work)
+    if not ended.code:
+        live.end("push", RAN)
+        return f"pushed: {ended.last_line}"
+
+    live.end("push", FAILED)
+    problem = ended.errors[0] if ended.errors else ended.last_line
+    again = "the data are whole here, `dvc push --run-cache` sends them"
+    is_hopeless = HOPELESS.search("\n".join(ended.errors))
+    return Failed(
+        name="Failed" if is_hopeless else UNREACHABLE,
+        message=f"push: {problem}; {again} (all it said: {log})",
+    )
 
 
 @dataclass
-class Done:
+class Ended:
     """How a DVC process ended, and what it said."""
 
     code: int = 0
-    last: str = ""  # the last line that is no error
+    last_line: str = ""  # the last one that is no error
     error: str | None = None  # the line in which a stage says why it failed
     errors: list[str] = field(default_factory=list)  # DVC's own
     unreachable: bool = False  # the stage says that a server did not answer
 
+    def hear(self, line: str) -> None:
+        """Take note of a line of the process's output."""
+        if line.startswith("error: "):
+            self.error = line.removeprefix("error: ")
+        elif line.startswith("ERROR: "):
+            self.errors.append(line.removeprefix("ERROR: "))
+            if line.endswith(f"exited with {os.EX_TEMPFAIL}"):
+                self.unreachable = True
+        else:
+            self.last_line = line
+
     def cause(self) -> str:
-        """Why a stage failed that did not say it: DVC's error, unless that only repeats that the stage failed."""
-        if self.code == -signal.SIGKILL or any(map(KILLED.search, self.errors)):
+        """Why a stage failed that did not say it.
+
+        It is DVC's error, unless that only repeats that the stage failed.
+        """
+        if self.code == -signal.SIGKILL or any(KILLED.search(error) for error in self.errors):
             return "killed by signal 9, as a system without memory does; run again to go on"
         of_dvc = [error for error in self.errors if "failed to run: " not in error]
-        of_disk = filter(None, map(disks.meaning_of, of_dvc or [self.last]))
-        return next(
-            of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}")
-        )
+        for line in of_dvc or [self.last_line]:
+            of_disk = disks.meaning_of(line)
+            if of_disk:
+                return of_disk
+        if of_dvc:
+            return of_dvc[0]
+        return self.last_line or f"DVC ended with exit code {self.code}"
 
 
-def _dvc(*words: str, log: Path, work: Work) -> Done:
-    """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`.
+def _dvc(*words: str, log: Path, work: Work) -> Ended:
+    """Run DVC.
 
-    The `python` of dvc.yaml's commands is the one of this process's environment, whether or not a shell activated it.
+    Each line of its output, but for hints, goes to the task's log, to the file `log` and to `work`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    environment = os.environ | {FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
-    environment["DVC_SITE_CACHE_DIR"] = dvc_files.site_cache(Path.cwd())
-    child = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=environment,
+        env=_environment(),
     )
-    _children.add(child)
-    logger, done = get_run_logger(), Done()
+    _children.add(process)
+    logger = get_run_logger()
+    ended = Ended()
+    output = process.stdout
+    assert output, "it is a pipe"
     try:
         if words[0] == "repro":
-            _show_waiting(child.stdout)
-        with child.stdout, log.open("w", encoding="utf-8") as file:
-            for line in _lines(child.stdout, work.say):
+            _show_waiting(output)
+        with output, log.open("w", encoding="utf-8") as file:
+            for line in _lines(output, work.say):
                 if HINT.fullmatch(line):
                     continue
                 work.say(line)
                 logger.info(line)
                 print(line, file=file, flush=True)
-                if line.startswith("error: "):
-                    done.error = line.removeprefix("error: ")
-                elif line.startswith("ERROR: "):
-                    done.errors.append(line.removeprefix("ERROR: "))
-                    done.unreachable = done.unreachable or line.endswith(
-                        f"exited with {os.EX_TEMPFAIL}"
-                    )
-                else:
-                    done.last = line
-        done.code = child.wait()
+                ended.hear(line)
+        ended.code = process.wait()
     finally:
-        _children.discard(child)
-    return done
+        _children.discard(process)
+    return ended
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a DVC process.
+
+    The `python` of dvc.yaml's commands is that of this process, whether or not a shell activated
+    its environment.
+    """
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    return {
+        **os.environ,
+        FLOW: str(flow_run.id),
+        "PYTHONUNBUFFERED": "1",
+        "PATH": os.pathsep.join(path),
+        "DVC_SITE_CACHE_DIR": dvc_repo.site_cache(Path.cwd()),
+    }
 
 
 def _show_waiting(stream) -> None:
-    """Show this task as pending on Prefect's pages for as long as DVC has said nothing, as it waits for its lock."""
+    """Show this task as pending on Prefect's pages while DVC waits for its lock."""
+    message = "DVC waits for its lock, or looks at what changed"
+    is_shown = False
+    while True:
+        timeout = None if is_shown else SILENT_SECONDS
+        readable, _, _ = select.select([stream], [], [], timeout)
+        if readable:
+            break
+        is_shown = _set_state(Pending(name="AwaitingLock", message=message))
+    if is_shown:
+        _set_state(Running())
 
-    def show(state: State) -> bool:
-        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-            client.set_task_run_state(UUID(task_run.id), state, force=True)
-            return True
-        return False  # the server has not heard of the task yet
 
-    waits, message = False, "DVC waits for its lock, or looks at what changed"
-    while not select.select([stream], [], [], None if waits else SILENT_SECONDS)[0]:
-        waits = show(Pending(name="AwaitingLock", message=message))
-    if waits:
-        show(Running())
+def _set_state(state: State) -> bool:
+    """Show this task in a state; False if the server has not heard of the task yet."""
+    with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+        client.set_task_run_state(UUID(task_run.id), state, force=True)
+        return True
+    return False
 
 
 def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
-    """Yield the lines of a process's output. Of a progress bar, which redraws itself, most go only to `say`."""
-    shown, rest = 0.0, b""
-    while block := os.read(stream.fileno(), 1 << 16):
+    """Yield the lines of a process's output.
+
+    Of a progress bar, which redraws itself, most lines go only to `say`.
+    """
+    bar_yielded = 0.0  # seconds of time.monotonic
+    rest = b""
+    while True:
+        block = os.read(stream.fileno(), BLOCK_BYTES)
+        if not block:
+            break
         *parts, rest = re.split(rb"(?<=[\r\n])|(?<=])(?=ERROR: )", rest + block)
         for part in parts:
-            text = safe_text.line(part.decode(errors="replace").strip())
-            bar = part.endswith((b"\r", b"]"))
-            if text and bar and time.monotonic() - shown < PROGRESS_SECONDS:
+            text = _text(part)
+            if not text:
+                continue
+            is_bar = part.endswith((b"\r", b"]"))
+            now = time.monotonic()
+            if is_bar and now - bar_yielded < PROGRESS_SECONDS:
                 say(text)
-            elif text:
-                shown = time.monotonic() if bar else shown
-                yield text
+                continue
+            if is_bar:
+                bar_yielded = now
+            yield text
         if rest.endswith(b"]"):  # a bar, until it redraws itself
-            say(safe_text.line(rest.decode(errors="replace").strip()))
-    if text := safe_text.line(rest.decode(errors="replace").strip()):
+            say(_text(rest))
+
+    text = _text(rest)
+    if text:
         yield text
 
 
-def _publish(stage: graph.Stage) -> None:
+def _text(line: bytes) -> str:
+    return safe_text.line(line.decode(errors="replace").strip())
+
+
+def _publish_metrics(stage: graph.Stage) -> None:
     """Show a stage's metrics as a table among the flow run's artifacts."""
     rows = []
     for path in stage.metrics:
-        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
-            rows.append(
-                {"metric": name, **(value if isinstance(value, dict) else {"value": value})}
-            )
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in metrics.items():
+            columns = value if isinstance(value, dict) else {"value": value}
+            rows.append({"metric": name, **columns})
     if rows:
-        key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
         create_table_artifact(
-            key=key, table=safe_text.values(rows, safe_text.markdown), description=stage.description
+            key=re.sub("[^a-z0-9]+", "-", stage.name.lower()),
+            table=safe_text.values(rows, safe_text.markdown),
+            description=stage.description,
         )
 
 
 @contextmanager
 def stopping_children() -> Iterator[None]:
-    """At the end of the block, stop every DVC process and its stage. Ctrl-C reaches them by itself, SIGTERM not."""
+    """At the end of the block, stop every DVC process and its stage.
+
+    Ctrl-C reaches them by itself, SIGTERM does not.
+    """
     try:
         yield
     finally:
-        workspace.stop([child.pid for child in _children], patience=10)
+        workspace.stop([child.pid for child in _children], patience=STOP_SECONDS)

@@ -1,13 +1,14 @@
-"""The explorer's server, on the loopback address alone: every view is an address, and only a form asks for work."""
+"""The explorer's server, on the loopback address alone.
 
-import secrets
+Every view is an address; nothing can be changed.
+"""
+
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,50 +17,31 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, pages, questions
-from pipelines.explorer.run import RUN, Run, open_run
+from pipelines.explorer import pages, slices
+from pipelines.explorer.run import RUN_MAKES_IT, Run, open_run
 
 PORT = 4300  # unless it is taken
-HOSTS = [
-    "127.0.0.1",
-    "localhost",
-]  # any other name in a request comes from a foreign page that was led here
-LONGEST = 20_000  # bytes of a form
-OURS = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-# Pages that a run wrote bring their own scripts; as pages of no origin they reach nothing here.
-WRITTEN = (
-    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; style-src 'unsafe-inline'; "
-    "img-src 'self' data: blob:; script-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+# any other name in a request comes from a foreign page that was led here
+HOSTS = ["127.0.0.1", "localhost"]
+OUR_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
+# The report brings its own scripts; as a page of no origin it reaches nothing here.
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; "
+    "style-src 'unsafe-inline'; img-src 'self' data: blob:; script-src 'unsafe-inline'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+STOP_SECONDS = 10  # that the server has to end
 
 
 def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = ()) -> Starlette:
-    """The pages of the run that `open_run` gives at each request; the first one leads to `places` too."""
-    token, jobs = secrets.token_urlsafe(), asking.Jobs()
-
-    async def with_headers(request: Request, call_next: Callable) -> Response:
-        response = await call_next(request)
-        response.headers.setdefault("Content-Security-Policy", OURS)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "same-origin"
-        response.headers["Cache-Control"] = "no-cache"
-        return response
-
-    def refused(request: Request, error: LongtailError) -> Response:
-        return _error(404, str(error))
-
-    def not_there(request: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, f"{request.url.path}: {error.detail}")
+    """The pages of the run that `open_run` gives at each request; the first links to `places`."""
 
     def style(request: Request) -> Response:
         return Response(pages.css(), media_type="text/css")
@@ -68,74 +50,71 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         return HTMLResponse(pages.home(open_run(), places))
 
     def page(name: str) -> Callable[[Request], Response]:
-        return lambda request: HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
+        def view(request: Request) -> Response:
+            return HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
+
+        return view
 
     def questions_csv(request: Request) -> Response:
         run = open_run()
-        chosen = questions.Slice.of(run, request.query_params)
-        headers = {"Content-Disposition": f'attachment; filename="questions-{chosen.set}.csv"'}
+        listed = slices.Slice.parse(run, request.query_params)
+        headers = {"Content-Disposition": f'attachment; filename="questions-{listed.set}.csv"'}
         return StreamingResponse(
-            questions.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers
+            slices.to_csv(run, listed), media_type="text/csv; charset=utf-8", headers=headers
         )
 
     def report(request: Request) -> Response:
-        return _of_folder(open_run().data / "report", request.path_params["path"], RUN)
+        return _report_file(open_run().data / "report", request.path_params["path"])
 
-    def asked(request: Request) -> Response:
-        run = open_run()
-        asked = asking.Asked.of(run, request.query_params)
-        return HTMLResponse(pages.ask(run, asked, jobs.get(run, asked), token))
-
-    async def ask(request: Request) -> Response:
-        """Begin to answer, and show the question's page. A page elsewhere knows no token, and has another origin."""
-        if int(request.headers.get("content-length") or LONGEST) >= LONGEST:
-            return _error(413, f"the form has {LONGEST:,} bytes or more; ask a shorter question")
-        form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
-        fields = {name: values[-1] for name, values in form.items()}
-        origin = request.headers.get("origin", f"http://{request.headers['host']}")
-        if origin != f"http://{request.headers['host']}" or not secrets.compare_digest(
-            fields.get("token", "").encode(), token.encode()
-        ):
-            return _error(
-                403,
-                "this form is not from here, or from before the explorer was started anew; open /ask",
-            )
-        run = open_run()
-        asked = asking.Asked.of(run, fields)
-        if asked.question:
-            jobs.start(run, asked)
-        return RedirectResponse(asked.to(), status_code=303)
-
-    found = {"/style.css": style, "/": home, "/questions.csv": questions_csv, "/ask": asked}
-    found |= {f"/{name}": page(name) for name in ("questions", "question", "texts", "text")}
-    found |= {"/report/{path:path}": report}
     return Starlette(
         routes=[
-            *(Route(path, view) for path, view in found.items()),
-            Route("/ask", ask, methods=["POST"]),
+            Route("/", home),
+            Route("/style.css", style),
+            Route("/questions", page("questions")),
+            Route("/questions.csv", questions_csv),
+            Route("/question", page("question")),
+            Route("/texts", page("texts")),
+            Route("/text", page("text")),
+            Route("/report/{path:path}", report),
         ],
         middleware=[
-            Middleware(BaseHTTPMiddleware, dispatch=with_headers),
+            Middleware(BaseHTTPMiddleware, dispatch=_add_headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS),
         ],
-        exception_handlers={LongtailError: refused, HTTPException: not_there},
+        exception_handlers={LongtailError: _show_error, HTTPException: _show_http_error},
     )
 
 
-def _of_folder(folder: Path, path: str, makes: str) -> Response:
-    """A file of a page that the project wrote, by default the page."""
-    file = folder / (path or "index.html")
-    if (
-        ".." in file.parts or path.startswith("/") or not file.is_file()
-    ):  # DVC may have linked files to its cache
-        raise LongtailError(f"{folder}/{path or 'index.html'}: no such file; {makes}")
-    return FileResponse(file, headers={"Content-Security-Policy": WRITTEN})
+async def _add_headers(request: Request, call_next: Callable) -> Response:
+    response = await call_next(request)
+    response.headers.setdefault("Content-Security-Policy", OUR_POLICY)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "same-origin"
+    response.headers["Cache-Control"] = "no-cache"
+    return response
 
 
-def _error(status: int, message: str) -> Response:
-    return HTMLResponse(
-        pages.render("error", message=message, title="This can't be shown"), status_code=status
-    )
+def _show_error(request: Request, error: Exception) -> Response:
+    return _error_page(404, str(error))
+
+
+def _show_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error_page(error.status_code, f"{request.url.path}: {error.detail}")
+
+
+def _error_page(status: int, message: str) -> Response:
+    page = pages.render("error", message=message, title="This can't be shown")
+    return HTMLResponse(page, status_code=status)
+
+
+def _report_file(folder: Path, path: str) -> Response:
+    """A file of the report, by default its page. DVC may have linked it to its cache."""
+    path = path or "index.html"
+    file = folder / path
+    if ".." in file.parts or path.startswith("/") or not file.is_file():
+        raise LongtailError(f"{folder}/{path}: no such file; {RUN_MAKES_IT}")
+    return FileResponse(file, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @contextmanager
@@ -144,21 +123,16 @@ def serving(
     places: Sequence[pages.Place] = (),
     open_run: Callable[[], Run] = open_run,
 ) -> Iterator[str]:
-    """Serve `app` for the block; yields its address. LongtailError if `port` is taken; None: PORT, or a free one."""
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port or PORT))
-        except OSError:
-            if port:
-                raise LongtailError(
-                    f"port {port} is taken; end what listens there, or choose another"
-                ) from None
-            listening.bind(("127.0.0.1", 0))
-        made = app(open_run, places)
-        server = uvicorn.Server(
-            uvicorn.Config(made, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    """Serve `app` for the block; yields its address.
+
+    Without `port` it is PORT, or a free one where that is taken. Raises LongtailError if `port` is
+    taken.
+    """
+    with _listening(port) as listening:
+        config = uvicorn.Config(
+            app(open_run, places), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
         )
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
@@ -167,4 +141,19 @@ def serving(
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(STOP_SECONDS)
+
+
+def _listening(port: int | None) -> socket.socket:
+    """A socket at `port`, or without one at PORT or a free port."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port or PORT))
+    except OSError:
+        if port:
+            listening.close()
+            advice = "end what listens there, or choose another"
+            raise LongtailError(f"port {port} is taken; {advice}") from None
+        listening.bind(("127.0.0.1", 0))
+    return listening

@@ -1,25 +1,25 @@
-"""DVC's stages as a flow needs them: what each waits for, what changed since its last run, and what starts next.
+"""DVC's stages: what each needs, what changed since its last run, and what starts next.
 
-DVC documents little of its interface: pyproject.toml allows only versions with what `test_dvc_files.py` lists.
+DVC documents little of its interface: pyproject.toml allows only versions with what
+`test_dvc_repo.py` lists.
 """
 
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from flows import dvc_files
+from flows import dvc_repo
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import SCRATCH
+from pipelines.work import code
 
-PARTS: dict[
-    str, tuple[str, ...]
-] = {  # flow -> the stages that it brings up to date, with all that they need
+PARTS: dict[str, tuple[str, ...]] = {  # part of the pipeline -> its last stages
     "refresh": (),  # all stages
     "popqa": ("questions",),
     "corpus": ("chunk",),
@@ -27,9 +27,7 @@ PARTS: dict[
     "thresholds": ("tune_thresholds",),
 }
 LOGS = SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
-RUNNING = (
-    "another process runs it"  # the reason why a stage is not up to date, while that process runs
-)
+RUNNING = "another process runs it"  # the reason of a stage that is not up to date for that
 
 
 @dataclass(frozen=True)
@@ -37,68 +35,79 @@ class Stage:
     name: str  # DVC's, with the matrix item: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    workers: (
-        str | None
-    )  # workers it takes: "one", "all" for its shards, or None if it hardly computes
+    workers: str | None  # that it takes: "one", "all" for its shards, None if it hardly computes
     metrics: tuple[Path, ...]  # JSON files
     outs: tuple[Path, ...] = ()  # all files and folders that it writes, metrics included
-    long: bool = False  # much longer than other stages that wait for the same: it starts first
+    long: bool = False  # much longer than others that wait for the same: it starts first
+
+    @property
+    def base_name(self) -> str:
+        """The name in dvc.yaml, without the matrix item."""
+        return self.name.partition("@")[0]
 
 
 def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
-    """The stages of dvc.yaml, after those that they need, and why those that changed are not up to date, by name.
+    """The stages of dvc.yaml, after those that they need; and stage -> why it is not up to date.
 
-    It counts what lies on disk now. Raises LongtailError where DVC can't read dvc.yaml or dvc.lock, or where another
-    process runs a stage; `beside_a_run` such a stage, and those that read what it writes, have the reason RUNNING.
+    It looks at what lies on disk now. Raises LongtailError where DVC can't read dvc.yaml or
+    dvc.lock, or where another process runs a stage. With `beside_a_run`, such a stage, and those
+    that read what it writes, have the reason RUNNING instead.
     """
-    import networkx
     from dvc.exceptions import DvcException
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
-        with dvc_files.opened(root) as repo:
-            dvc_files.mend(root, repo)
-            graph = repo.index.graph  # edges point from a stage to the stages it needs
-            places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
-            order = networkx.lexicographical_topological_sort(
-                graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
-            )
-            stages = [_stage(root, graph, stage) for stage in order]
+        with dvc_repo.opened(root) as repo:
+            dvc_repo.mend(root, repo)
+            stages = _ordered_stages(root, repo)
             status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
-    return stages, {name: _reasons(entries) for name, entries in status.items()}
+    return stages, {name: list(_reasons(entries)) for name, entries in status.items()}
 
 
 def read_with_cache(
     root: Path, say: Callable[[str], None]
 ) -> tuple[list[Stage], dict[str, list[str]]]:
-    """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back; `say` is told of both."""
-    while others := dvc_files.at_work(root):
-        numbers = ", ".join(str(process.pid) for process in others)
-        say(
-            f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended"
-        )
-        psutil.wait_procs(others)
+    """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back.
+
+    `say` is told of both.
+    """
+    _wait_for_dvc(root, say)
     stages, changed = read_graph(root)
-    gone = [
-        s
-        for s in stages
-        if changed.get(s.name) and all(why.startswith("not in cache ") for why in changed[s.name])
-    ]
-    if whole := [stage for stage in gone if not dvc_files.faults(root, 1, stage.outs)[1]]:
-        with dvc_files.opened(root) as repo:
-            for stage in whole:
-                repo.commit(stage.name)
-        say(
-            f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache"
-        )
-        stages, changed = read_graph(root)
-    return stages, changed
+
+    uncached = []
+    for stage in stages:
+        reasons = changed.get(stage.name)
+        if reasons and all(reason.startswith("not in cache ") for reason in reasons):
+            _, faults = dvc_repo.faults(root, 1, stage.outs)
+            if not faults:
+                uncached.append(stage)
+    if not uncached:
+        return stages, changed
+
+    with dvc_repo.opened(root) as repo:
+        for stage in uncached:
+            repo.commit(stage.name)
+    outputs = f"the outputs of {len(uncached)} stages, which are as in dvc.lock"
+    say(f"put {outputs}, back into .dvc/cache")
+    return read_graph(root)
+
+
+def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:
+    """Wait until no DVC process is at work in the project."""
+    while True:
+        processes = dvc_repo.at_work(root)
+        if not processes:
+            return
+        pids = ", ".join(str(process.pid) for process in processes)
+        killed = f"DVC is at work here, as of a run that was killed (process {pids})"
+        say(f"{killed}; waiting until it has ended")
+        psutil.wait_procs(processes)
 
 
 def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
-    """The stages that are not up to date: the changed ones, and the ones that wait for a changed one."""
+    """The stages that are not up to date: those that changed, and those that wait for them."""
     names: set[str] = set()
     for stage in stages:  # in topological order
         if changed.get(stage.name) or names.intersection(stage.needs):
@@ -107,16 +116,10 @@ def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
 
 
 def progress(root: Path, stage: Stage) -> str:
-    """Since when another process runs this stage, and the last line of its log, as far as either is known."""
-    outs = {str(root.resolve() / out) for out in stage.outs}
-    try:
-        writers = json.loads((root / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))["write"]
-        pid = next(entry["pid"] for out, entry in writers.items() if out in outs)
-        began = max(
-            child.create_time() for child in psutil.Process(pid).children()
-        )  # the stage's command, not DVC
-    except (OSError, ValueError, KeyError, StopIteration, psutil.Error):
-        return ""  # it has just ended, or not yet begun
+    """Since when another process runs this stage, and the last line of its log, if known."""
+    began = _began(root, stage)
+    if began is None:
+        return ""
     since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(began))}"
     log = root / LOGS / f"{stage.name}.log"
     if not log.is_file() or log.stat().st_mtime < began:
@@ -125,13 +128,29 @@ def progress(root: Path, stage: Stage) -> str:
     return f"{since}; {lines[-1]}" if lines else since
 
 
+def _began(root: Path, stage: Stage) -> float | None:
+    """When the stage's command began, in unix seconds; None if it has ended, or not yet begun."""
+    outs = {str(root.resolve() / out) for out in stage.outs}
+    try:
+        writers = json.loads((root / dvc_repo.RWLOCK).read_text(encoding="utf-8"))["write"]
+        pid = next(entry["pid"] for out, entry in writers.items() if out in outs)
+        commands = psutil.Process(pid).children()  # of DVC's process
+        return max(command.create_time() for command in commands)
+    except (OSError, ValueError, KeyError, StopIteration, psutil.Error):
+        return None
+
+
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
-    """The stages of these names, or all without names, with all that they need; LongtailError where there is none."""
-    if names and not set(names) & {stage.name.partition("@")[0] for stage in stages}:
-        raise LongtailError(
-            f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name its data under parts, or run all"
-        )
-    wanted = {stage.name for stage in stages if not names or stage.name.partition("@")[0] in names}
+    """The stages of these names, or all without names, with all that they need.
+
+    Raises LongtailError if there is no such stage.
+    """
+    if not names:
+        return stages
+    wanted = {stage.name for stage in stages if stage.base_name in names}
+    if not wanted:
+        missing = f"this run has no stage {' or '.join(sorted(names))}"
+        raise LongtailError(f"params.yaml: {missing}; name its data under parts, or run all")
     for stage in reversed(stages):
         if stage.name in wanted:
             wanted.update(stage.needs)
@@ -141,32 +160,70 @@ def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
 def ready(
     stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute
 ) -> list[Stage]:
-    """The stages to start now: long ones first, then those that most others wait for, then in the order of dvc.yaml.
+    """The stages to start now, the most urgent first.
 
-    Stages that compute share `compute.workers`; on a GPU each takes all. One that takes all starts as soon as one is
-    free, and no other that computes starts beside it.
+    Long stages come first, then those that most others wait for, then the order of dvc.yaml. Stages
+    that compute share `compute.workers`; on a GPU each takes all. A stage that takes all starts as
+    soon as one worker is free, and no other that computes starts beside it.
     """
-    share = 1 if compute.device == "cpu" else compute.workers
-    workers: Mapping[str | None, int] = {None: 0, "one": share, "all": compute.workers}
+    one = 1 if compute.device == "cpu" else compute.workers
+    workers = {None: 0, "one": one, "all": compute.workers}
     taken = sum(workers[stage.workers] for stage in running)
-    unfinished = {stage.name for stage in running} | {
-        stage.name for stage in stages if stage.name not in started
-    }
-    waiting = {stage.name: len(behind(stages, {stage.name: ["changed"]})) for stage in stages}
-    chosen: list[Stage] = []
-    for stage in sorted(stages, key=lambda stage: (not stage.long, -waiting[stage.name])):
-        fits = not workers[stage.workers] or taken < compute.workers
-        if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
-            chosen.append(stage)
+    unfinished = {stage.name for stage in stages if stage.name not in started}
+    unfinished |= {stage.name for stage in running}
+    n_waiting = {stage.name: len(behind(stages, {stage.name: ["changed"]})) for stage in stages}
+
+    startable = []
+    for stage in sorted(stages, key=lambda stage: (not stage.long, -n_waiting[stage.name])):
+        can_start = stage.name not in started and unfinished.isdisjoint(stage.needs)
+        has_room = not workers[stage.workers] or taken < compute.workers
+        if can_start and has_room:
+            startable.append(stage)
             taken += workers[stage.workers]
-    return chosen
+    return startable
+
+
+def _ordered_stages(root: Path, repo) -> list[Stage]:
+    """The stages in topological order; those that need the same keep the order of dvc.yaml."""
+    import networkx
+
+    graph = repo.index.graph  # edges point from a stage to the stages it needs
+    places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
+    order = networkx.lexicographical_topological_sort(
+        graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
+    )
+    return [_stage(root, graph, stage) for stage in order]
+
+
+def _stage(root: Path, graph, stage) -> Stage:
+    outs = []
+    metrics = []
+    for out in stage.outs:
+        path = Path(out.fs_path).relative_to(root.resolve())
+        outs.append(path)
+        if _holds_figures(path):
+            metrics.append(path)
+
+    meta = stage.meta or {}
+    return Stage(
+        name=stage.addressing,
+        description=stage.desc or "",
+        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
+        workers=meta.get("workers"),
+        metrics=tuple(metrics),
+        outs=tuple(outs),
+        long=meta.get("long", False),
+    )
 
 
 def _status_beside_a_run(repo) -> dict[str, list]:
-    """`repo.status()` stage by stage, because it fails as a whole where another process writes one stage's outputs."""
+    """`repo.status()` stage by stage.
+
+    It fails as a whole where another process writes one stage's outputs.
+    """
     from dvc.lock import LockError
 
-    status = {}
+    status: dict[str, list] = {}
     with repo.lock:
         for stage in repo.index.stages:
             try:
@@ -176,33 +233,20 @@ def _status_beside_a_run(repo) -> dict[str, list]:
     return status
 
 
-def _stage(root: Path, graph, stage) -> Stage:
-    meta, paths = (
-        stage.meta or {},
-        {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs},
-    )
-    return Stage(
-        name=stage.addressing,
-        description=stage.desc or "",
-        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
-        workers=meta.get("workers"),
-        metrics=tuple(path for out, path in paths.items() if out.metric),
-        outs=tuple(paths.values()),
-        long=meta.get("long", False),
-    )
+def _holds_figures(path: Path) -> bool:
+    """Whether an output is a JSON file of figures. DVC's own metrics are the headlines alone."""
+    return path.suffix == ".json" and path != code.OUT
 
 
-def _reasons(entries: list) -> list[str]:
-    """What `repo.status()` says of one stage, as "deleted data/raw", "modified params.yaml", "changed command"."""
-    reasons = []
+def _reasons(entries: list) -> Iterator[str]:
+    """What `repo.status()` says of a stage, as "deleted data/raw" or "changed command"."""
     for entry in entries:
         if isinstance(entry, str):
-            reasons.append(entry)
+            yield entry
             continue
-        for path, state in (change for changes in entry.values() for change in changes.items()):
-            reasons.append(
-                f"changed {path}: {', '.join(state)}"
-                if isinstance(state, dict)
-                else f"{state} {path}"
-            )
-    return reasons
+        for changes in entry.values():
+            for path, state in changes.items():
+                if isinstance(state, dict):
+                    yield f"changed {path}: {', '.join(state)}"
+                else:
+                    yield f"{state} {path}"

@@ -1,7 +1,7 @@
-"""What each stage of the run at hand does now, and the live table of it, which `longtail run` shows on a terminal.
+"""What each stage of the run at hand does now, and the live table of it that `longtail run` shows.
 
-Above the table a line stays for each stage that has ended, and for each warning. Where there is no terminal, Prefect's
-plain lines are the log.
+Above the table a line stays for each stage that has ended, and for each warning. Where there is no
+terminal, Prefect's plain lines are the log.
 """
 
 from __future__ import annotations
@@ -22,15 +22,23 @@ from pipelines import safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
+    from rich.table import Table as RichTable
 
-UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"  # what became of a stage
-WAITS, RUNS, AWAY, FAILED = "waits", "runs", "asks again", "failed"
+# what became of a stage
+UNCHANGED = "unchanged"
+RESTORED = "restored from the cache"
+RAN = "ran"
+FAILED = "failed"
+
+# what a stage does that has not ended
+WAITS = "waits"
+RUNS = "runs"
+AWAY = "asks again"  # its server does not answer
+
 STYLES = {RAN: "green", RESTORED: "green", FAILED: "red", AWAY: "yellow", RUNS: "cyan"}
 OF_DVC = re.compile("Running stage '|> |(Generating|Updating) lock file |ERROR: ")
-SAID_AGAIN = (
-    "Finished in state ",
-    "Crash detected!",
-)  # what Prefect logs, and a command's last line has too
+REPEATED = ("Finished in state ", "Crash detected!")  # Prefect's log says it, the last line too
+REFRESHES_PER_SECOND = 2
 
 
 @dataclass
@@ -40,26 +48,29 @@ class Work:
     state: str = WAITS
     began: float = 0.0  # seconds of time.monotonic; so is `ended`
     ended: float = 0.0
-    said: str = ""  # its last line, or its progress bar
-    record: dict[str, Any] | None = (
-        None  # what the stage left to be logged, if it did its work or failed
-    )
+    last_line: str = ""  # of its output, or its progress bar
+    record: dict[str, Any] | None = None  # to be logged, if it did its work or failed
 
     def begin(self) -> None:
-        self.state, self.began, self.said = RUNS, time.monotonic(), ""
+        self.state = RUNS
+        self.began = time.monotonic()
+        self.last_line = ""
 
     def say(self, line: str) -> None:
         if not OF_DVC.match(line):
-            self.said = line
+            self.last_line = line
 
     def end(self, state: str) -> None:
-        self.state, self.ended = state, time.monotonic()
+        self.state = state
+        self.ended = time.monotonic()
 
     @property
     def clock(self) -> str:
         """For how long it works, or did, as 0:07 or 62:30; 0:00 if it never began."""
-        seconds = (self.ended or time.monotonic()) - self.began if self.began else 0.0
-        return "{}:{:02}".format(*divmod(round(seconds), 60))
+        if not self.began:
+            return "0:00"
+        seconds = round((self.ended or time.monotonic()) - self.began)
+        return f"{seconds // 60}:{seconds % 60:02}"
 
 
 WORK: dict[str, Work] = {}  # the stage's name -> its work; a push is called `push`
@@ -69,7 +80,8 @@ _shown: Table | None = None
 def begin(stages: Iterable[str]) -> None:
     """A run of these stages begins."""
     WORK.clear()
-    WORK.update({stage: Work() for stage in stages})
+    for stage in stages:
+        WORK[stage] = Work()
 
 
 def end(stage: str, state: str) -> None:
@@ -81,7 +93,10 @@ def end(stage: str, state: str) -> None:
 
 @contextmanager
 def showing(stages: list[str], page: str) -> Iterator[None]:
-    """Show the table, with Prefect's `page`, during the block, if there is a terminal. Prefect is imported before."""
+    """Show the table, with Prefect's `page`, during the block, if there is a terminal.
+
+    Prefect must be imported before.
+    """
     global _shown
     from rich.console import Console
 
@@ -90,41 +105,56 @@ def showing(stages: list[str], page: str) -> Iterator[None]:
     if not (sys.stdout.isatty() and sys.stderr.isatty()) or console.is_dumb_terminal:
         yield
         return
+
     _shown = Table(console, page)
-    handlers = {logger: logger.handlers for logger in map(logging.getLogger, ("", "prefect"))}
-    for logger in handlers:
-        logger.handlers = [_Above(console)]
-    # Prefect ends the flow on SIGTERM and then sends it again, which without this would end the process at once
-    on_termination = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    loggers = [logging.getLogger(name) for name in ("", "prefect")]
+    handlers = [logger.handlers for logger in loggers]
+    for logger in loggers:
+        logger.handlers = [_AboveTable(console)]
+    # Prefect ends the flow on SIGTERM and then sends it again, which would end the process at once
+    on_termination = signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         _shown.live.start()
-        sys.stderr.isatty = lambda: False  # else DVC draws bars
+        setattr(sys.stderr, "isatty", _no_terminal)  # noqa: B010  else DVC draws bars
         yield
     finally:
         signal.signal(signal.SIGTERM, on_termination)
-        for logger, before in handlers.items():
+        for logger, before in zip(loggers, handlers, strict=True):
             logger.handlers = before
         stop()
+
+
+def _no_terminal() -> bool:
+    return False
+
+
+def _exit_on_signal(number: int, _frame: Any) -> None:
+    sys.exit(128 + number)
 
 
 def stop() -> None:
     """Take the table away, if there is one; a process that ends by os._exit calls this before."""
     global _shown
-    table, _shown = _shown, None
-    if table:
-        for stage, work in WORK.items():
-            if work.state in (RUNS, AWAY):
-                table.tell(stage, "interrupted", "yellow")
-        table.live.stop()
+    table = _shown
+    _shown = None
+    if not table:
+        return
+    for stage, work in WORK.items():
+        if work.state in (RUNS, AWAY):
+            table.tell(stage, "interrupted", "yellow")
+    table.live.stop()
 
 
-class _Above(logging.Handler):
+class _AboveTable(logging.Handler):
+    """Prints warnings above the table."""
+
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not (message := record.getMessage()).startswith(SAID_AGAIN):
+        message = record.getMessage()
+        if not message.startswith(REPEATED):
             self.console.print(safe_text.line(message), style="yellow", markup=False)
 
 
@@ -134,48 +164,65 @@ class Table:
     def __init__(self, console: Console, page: str) -> None:
         from rich.live import Live
 
-        self.console, self.page = console, page
+        self.console = console
+        self.page = page
         self.live = Live(
-            console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True
+            console=console,
+            get_renderable=self.drawn,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            transient=True,
         )
 
     def tell(self, stage: str, word: str, style: str) -> None:
         """Print a line on what became of a stage, which stays."""
         from rich.text import Text
 
-        work, width = WORK[stage], max(map(len, WORK))
-        said = f": {work.said}" if work.state == FAILED else ""
-        self.console.print(
-            Text.assemble(f"{stage:{width}} ", (word, style), f" {work.clock}{said}")
-        )
+        work = WORK[stage]
+        width = max(map(len, WORK))
+        line = Text.assemble(f"{stage:{width}} ", (word, style), f" {work.clock}")
+        if work.state == FAILED:
+            line.append(f": {work.last_line}")
+        self.console.print(line)
 
     def drawn(self) -> Group:
         """The table as it is now."""
         from rich.console import Group
+        from rich.text import Text
+
+        links = f"logs: {graph.LOGS}; in a browser: {self.page}"
+        return Group(
+            self._rows(),
+            Text(_counts()),
+            Text(links, "dim", no_wrap=True, overflow="ellipsis"),
+        )
+
+    def _rows(self) -> RichTable:
         from rich.table import Table
         from rich.text import Text
 
-        narrow = {"no_wrap": True, "overflow": "ellipsis"}
+        narrow: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
         table = Table(
             box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold"
         )
         table.add_column("stage", max_width=max(16, self.console.width * 2 // 5), **narrow)
         table.add_column("state", min_width=10, **narrow)
         table.add_column("progress", ratio=1, min_width=8, **narrow)
-        works = [
-            (stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)
-        ]
-        for stage, work in sorted(works, key=lambda each: each[1].began):
-            table.add_row(
-                Text(stage), Text(f"{work.state} {work.clock}", STYLES[work.state]), Text(work.said)
-            )
-        states = Counter(work.state for work in WORK.values())
-        kinds = [f"{states[kind]} {kind}" for kind in (RAN, RESTORED, UNCHANGED) if states[kind]]
-        done = states[RAN] + states[RESTORED] + states[UNCHANGED]
-        counts = f"{done} of {len(WORK)} stages done" + f" ({', '.join(kinds)})" * bool(kinds)
-        counts += f", {states[WAITS]} wait" * bool(states[WAITS])
-        return Group(
-            table,
-            Text(counts),
-            Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow),
-        )
+
+        shown = [stage for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)]
+        for stage in sorted(shown, key=lambda stage: WORK[stage].began):
+            work = WORK[stage]
+            state = Text(f"{work.state} {work.clock}", STYLES[work.state])
+            table.add_row(Text(stage), state, Text(work.last_line))
+        return table
+
+
+def _counts() -> str:
+    """How many stages are done, by what became of them, and how many wait."""
+    states = Counter(work.state for work in WORK.values())
+    ended = {kind: states[kind] for kind in (RAN, RESTORED, UNCHANGED) if states[kind]}
+    text = f"{sum(ended.values())} of {len(WORK)} stages done"
+    if ended:
+        text += f" ({', '.join(f'{count} {kind}' for kind, count in ended.items())})"
+    if states[WAITS]:
+        text += f", {states[WAITS]} wait"
+    return text

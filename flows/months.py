@@ -1,6 +1,7 @@
-"""The month of a scheduled rebuild: which month is due, whether its dumps are there, and params.yaml set to it.
+"""The month of a scheduled rebuild: which one is due, and whether its dumps are there.
 
-The last month that landed is kept, so that months that were missed, or whose dumps were late, are rebuilt later.
+The last month that landed is kept, so that months that were missed, or whose dumps were late, are
+rebuilt later.
 """
 
 import json
@@ -27,14 +28,21 @@ class Nothing(LongtailError):
 
 
 def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> str:
-    """Set params.yaml to the month that a run of `flow` is for; returns the month. `refresh` says what `month` may be.
+    """Set params.yaml to the month that a run of `flow` is for; returns the month.
 
-    Raises Nothing where no month is due or its dumps are late, and LongtailError on a month that is not over, or whose
-    dumps are gone; params.yaml then stays as it was.
+    `refresh` says what `month` may be. Raises Nothing where no month is due or its dumps are late,
+    and LongtailError on a month that is not over, or whose dumps are gone; params.yaml then stays
+    as it was.
     """
-    due = _due(flow, make_up) if month == "next" else [_last() if month == "last" else month]
+    if month == "next":
+        due = _due(flow, make_up)
+    elif month == "last":
+        due = [_last()]
+    else:
+        due = [month]
     if not due:
         raise Nothing(f"nothing is due: {_last()} has landed")
+
     for candidate in due:
         _check(candidate)
         try:
@@ -51,26 +59,29 @@ def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> st
     raise AssertionError("the last month that is due is returned or raises")
 
 
-def landed(month: str, flow: str) -> None:
-    """Keep that a run of `flow` with this month ended well."""
-    key, kept = _kept(flow)
-    write_json(LANDED, kept | {key: max(month, kept.get(key, ""))})
+def keep_landed(month: str, flow: str) -> None:
+    """Keep that a run of `flow` with this month landed."""
+    landed = _read_landed()
+    key = _key(flow)
+    landed[key] = max(month, landed.get(key, ""))
+    write_json(LANDED, landed)
 
 
 def set_month(month: str, path: Path) -> str:
     """Set the month of the page views in params.yaml, whose other text stays; returns a message."""
     _check(month)
     settings = params_file.load_params("popularity", "fetch", path=path)
-    text = path.read_text(encoding="utf-8")
     old = settings.popularity.month
-    text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)
+    text = path.read_text(encoding="utf-8")
+    line = rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)"
+    text = re.sub(line, rf"\g<1>\g<2>{month}\g<2>", text)
     for entry in settings.fetch.files.get("pageviews", []):
         text = text.replace(entry, snapshots.with_month(entry, old, month))
-    parsed = params_file.parse(yaml.safe_load(text))
-    if parsed.popularity.month != month:
-        raise LongtailError(
-            f"{path}: popularity.month is not on a line of its own, expected `month: {old}`"
-        )
+
+    params = params_file.parse(yaml.safe_load(text))
+    if params.popularity.month != month:
+        problem = "popularity.month is not on a line of its own"
+        raise LongtailError(f"{path}: {problem}, expected `month: {old}`")
     if month == old:
         return f"popularity.month is {month} already"
     with atomic(path) as temporary:
@@ -79,15 +90,20 @@ def set_month(month: str, path: Path) -> str:
 
 
 def _last() -> str:
+    """The last month that is over."""
     return f"{snapshots.today().replace(day=1) - timedelta(days=1):%Y-%m}"
 
 
 def _due(flow: str, make_up: int) -> list[str]:
-    """The months, oldest first, that have not landed, of the last month and the `make_up` before it."""
-    key, kept = _kept(flow)
-    after = kept.get(key)
-    months = snapshots.months_until(_last(), 1 + make_up * bool(after))
-    return [month for month in months if not after or month > after]
+    """The months that have not landed, oldest first, of the last month and the `make_up` before it.
+
+    Before any month has landed, only the last one is due.
+    """
+    landed = _read_landed().get(_key(flow))
+    if not landed:
+        return [_last()]
+    months = snapshots.months_until(_last(), 1 + make_up)
+    return [month for month in months if month > landed]
 
 
 def _check(month: str) -> None:
@@ -96,25 +112,34 @@ def _check(month: str) -> None:
 
 
 def _check_dumps(month: str) -> None:
-    """Raise Late or Gone where the addresses of fetch.files have no dump or page views of the month."""
+    """Raise Late or Gone where fetch.files has no dump or page views of the month."""
     settings = params_file.load_params("contact", "fetch", "popularity", path=PARAMS)
-    fetch, old, count = settings.fetch, settings.popularity.month, settings.popularity.months
+    fetch = settings.fetch
     urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
     if fetch.source != "wikimedia" or not urls:
         return
-    views = [
-        snapshots.with_month(entry, old, month)
-        for entry in fetch.files.get("pageviews", [])
-        if "://" in entry
-    ]
-    views = snapshots.views_files(views, snapshots.months_until(month, count))
+
+    old = settings.popularity.month
+    views = []
+    for entry in fetch.files.get("pageviews", []):
+        if "://" in entry:
+            views.append(snapshots.with_month(entry, old, month))
+    months = snapshots.months_until(month, settings.popularity.months)
+    views = snapshots.views_files(views, months)
+
     with wikimedia_client.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)
         snapshots.check_there(views, month, fetch.days_apart, client)
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)
 
 
-def _kept(flow: str) -> tuple[str, dict[str, str]]:
-    """The key of this profile's `flow`, and what is kept under all keys."""
-    key = f"{params_file.load_params('profile', path=PARAMS).profile}/{flow}"
-    return key, json.loads(LANDED.read_text(encoding="utf-8")) if LANDED.is_file() else {}
+def _key(flow: str) -> str:
+    """The key of this profile's `flow` in LANDED."""
+    profile = params_file.load_params("profile", path=PARAMS).profile
+    return f"{profile}/{flow}"
+
+
+def _read_landed() -> dict[str, str]:
+    if not LANDED.is_file():
+        return {}
+    return json.loads(LANDED.read_text(encoding="utf-8"))

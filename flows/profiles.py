@@ -1,4 +1,4 @@
-"""Compose params.yaml from a profile of conf/ by Hydra: the bytes that `dvc exp run -S profile=NAME` writes."""
+"""Compose params.yaml from a profile of conf/, as `dvc exp run -S profile=NAME` does it."""
 
 from pathlib import Path
 
@@ -16,34 +16,50 @@ def names(root: Path = Path()) -> list[str]:
 
 
 def compose(name: str, root: Path = Path()) -> str:
-    """The text of params.yaml for a profile; LongtailError where there is none, or params.py does not allow it."""
-    if name not in names(root):
-        raise LongtailError(f"no profile {name!r} in {FOLDER}; there are: {', '.join(names(root))}")
+    """The text of params.yaml for a profile, the same bytes as Hydra under DVC writes.
+
+    Raises LongtailError if there is no such profile, or params.py does not allow its values.
+    """
+    from omegaconf import OmegaConf
+
+    known = names(root)
+    if name not in known:
+        raise LongtailError(f"no profile {name!r} in {FOLDER}; there are: {', '.join(known)}")
+
+    file = FOLDER / f"{name}.yaml"
+    config = _read_config(name, root / "conf", f"{file} on conf/config.yaml")
+    values = OmegaConf.to_object(config)
+    if not isinstance(values, dict) or values.get("profile") != name:
+        expected = f"expected `# @package _global_` as its first line, then `profile: {name}`"
+        raise LongtailError(f"{file}: {expected}")
+    params_file.parse(values, f"{file} on conf/config.yaml")
+    return OmegaConf.to_yaml(config)
+
+
+def _read_config(name: str, folder: Path, what: str):
+    """config.yaml with the changes of a profile.
+
+    Raises LongtailError, naming `what`, if it fails.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    file = FOLDER / f"{name}.yaml"
     try:
-        with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
+        with initialize_config_dir(str(folder.resolve()), version_base=None):
             config = hydra_compose("config", overrides=[f"profile={name}"])
         OmegaConf.resolve(config)
     except (yaml.YAMLError, UnicodeDecodeError, HydraException, OmegaConfBaseException) as error:
-        raise LongtailError(f"{file} on conf/config.yaml: {' '.join(str(error).split())}") from None
-    values = OmegaConf.to_object(config)
-    if values.get("profile") != name:
-        raise LongtailError(
-            f"{file}: expected `# @package _global_` as its first line, then `profile: {name}`"
-        )
-    params_file.parse(values, f"{file} on conf/config.yaml")
-    return OmegaConf.to_yaml(config)
+        raise LongtailError(f"{what}: {' '.join(str(error).split())}") from None
+    return config
 
 
 def write_profile(name: str, path: Path) -> None:
     """Compose a profile into the file `path`. A file that has this text already is not touched."""
     text = compose(name)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        with atomic(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Run prefect.yaml's schedules here: Prefect's server and a worker for one run at a time; both end with `serve`."""
+"""Run prefect.yaml's schedules here, by Prefect's server and a worker for one run at a time.
+
+Both end with `serve`.
+"""
 
 import fcntl
 import os
@@ -14,20 +17,24 @@ from flows import server, workspace
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
-LONGEST_STOP = 60  # seconds that a run may take to end in good order
+RUN_STOP_SECONDS = 60  # that a run may take to end in good order
+WORKER_STOP_SECONDS = RUN_STOP_SECONDS + 10
 
 
 def serve(home: Path, port: int) -> None:
-    """Run what prefect.yaml schedules until interrupted, unless another process does; LongtailError where it fails."""
+    """Run what prefect.yaml schedules until interrupted, unless another process does.
+
+    Raises LongtailError where it fails.
+    """
     server.prepare(home)
     with (home / "schedule.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(
-                f"the schedules run already, see {(server.already_up(home) or '').removesuffix('/api')}"
-            )
+            page = (server.already_up(home) or "").removesuffix("/api")
+            print(f"the schedules run already, see {page}")
             return
+
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
             _deploy(home)
@@ -39,14 +46,17 @@ def serve(home: Path, port: int) -> None:
 
 
 def _deploy(home: Path) -> None:
+    """Tell Prefect's server of the deployments of prefect.yaml."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
 
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-    log, words = home / "deploy.log", ["prefect", "--no-prompt", "deploy", "--all"]
-    if workspace.start_module(words, log, {**os.environ, "PWD": str(Path.cwd())}).wait():
+    log = home / "deploy.log"
+    environment = {**os.environ, "PWD": str(Path.cwd())}
+    words = ["prefect", "--no-prompt", "deploy", "--all"]
+    if workspace.start_module(words, log, environment).wait():
         raise LongtailError(f"prefect.yaml: could not be deployed, see {log}")
 
 
@@ -57,34 +67,23 @@ def _worker(home: Path) -> Iterator[subprocess.Popen]:
     try:
         yield process
     finally:
-        workspace.close(process, patience=LONGEST_STOP + 10)
+        workspace.close(process, patience=WORKER_STOP_SECONDS)
 
 
 def main() -> None:
     """Work as Prefect's worker until standard input closes."""
-
-    def stop_runs() -> None:
-        # a run stops its own stages, and then tells Prefect that it was stopped
-        workspace.stop(
-            [run.pid for run in psutil.Process().children()], LONGEST_STOP, roots_only=True
-        )
-
-    workspace.end_with_standard_input(before=stop_runs)
-    sys.argv[1:] = [
-        "worker",
-        "start",
-        "--pool",
-        POOL,
-        "--type",
-        "process",
-        "--limit",
-        "1",
-        "--install-policy",
-        "never",
-    ]
+    workspace.end_with_standard_input(before=_stop_runs)
+    command = f"worker start --pool {POOL} --type process --limit 1 --install-policy never"
+    sys.argv[1:] = command.split()
     from prefect.cli import app
 
     app()
+
+
+def _stop_runs() -> None:
+    """Stop the runs of this worker. A run stops its own stages, and then tells Prefect of it."""
+    runs = [run.pid for run in psutil.Process().children()]
+    workspace.stop(runs, RUN_STOP_SECONDS, roots_only=True)
 
 
 if __name__ == "__main__":

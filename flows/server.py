@@ -1,8 +1,10 @@
-"""The Prefect server of a run: the one that PREFECT_API_URL names, one that is up in this checkout, or a new one.
+"""The Prefect server of a run.
 
-A new server listens on the loopback address and keeps its database under .longtail/prefect, or below /var/tmp where
-that lies on a network file system. It watches the pipe on its standard input, so it ends with the process that started
-it, however that process ends.
+It is the one that PREFECT_API_URL names, one that is up in this checkout, or a new one.
+
+A new server listens on the loopback address and keeps its database under .longtail/prefect, or
+below /var/tmp where that lies on a network file system. It watches the pipe on its standard input,
+so it ends with the process that started it, however that process ends.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,25 +28,38 @@ import psutil
 from flows import workspace
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
-from pipelines.work.run_log import store
+from pipelines.work import run_log
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
 
-START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
-ONLY_FROM_HERE = (  # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
+HOME = Path(".longtail/prefect")
+START_SECONDS = 180  # that a server may take to start; a fresh database takes 10 to 20
+STOP_SECONDS = 10  # that processes have to end
+SERVER_STOP_SECONDS = 15
+DRAIN_SECONDS = 30  # to send logs and events
+# else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
+ONLY_FROM_HERE = (
     "Content-Security-Policy",
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob: http://127.0.0.1:* ws://127.0.0.1:*",
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob: "
+    "http://127.0.0.1:* ws://127.0.0.1:*",
 )
 
 
 @contextmanager
 def running(home: Path) -> Iterator[str]:
-    """Yield the URL of a healthy server's API, and tell Prefect of it before it is imported; LongtailError if none."""
+    """Yield the URL of a healthy server's API, and tell Prefect of it before it is imported.
+
+    Raises LongtailError if there is none.
+    """
     prepare(home)
-    if url := os.environ.get("PREFECT_API_URL"):
+    url = os.environ.get("PREFECT_API_URL")
+    if url:
         yield url
         return
+
     url = already_up(home)
     with nullcontext(url) if url else start(home) as url:
         os.environ["PREFECT_API_URL"] = url
@@ -55,63 +70,76 @@ def running(home: Path) -> Iterator[str]:
 
 
 def prepare(home: Path) -> None:
-    """Set Prefect's settings, as pyproject.toml has them; LongtailError for a proxy that its client can't use."""
+    """Set Prefect's settings, as pyproject.toml has them.
+
+    Raises LongtailError for a proxy that Prefect's client can't use.
+    """
+    _check_proxies()
+    home.mkdir(parents=True, exist_ok=True)
+    names_database = any("DATABASE_CONNECTION_URL" in name for name in os.environ)
+    if disks.is_on_network(home) and not names_database:
+        database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
+        os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
+    settings = {
+        "PREFECT_HOME": str(home.resolve()),
+        "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
+        "PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "[60, 300]",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def _check_proxies() -> None:
     import httpx
 
     try:
         httpx.Client().close()
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         names = sorted(name for name in os.environ if name.lower().endswith("_proxy"))
-        raise LongtailError(
-            f"{', '.join(names)}: Prefect's client can't use a proxy there ({error}); name HTTP proxies, in HTTP_PROXY "
-            "and HTTPS_PROXY, or unset it"
-        ) from None
-    home.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
-    if disks.is_on_network(home) and not any(
-        "DATABASE_CONNECTION_URL" in name for name in os.environ
-    ):
-        database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
-        os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
-    os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
-    os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
-    os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
-    os.environ.setdefault("PREFECT_SERVER_UI_V2_ENABLED", "false")
-    os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
+        problem = f"Prefect's client can't use a proxy there ({error})"
+        remedy = "name HTTP proxies, in HTTP_PROXY and HTTPS_PROXY, or unset it"
+        raise LongtailError(f"{', '.join(names)}: {problem}; {remedy}") from None
 
 
 @contextmanager
 def start(home: Path, port: int = 0) -> Iterator[str]:
-    """Start a server, which Ctrl-C does not reach; yield its API's URL once it is healthy, and stop it at the end."""
+    """Start a server, which Ctrl-C does not reach.
+
+    Yields its API's URL once it is healthy, and stops it at the end.
+    """
     if port and port_for(port) != port:
-        raise LongtailError(
-            f"port {port} is taken; end what listens there, or choose another with --port"
-        )
+        advice = "end what listens there, or choose another with --port"
+        raise LongtailError(f"port {port} is taken; {advice}")
     port = port or port_for(0)
-    url, log = f"http://127.0.0.1:{port}/api", home / "server.log"
+    url = f"http://127.0.0.1:{port}/api"
+    log = home / "server.log"
+    note = home / "server.json"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
-    environment["PREFECT_SERVER_UI_API_URL"] = (
-        url  # otherwise the pages ask port 4200, whatever port they come from
-    )
+    # otherwise the pages ask port 4200, whatever port they come from
+    environment["PREFECT_SERVER_UI_API_URL"] = url
+
     process = workspace.start_module(["flows.server", str(port)], log, environment)
-    note, closing = home / "server.json", threading.Event()
+    closing = threading.Event()
     try:
-        deadline = time.monotonic() + START_TIMEOUT
-        while not _healthy(url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LongtailError(f"the Prefect server did not start, see {log}")
-            time.sleep(0.1)
+        if not _wait_until_healthy(url, process):
+            raise LongtailError(f"the Prefect server did not start, see {log}")
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
         threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
     finally:
         closing.set()
         note.unlink(missing_ok=True)
-        workspace.close(process, patience=15)
+        workspace.close(process, patience=SERVER_STOP_SECONDS)
 
 
 def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:
-    """End this process and its children where the server ends first: Prefect would ask it again for minutes."""
+    """End this process and its children if the server ends first.
+
+    Prefect would ask the server again for minutes.
+    """
     code = process.wait()
     if closing.is_set():
         return
@@ -119,45 +147,41 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 
     live.stop()
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
-    print(
-        f"error: the Prefect server {how}, see {log}; run again to go on",
-        file=sys.stderr,
-        flush=True,
-    )
+    children = [child.pid for child in psutil.Process().children()]
+    workspace.stop(children, patience=STOP_SECONDS)
+    message = f"error: the Prefect server {how}, see {log}; run again to go on"
+    print(message, file=sys.stderr, flush=True)
     os._exit(1)
 
 
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
-    words = [
-        "mlflow",
-        "ui",
-        "--backend-store-uri",
-        store(),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    words += [
-        "--workers",
-        "1",
-        "--uvicorn-opts",
-        shlex.join(["--header", ":".join(ONLY_FROM_HERE)]),
-    ]
-    process = workspace.start_module(words, home / "mlflow.log")
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
+    headers = shlex.join(["--header", ":".join(ONLY_FROM_HERE)])
+    words = ["mlflow", "ui"]
+    words += ["--backend-store-uri", run_log.store()]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words += ["--workers", "1", "--uvicorn-opts", headers]
+    log = home / "mlflow.log"
+    process = workspace.start_module(words, log)
+    url = f"http://127.0.0.1:{port}"
     try:
-        while not _healthy(url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LongtailError(f"MLflow's pages did not open, see {home / 'mlflow.log'}")
-            time.sleep(0.1)
+        if not _wait_until_healthy(url, process):
+            raise LongtailError(f"MLflow's pages did not open, see {log}")
         yield url
     finally:
-        workspace.stop([process.pid], patience=10)
+        workspace.stop([process.pid], patience=STOP_SECONDS)
         process.wait()
+
+
+def _wait_until_healthy(url: str, process: subprocess.Popen) -> bool:
+    """Wait until a server answers; False if its process ends before, or takes too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while not _healthy(url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def port_for(usual: int) -> int:
@@ -171,12 +195,15 @@ def port_for(usual: int) -> int:
 
 
 def flush() -> None:
-    """Send the logs and events that Prefect still holds. Call this when the flow is done, before its server stops."""
+    """Send the logs and events that Prefect still holds.
+
+    Call this when the flow is done, before its server stops.
+    """
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    APILogWorker.drain_all(timeout=30)
-    EventsWorker.drain_all(timeout=30)
+    APILogWorker.drain_all(timeout=DRAIN_SECONDS)
+    EventsWorker.drain_all(timeout=DRAIN_SECONDS)
 
 
 def already_up(home: Path) -> str | None:
@@ -194,19 +221,26 @@ def _healthy(url: str) -> bool:
 
 
 def app() -> Starlette:
-    """Prefect's server, which answers with its own list of kinds of workers and does not ask GitHub for it."""
+    """Prefect's server, with its own list of kinds of workers, for which it else asks GitHub."""
     from prefect.server.api import collections
     from prefect.server.api.server import create_app
-    from starlette.responses import FileResponse
     from starlette.routing import Route
 
-    made = create_app()
-    for file in (Path(collections.__file__).parent / "collections_data/views").glob("*.json"):
-        answer = Route(
-            f"/api/collections/views/{file.stem}", lambda _, file=file: FileResponse(file)
-        )
-        made.router.routes.insert(0, answer)
-    return made
+    server = create_app()
+    folder = Path(collections.__file__).parent / "collections_data/views"
+    for file in folder.glob("*.json"):
+        route = Route(f"/api/collections/views/{file.stem}", _view_of_file(file))
+        server.router.routes.insert(0, route)
+    return server
+
+
+def _view_of_file(file: Path) -> Callable[[Request], Response]:
+    from starlette.responses import FileResponse
+
+    def view(request: Request) -> Response:
+        return FileResponse(file)
+
+    return view
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
-"""What all commands share: the folder that they were called from, and how a line reaches the terminal."""
+"""What all commands share: the folder they were called from, and lines for the terminal."""
 
+import io
 import re
 import shlex
 import shutil
@@ -7,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -15,9 +15,8 @@ import typer
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 
-CALLED_FROM = (
-    Path.cwd()
-)  # paths on the command line are relative to it; `cli.main` goes to the project's root
+# Paths on the command line are relative to it; `cli.main` goes to the project's root.
+CALLED_FROM = Path.cwd()
 REPORT = Path("data/report/index.html")
 
 
@@ -27,47 +26,57 @@ def show(line: str) -> None:
 
 
 def as_called(text: str) -> str:
-    """`text` with its commands as they were typed: .venv/bin/longtail, where a plain longtail would not be found."""
-    typed, found = Path(sys.argv[0]), shutil.which("longtail")
-    if (
-        typed.name != "longtail"
-        or len(typed.parts) == 1
-        or (found and (CALLED_FROM / typed).samefile(found))
-    ):
+    """`text` with its commands as they were typed.
+
+    A command is .venv/bin/longtail where a plain longtail would not be found.
+    """
+    typed = Path(sys.argv[0])
+    if typed.name != "longtail" or len(typed.parts) == 1:
         return text
-    return re.sub(
-        r"(^ +|`)longtail(?= [a-z])", lambda match: match[1] + shlex.quote(sys.argv[0]), text
-    )
+    found = shutil.which("longtail")
+    if found and (CALLED_FROM / typed).samefile(found):
+        return text
+
+    def with_path(match: re.Match) -> str:
+        return match[1] + shlex.quote(sys.argv[0])
+
+    return re.sub(r"(^ +|`)longtail(?= [a-z])", with_path, text)
 
 
 def questions() -> Iterator[str]:
-    """What a person types at a prompt until Ctrl-D, or the lines of standard input; without empty lines."""
-    sys.stdin.reconfigure(errors="replace")
-    lines = sys.stdin
-    if sys.stdin.isatty():
-        with suppress(ImportError):
-            import readline  # noqa: F401  its import gives `input` arrow keys, and earlier lines
-        lines = iter(partial(input, "? " * sys.stdout.isatty()), None)
+    """What a person types until Ctrl-D, or the lines of standard input, but no empty ones."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    if not sys.stdin.isatty():
+        yield from filter(str.strip, sys.stdin)
+        return
+
+    with suppress(ImportError):
+        import readline  # noqa: F401  its import gives `input` arrow keys, and earlier lines
+    prompt = "? " if sys.stdout.isatty() else ""
     with suppress(EOFError):
-        yield from filter(str.strip, lines)
-    if lines is not sys.stdin:
-        print()  # Ctrl-D left the cursor behind the prompt
+        while True:
+            line = input(prompt)
+            if line.strip():
+                yield line
+    print()  # Ctrl-D left the cursor behind the prompt
 
 
 def check_folder(out: Path) -> None:
     """Raise LongtailError where the folder to write into, or one above it, is a file."""
-    if file := next((path for path in (out, *out.parents) if path.is_file()), None):
-        raise LongtailError(
-            f"--out {out}: {file} is a file, expected a folder or nothing there; name another"
-        )
+    for path in (out, *out.parents):
+        if path.is_file():
+            expected = "expected a folder or nothing there; name another"
+            raise LongtailError(f"--out {out}: {path} is a file, {expected}")
 
 
 def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> None:
-    """Print a line for each (name, address), open the first in a browser with `show`, and wait for the end."""
+    """Print each (name, address), open the first in a browser with `show`, and wait for Ctrl-C."""
     width = max(len(name) for name, _ in addresses) + 1
     try:
         for name, address in addresses:
-            print(f"{f'{name}:':{width}} {address}")
+            label = f"{name}:"
+            print(f"{label:{width}} {address}")
         print("(Ctrl-C ends it)", flush=True)
         if show:
             typer.launch(addresses[0][1])

@@ -10,37 +10,35 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import SCRATCH
 
-LOCK = (
-    SCRATCH / "run.lock"
-)  # the system frees it when the process that holds it ends, however it ends
-LOOK_SECONDS = 1.0
+LOCK = SCRATCH / "run.lock"  # the system frees it when the process that holds it ends
+LOOK_SECONDS = 1.0  # between looks whether it is free
 
 _held = False
 
 
 @contextmanager
 def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold this checkout for the block; where another process does, tell `waiting` and wait, or raise LongtailError."""
+    """Hold this checkout for the block.
+
+    Where another process holds it, tell `waiting` and wait for its end, or without `waiting` raise
+    LongtailError.
+    """
     global _held
     if _held:
         yield
         return
+
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as stream:
         if not _lock(stream):
-            stream.seek(0)
-            holder = f"another run is at work in this folder (process {stream.read().strip() or 'unknown'})"
-            if waiting is None:
-                raise LongtailError(f"{holder}; wait for it or stop it")
-            waiting(f"{holder}; waiting for it to end")
-            while not _lock(stream):
-                time.sleep(LOOK_SECONDS)
+            _wait_for_lock(stream, waiting)
         stream.truncate(0)
         stream.write(str(os.getpid()))
         stream.flush()
@@ -51,6 +49,17 @@ def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
             _held = False
 
 
+def _wait_for_lock(stream: TextIO, waiting: Callable[[str], None] | None) -> None:
+    stream.seek(0)
+    pid = stream.read().strip() or "unknown"
+    other_run = f"another run is at work in this folder (process {pid})"
+    if waiting is None:
+        raise LongtailError(f"{other_run}; wait for it or stop it")
+    waiting(f"{other_run}; waiting for it to end")
+    while not _lock(stream):
+        time.sleep(LOOK_SECONDS)
+
+
 def is_free() -> bool:
     """Whether no process, this one included, holds the checkout now."""
     with LOCK.open("a") as stream:
@@ -58,21 +67,27 @@ def is_free() -> bool:
 
 
 def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
-    """End processes, and their descendants unless `roots_only`; after `patience` seconds kill all that still run."""
-    roots, below = [], []
+    """End processes and their descendants; after `patience` seconds kill all that still run.
+
+    With `roots_only` only the processes themselves are asked to end.
+    """
+    roots = []
+    descendants = []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
-            below += process.children(recursive=True)
+            descendants += process.children(recursive=True)
             roots.append(process)
-    asked = roots if roots_only else [*below, *roots]
-    for process in asked:
+    family = [*descendants, *roots]
+
+    terminated = roots if roots_only else family
+    for process in terminated:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
     deadline = time.monotonic() + patience
-    while any(map(_runs, asked)) and time.monotonic() < deadline:
+    while any(map(_runs, terminated)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for process in filter(_runs, [*below, *roots]):
+    for process in filter(_runs, family):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
@@ -80,7 +95,10 @@ def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None
 def start_module(
     words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen:
-    """Run `python -m WORDS` beside this process; what it says goes to `log`. Ctrl-C is for this process alone."""
+    """Run `python -m WORDS` beside this process; what it says goes to `log`.
+
+    Ctrl-C reaches this process alone.
+    """
     with log.open("wb") as stream:
         return subprocess.Popen(
             [sys.executable, "-m", *words],
@@ -94,7 +112,8 @@ def start_module(
 
 def close(process: subprocess.Popen, patience: float) -> None:
     """End a process that ends when its standard input closes; after `patience` seconds kill it."""
-    process.stdin.close()
+    if process.stdin:
+        process.stdin.close()
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -102,18 +121,23 @@ def close(process: subprocess.Popen, patience: float) -> None:
         process.wait()
 
 
-def end_with_standard_input(before: Callable[[], None] = lambda: None) -> None:
-    """Have this process call `before` and end by SIGTERM when its standard input closes, as it does with its parent."""
+def end_with_standard_input(before: Callable[[], None] | None = None) -> None:
+    """Have this process end by SIGTERM when its standard input closes, as it does with its parent.
+
+    It calls `before` first.
+    """
 
     def watch() -> None:
         sys.stdin.buffer.read()
-        before()
+        if before:
+            before()
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _lock(stream) -> bool:
+def _lock(stream: TextIO) -> bool:
+    """Try to lock the file; False if another process has locked it."""
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -122,7 +146,10 @@ def _lock(stream) -> bool:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether a process runs. psutil's own waiting would take a child's exit code from its parent."""
+    """Whether a process runs.
+
+    psutil's own waiting would take a child's exit code from its parent.
+    """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -5,7 +5,7 @@ from pathlib import Path
 import adaptive_pairs
 import numpy as np
 
-from pipelines.evaluation import accuracy
+from pipelines.evaluation import answer_sets
 
 
 def write_questions(path: Path, popularity: list[int | None], relations: list[str]) -> None:
@@ -33,10 +33,10 @@ def write_answers(path: Path, right: np.ndarray, **columns) -> None:
 
 def read(
     folder: Path, popularity: list[int | None], relations: list[str], **right: np.ndarray
-) -> accuracy.Answers:
+) -> answer_sets.Answers:
     """Answers by each method, right where its array says, to questions with these popularities and relations."""
     write_questions(folder / "questions.parquet", popularity, relations)
     files = {method: folder / f"{method}.parquet" for method in right}
     for method, file in files.items():
         write_answers(file, right[method])
-    return accuracy.read_answered(folder / "questions.parquet", files)
+    return answer_sets.read_answered(folder / "questions.parquet", files)

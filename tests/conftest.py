@@ -32,8 +32,8 @@ pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]
 EMPTY_DATABASES = """
 import asyncio
-from flows import running, server
-server.prepare(running.HOME)
+from flows import server
+server.prepare(server.HOME)
 from prefect.server.database import provide_database_interface
 asyncio.run(provide_database_interface().create_db())
 from mlflow import MlflowClient
@@ -50,7 +50,7 @@ FIRST = (
     "test_http_faults.py",
 )
 SERVED = tuple(
-    f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "runs")
+    f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "refresh")
 )
 
 
@@ -211,5 +211,5 @@ def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"
         with chdir(folder):
             cluster = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0", **how)
         with cluster, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(executors, "PATIENCE", waiting.PATIENCE)
+            patch.setattr(executors, "PATIENCE_SECONDS", waiting.PATIENCE)
             yield cluster

@@ -20,9 +20,9 @@ from benchmarks import __main__ as table
 from benchmarks import faults_brought, lm, measure, newest, row_files, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
+from pipelines.foreign import layouts
 from pipelines.foreign.judge_files import judge_file
 from pipelines.foreign.question_tables import read_question_table
-from pipelines.foreign import layouts
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {
@@ -164,7 +164,7 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
 
 
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
-    """After a new entry in layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
+    """After a new entry in layouts.py: add a record to benchmarks/faults_brought.py:EXAMPLES."""
     examples = [
         faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
     ]

@@ -232,7 +232,7 @@ pull:
 deployments:
   - name: often
     description: What prefect.yaml does every month, but for the month
-    entrypoint: flows.runs.refresh
+    entrypoint: flows.refresh.refresh
     parameters: {anew: true, release: true, push: true}
     work_pool: {name: longtail}
     schedules:

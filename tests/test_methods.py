@@ -17,7 +17,7 @@ from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import fuse, matching
-from pipelines.scoring import score_lm
+from pipelines.scoring import candidates
 from pipelines.scoring.logprobs import read_language_modelling
 
 QUERIES = tiny_models.words(12, 5, at_least=3)
@@ -220,7 +220,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     without = np.full(len(queries), "", object)
     found = {
         retrieved.retriever: retrieved
-        for retrieved in score_lm.find_all("pile", queries, without, params)
+        for retrieved in candidates.find_all("pile", queries, without, params)
     }
     assert [name for name in found if "@" not in name] == [
         "bm25",
@@ -240,7 +240,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     params.retrievers = ["e5", "dense"]
     turned = {
         retrieved.retriever: retrieved
-        for retrieved in score_lm.find_all("pile", queries, without, params)
+        for retrieved in candidates.find_all("pile", queries, without, params)
     }
     assert turned["dense"].positions.tolist() == found["dense_e5"].positions.tolist()
     assert turned["lsr_dense"].positions.tolist() == found["lsr"].positions.tolist()

@@ -28,7 +28,7 @@ from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
 from pipelines.storage.work_store import forget_shards
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
@@ -56,7 +56,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    score_lm.score_corpus(project.params, "pile", "tiny", score_lm_with_studies.STUDIES)
+    score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
 
@@ -106,12 +106,10 @@ def indexed(project, compute) -> dict[str, bytes]:
 
 def trained(project, compute) -> dict[str, bytes]:
     """The files of train_lsr in a copy of the project. It embeds anew and has the language model score, twice."""
-    chosen = methods.with_retriever(project.params, "dense")
-    lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
+    lsr = project.params.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
-        train_lsr.train_retriever(
-            SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr})
-        )
+        chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "lsr": lsr})
+        train_lsr.train_retriever(chosen, "dense")
         files = (
             *methods.encoder_folder(methods.Method("lsr", "dense")).rglob("*.*"),
             Path("data/metrics/lsr_dense.json"),

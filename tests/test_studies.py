@@ -12,12 +12,12 @@ import pytest
 
 from pipelines.report import write_report
 from pipelines.with_studies import (
-    analyse,
-    attribute,
-    evaluate_lm,
-    score_lm,
-    tables,
-    tune_thresholds,
+    all_tables,
+    run_analyse,
+    run_attribution,
+    run_evaluate_lm,
+    run_score_lm,
+    run_tune_thresholds,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,14 +34,15 @@ from pipelines.storage import parquet
 from pipelines.work import code
 from pipelines.evaluation import tables
 from pipelines.report import write_report
-from pipelines.with_studies import analyse, attribute, evaluate_lm, score_lm, tune_thresholds
-for entry in (attribute, evaluate_lm, score_lm, tune_thresholds):
+from pipelines.with_studies import run_attribution, run_evaluate_lm, run_score_lm
+from pipelines.with_studies import run_tune_thresholds
+for entry in (run_attribution, run_evaluate_lm, run_score_lm, run_tune_thresholds):
     assert entry.STUDIES == [], entry
 small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
-assert [entry.id for entry in write_report.listed() if entry.after] == []
+assert not any(".studies." in section.__module__ for section in write_report.PAGE)
 print(sorted(tables.TABLES), sorted(code.of_stages(Path(sys.argv[1]))))
 """
 
@@ -58,8 +59,9 @@ def imports(file: Path) -> set[str]:
 def delete(code: Path, study: str) -> None:
     """Delete a study as a person would: its files, and the lines that only name it."""
     for room in ("studies", "report/studies"):
-        (code / f"pipelines/{room}/{study}.py").unlink(missing_ok=True)
-    line = re.compile(rf"^ *(from [\w.]+ import )?{study},?\n", re.MULTILINE)
+        for name in (study, f"{study}_section"):
+            (code / f"pipelines/{room}/{name}.py").unlink(missing_ok=True)
+    line = re.compile(rf"^ *(from [\w.]+ import )?{study}(_section)?(\.\w+)?,?\n", re.MULTILINE)
     for room in AFTER_STUDIES:
         for file in (code / "pipelines" / room).rglob("*.py"):
             text = line.sub("", file.read_text(encoding="utf-8"))
@@ -91,30 +93,32 @@ def test_no_earlier_room_and_no_other_study_names_a_study(root, room):
 
 def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
     places = {
-        "score_more": score_lm.STUDIES,
-        "figures_of_bits": evaluate_lm.STUDIES,
-        "number_tokens": attribute.STUDIES,
-        "rows_of_rules": tune_thresholds.STUDIES,
-        "rows_of_answers": analyse.STUDIES.of_answers,
-        "rows_of_figures": analyse.STUDIES.of_figures,
-        "TABLES": tables.STUDIES,
-        "report_entries": write_report.STUDIES,
+        "score_more": run_score_lm.STUDIES,
+        "figures_of_bits": run_evaluate_lm.STUDIES,
+        "number_tokens": run_attribution.STUDIES,
+        "rows_of_rules": run_tune_thresholds.STUDIES,
+        "rows_of_answers": run_analyse.STUDIES.of_answers,
+        "rows_of_figures": run_analyse.STUDIES.of_figures,
+        "TABLES": all_tables.STUDIES,
     }
     for name, studies in places.items():
-        folder = "report/studies" if name == "report_entries" else "studies"
         having = {
             file.stem
-            for file in (ROOT / "pipelines" / folder).glob("[a-z]*.py")
+            for file in (ROOT / "pipelines/studies").glob("[a-z]*.py")
             if re.search(rf"^(def )?{name}\b", file.read_text(encoding="utf-8"), re.MULTILINE)
         }
         assert {study.__name__.rpartition(".")[2] for study in studies} == having, name
+    shown = {section.__module__.rpartition(".")[2] for section in write_report.PAGE}
+    files = (ROOT / "pipelines/report/studies").glob("[a-z]*.py")
+    assert {file.stem for file in files} <= shown
 
 
 @pytest.mark.parametrize("study", LISTED)
 def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
     delete(copied, study)
     for file in (copied / "pipelines").rglob("*.py"):
-        assert not {name for name in imports(file) if name.endswith(f"studies.{study}")}, file
+        ends = (f"studies.{study}", f"studies.{study}_section")
+        assert not {name for name in imports(file) if name.endswith(ends)}, file
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("STUDIES"):
                 assert study not in ast.unparse(node.value), file
@@ -130,6 +134,6 @@ def test_without_studies_everything_else_works(copied, root, tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert "accuracy_by_relation" in ran.stdout
-    assert "'analyse'" in ran.stdout
+    assert "'run_analyse'" in ran.stdout
     for gone in ("popularity_measures", "lm_controls", "rare_words", "'exposure'"):
         assert gone not in ran.stdout

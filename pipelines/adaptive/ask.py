@@ -17,7 +17,7 @@ from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, given_passages, passages, prompts
-from pipelines.answering.passages import Opened
+from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import Compute, Parts
@@ -139,7 +139,7 @@ def ask(
     subject: str | None = None,
     data: Path,
     tell: Callable[[Reading | None, Decision, Passage | None], None] = _tell_nobody,
-    opened: Opened | None = None,
+    session: Session | None = None,
 ) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and these
     two answers.
@@ -147,7 +147,7 @@ def ask(
     `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
     bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
     `subject` is a Wikidata id, to choose among namesakes. `tell` hears what is known after the
-    decision and after the search. With `opened`, what is opened stays there for the next question.
+    decision and after the search. With `session`, what is opened stays there for the next question.
     Raises LongtailError for an empty question, an unknown language model, method or subject, and
     for a missing file."""
     if not question.strip():
@@ -176,7 +176,7 @@ def ask(
     if is_imported:
         note = f"{method.name} of {lm}, which answers elsewhere: its answers were imported"
         return replace(asked, note=note)
-    return _answer(asked, settings, data, tell, opened or Opened())
+    return _answer(asked, settings, data, tell, session or Session())
 
 
 def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, list[str]]) -> None:
@@ -211,7 +211,7 @@ def _answer(
     settings: Settings,
     data: Path,
     tell: Callable[[Reading | None, Decision, Passage | None], None],
-    opened: Opened,
+    session: Session,
 ) -> AskedQuestion:
     """Search, let the language model answer, and attribute the answer."""
     from pipelines.lm.open_lm import open_lm
@@ -223,10 +223,10 @@ def _answer(
         def open_new() -> LanguageModel:
             return open_lm(weights, lm_settings, settings.compute)
 
-        return opened.get("model", open_new, [weights], weights, lm_settings, settings.compute)
+        return session.get("model", open_new, weights, lm_settings, settings.compute)
 
     # An index is searched before the language model is opened, which takes longer to fail.
-    source = opened.source(asked.method, settings, data)
+    source = session.source(asked.method, settings, data)
     if asked.method == "genread":
         source = passages.open_source(asked.method, open_model(), settings, data)
     dataset, pool, place = _place(asked, settings, data)

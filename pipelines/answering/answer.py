@@ -1,53 +1,60 @@
-"""Stage `answer`: one LM's answers to a question set in each of params.ways (PopQA, §4-5; REPLUG, §3.2)."""
+"""Stage `answer`: one LM's answers to a question set by each method of params.yaml's `ways`.
+
+The methods are those of PopQA (sections 4 and 5) and of REPLUG (section 3.2). Finished answers of a
+method are kept by all that they depend on, so that a changed method is answered alone.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
 from pipelines.answering import given_passages, latency, passages, prompts
-from pipelines.answering.passages import Lookup, Source
+from pipelines.answering.passages import Lookup, PassageSettings, Source, Timed
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.prompts import Sent
 from pipelines.language import language
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+from pipelines.methods import ENSEMBLES, GIVEN, Method
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.storage import parquet
-from pipelines.storage.atomic import SCRATCH, atomic, write_json
-from pipelines.storage.dvc_hashes import md5
-from pipelines.storage.work_store import forget_shards, key_of
+from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import stage, workers
 
-SHARD = 64  # prompts of a shard, or one question's; a killed run loses them if the LM is local; no answer depends on it
-USED = (
-    "seed",
-    "language",
-    "compute",
-    "parts",
-    "ways",
-    "lm",
-    "retriever",
-    "retrievers",
-    "reranker",
-    "answer",
-    "replug",
-)
-CODE = Path("data/code.json")
-MADE = SCRATCH / "answers"  # what each file of answers depended on when it was written
-LOCAL = (
-    128  # a local LM reads long prompts slowly: prompts and demonstrations with passages, together
-)
+DATA = Path("data")
+CODE = DATA / "code.json"
+# Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends on
+# the number.
+PROMPTS_PER_SHARD = 64
+# A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a shard.
+LONG_PROMPTS_PER_SHARD = 128
+METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
+    "accuracy": "correct",
+    "accuracy_word": "correct_word",
+    "passage_has_answer": "doc_has_answer",
+    "lm_calls_per_question": "lm_calls",
+    "prompt_tokens_per_question": "prompt_tokens",
+    "new_tokens_per_question": "new_tokens",
+    "cost_per_question": "cost",
+}
+
+
+class Settings(PassageSettings):
+    """The sections of params.yaml that this stage reads."""
+
+    seed: int
+    ways: list[str]
 
 
 @dataclass(frozen=True)
@@ -73,98 +80,116 @@ class Setup:
     @property
     def ensemble(self) -> bool:
         """Whether a question has a prompt for each of its documents."""
-        return methods.split(self.method)[0] in methods.ENSEMBLES
+        return Method.of_name(self.method).is_ensemble
 
     @property
-    def shard(self) -> int:
+    def questions_per_shard(self) -> int:
         """How many questions are answered at once."""
-        long = self.source is not None and self.server is None
-        most = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
-        return workers.shard_size(most, self.replug.top_k if self.ensemble else 1, self.server)
+        prompts_per_shard = PROMPTS_PER_SHARD
+        if self.source is not None and self.server is None:
+            long_prompts = LONG_PROMPTS_PER_SHARD // (1 + self.answer.n_shots)
+            prompts_per_shard = min(prompts_per_shard, long_prompts)
+        prompts_of_question = self.replug.top_k if self.ensemble else 1
+        return workers.shard_size(prompts_per_shard, prompts_of_question, self.server)
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}-{self.lm.name}-{self.method}"
 
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
-    """Answers (PREDICTIONS) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
+    """Answers (PREDICTIONS) to the test questions, at most `max_questions`, by question_id.
 
-    A second call goes on from the shards that a first one finished, until `forget_answers` removes them. Also returns
-    how long all shards took, in whichever call.
+    Questions are drawn by hash. A second call goes on from the shards that a first one finished,
+    until `forget_answers` removes them. Also returns how long all shards took, in whichever call.
     """
-    questions, chosen = questions.sort_by("question_id"), setup.answer
+    questions = questions.sort_by("question_id")
     pool = prompts.read_questions(questions)
-    texts, splits = pool.texts, questions["split"].to_pylist()
-    tested = [question for question, split in enumerate(splits) if split == "test"]
-    drawn = draws.sample(
-        setup.seed, "answer", [pool.ids[question] for question in tested], chosen.max_questions
-    )
-    asked = [tested[i] for i in drawn]
+    asked = _draw(questions, pool, setup)
     shots = prompts.demonstrations(
-        setup.seed, setup.dataset, pool, asked, chosen.n_shots, common=setup.written
+        setup.seed, setup.dataset, pool, asked, setup.answer.n_shots, common=setup.written
     )
-    of_file = f"{setup.dataset}-{setup.lm.name}-{setup.method}"
-    keys = pool.ids if setup.source and setup.source.by_id else texts
-    looked_up = {
-        question: keys[question]
-        for question in chain(asked, *(shots if chosen.shot_passages else ()))
-    }
-    lookup = Lookup(setup.source, looked_up, f"passages@{of_file}", setup.key)
+    lookup = _look_up(pool, asked, shots, setup)
 
     def read(shard: slice) -> Sent:
-        found, shown = lookup.rows(asked[shard]), sorted({*chain(*shots[shard])})
-        read_before = (
-            lookup.rows(shown)
-            if setup.answer.shot_passages
-            else [passages.CLOSED_BOOK] * len(shown)
-        )
-        of_shots = zip(shown, read_before, strict=True)
-        examples = {
-            shot: (texts[shot], pool.shown[shot], row["texts"][0]) for shot, row in of_shots
-        }
-        sent = [
-            prompts.question_prompt(
-                texts[question], text, [examples[shot] for shot in of_question], setup.language
-            )
-            for question, row, of_question in zip(asked[shard], found, shots[shard], strict=True)
-            for text in row["texts"]
-        ]
-        return Sent(
-            sent, np.array([row["similarities"] for row in found]) if setup.ensemble else None
-        )
+        return _prompts(pool, asked[shard], shots[shard], lookup, setup)
 
-    def write(shard: slice, answered: tuple, path: Path) -> None:
-        (prompts_sent, seen, generations), *taken = answered
-        sent = list(zip(prompts_sent, seen, strict=True))
-        k = len(sent) // len(
-            asked[shard]
-        )  # prompts of a question: one, or one per document of an ensemble
-        per_question = [sent[i : i + k] for i in range(0, len(sent), k)]
-        of_questions = zip(
-            asked[shard], lookup.rows(asked[shard]), per_question, generations, strict=True
-        )
-        rows = [_row(setup, pool, *of_question) for of_question in of_questions]
-        passages.write_shard(pa.Table.from_pylist(rows, schema=PREDICTIONS), path, *taken)
+    def write(shard: slice, answered: Timed, path: Path) -> None:
+        rows = _rows(setup, pool, asked[shard], lookup, *answered.result)
+        table = pa.Table.from_pylist(rows, schema=PREDICTIONS)
+        passages.write_shard(table, path, answered.seconds, answered.machine)
 
-    parts = [
-        slice(start, min(start + setup.shard, len(asked)))
-        for start in range(0, len(asked), setup.shard)
-    ]
-    work = partial(passages.timed, partial(ask_lm, chosen.new_tokens, setup.replug, setup.language))
-    steps, sizes = (
-        workers.Steps(read, work, write, Sent.length),
-        [part.stop - part.start for part in parts],
-    )
+    size = setup.questions_per_shard
+    starts = range(0, len(asked), size)
+    parts = [slice(start, min(start + size, len(asked))) for start in starts]
+    ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     files = workers.map_texts(
-        setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question"
+        setup.lm,
+        f"answer@{setup.name}",
+        setup.key,
+        parts,
+        workers.Steps(read, partial(passages.timed, ask), write, Sent.length),
+        sizes=[part.stop - part.start for part in parts],
+        unit="question",
     )
     table, batches = passages.read_shards(files, PREDICTIONS)
-    return table.sort_by("question_id").replace_schema_metadata(), latency.Taken(
-        batches, lookup.batches
-    )
+    answers = table.sort_by("question_id").replace_schema_metadata()
+    return answers, latency.Taken(batches, lookup.batches)
 
 
-def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
-    """Remove the finished shards of answers that are written."""
-    for kind in ("answer", "passages"):
-        forget_shards(f"{kind}@{dataset}-{lm}-{method}", key)
+def _draw(questions: pa.Table, pool: prompts.Questions, setup: Setup) -> list[int]:
+    """Positions of the test questions that are asked, drawn by a hash of seed and id."""
+    splits = questions["split"].to_pylist()
+    tested = [position for position, split in enumerate(splits) if split == "test"]
+    ids = [pool.ids[position] for position in tested]
+    drawn = draws.sample(setup.seed, "answer", ids, setup.answer.max_questions)
+    return [tested[i] for i in drawn]
+
+
+def _look_up(
+    pool: prompts.Questions, asked: list[int], shots: list[list[int]], setup: Setup
+) -> Lookup:
+    """The passages of the questions asked, and of their demonstrations if these have passages."""
+    searched = list(asked)
+    if setup.answer.shot_passages:
+        for shots_of_question in shots:
+            searched += shots_of_question
+    keys = pool.texts
+    if setup.source and setup.source.by_id:
+        keys = pool.ids
+    texts = {position: keys[position] for position in searched}
+    return Lookup(setup.source, texts, f"passages@{setup.name}", setup.key)
+
+
+def _prompts(
+    pool: prompts.Questions,
+    asked: list[int],
+    shots: list[list[int]],
+    lookup: Lookup,
+    setup: Setup,
+) -> Sent:
+    """The prompts of some questions: one each, or one for each document of an ensemble."""
+    shown = sorted({shot for shots_of_question in shots for shot in shots_of_question})
+    passages_of_shots = [passages.CLOSED_BOOK] * len(shown)
+    if setup.answer.shot_passages:
+        passages_of_shots = lookup.rows(shown)
+    examples = {}
+    for shot, row in zip(shown, passages_of_shots, strict=True):
+        examples[shot] = (pool.texts[shot], pool.shown[shot], row["texts"][0])
+
+    found = lookup.rows(asked)
+    sent = []
+    for position, row, shots_of_question in zip(asked, found, shots, strict=True):
+        examples_of_question = [examples[shot] for shot in shots_of_question]
+        for passage in row["texts"]:
+            prompt = prompts.question_prompt(
+                pool.texts[position], passage, examples_of_question, setup.language
+            )
+            sent.append(prompt)
+    similarities = None
+    if setup.ensemble:
+        similarities = np.array([row["similarities"] for row in found])
+    return Sent(sent, similarities)
 
 
 def ask_lm(
@@ -175,177 +200,242 @@ def ask_lm(
     return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
 
 
+def _rows(
+    setup: Setup,
+    pool: prompts.Questions,
+    asked: list[int],
+    lookup: Lookup,
+    sent: list[Prompt],
+    seen: list[Prompt],
+    generations: list[Generation],
+) -> list[dict]:
+    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts `sent`."""
+    k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
+    rows = []
+    for i, passage_row in enumerate(lookup.rows(asked)):
+        of_question = slice(k * i, k * (i + 1))
+        row = _row(setup, pool, asked[i], passage_row, sent[of_question], generations[i])
+        if setup.source:
+            row |= _passage_columns(
+                setup, pool, asked[i], passage_row, sent[of_question], seen[of_question]
+            )
+        rows.append(row)
+    return rows
+
+
 def _row(
     setup: Setup,
     pool: prompts.Questions,
-    question: int,
-    found: dict,
-    sent: list[tuple[Prompt, Prompt]],
-    made: Generation,
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
+    generation: Generation,
 ) -> dict:
-    """A row of PREDICTIONS; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
-    answers, server = pool.answers[question], setup.server
+    """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
+    answers = pool.answers[position]
     # The tokens of an answer and of its passages are not known if the server does not show them.
-    new_tokens = (
-        made.new_tokens + found["new_tokens"] if (made.new_tokens or not made.text) else None
-    )
-    prompt_tokens = made.prompt_tokens + found["prompt_tokens"] if made.prompt_tokens else None
-    cost = 0.0 if server is None else None
-    if server and prompt_tokens is not None and new_tokens is not None:
-        cost = (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
-    row = {
-        "question_id": pool.ids[question],
-        "method": methods.split(setup.method)[0],
-        "prediction": made.text.strip(),
-        "correct": matching.substring(made.text, answers),
-        "correct_word": matching.word(made.text, answers, setup.language),
-        "prompt_hash": prompts.prompt_hash(*(prompt for prompt, _ in sent)),
-        "mean_log_prob": made.mean_log_prob,
-        "lm_calls": len(sent) + setup.written,
-        "passage": found["texts"][0] if setup.written else None,
+    new_tokens = None
+    if generation.new_tokens or not generation.text:
+        new_tokens = generation.new_tokens + passage_row["new_tokens"]
+    prompt_tokens = None
+    if generation.prompt_tokens:
+        prompt_tokens = generation.prompt_tokens + passage_row["prompt_tokens"]
+    return {
+        "question_id": pool.ids[position],
+        "method": Method.of_name(setup.method).kind,
+        "prediction": generation.text.strip(),
+        "correct": matching.substring(generation.text, answers),
+        "correct_word": matching.word(generation.text, answers, setup.language),
+        "prompt_hash": prompts.prompt_hash(*sent),
+        "mean_log_prob": generation.mean_log_prob,
+        "lm_calls": len(sent) + (1 if setup.written else 0),
+        "passage": passage_row["texts"][0] if setup.written else None,
         "prompt_tokens": prompt_tokens,
         "new_tokens": new_tokens,
-        "cost": cost,
+        "cost": _cost(setup.server, prompt_tokens, new_tokens),
     }
-    if setup.source:
-        read = (
-            prompts.passage_left(text, pool.texts[question], prompt, seen, setup.language)
-            for text, (prompt, seen) in zip(found["texts"], sent, strict=True)
+
+
+def _cost(
+    server: params.LMServer | None, prompt_tokens: int | None, new_tokens: int | None
+) -> float | None:
+    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not known."""
+    if server is None:
+        return 0.0
+    if prompt_tokens is None or new_tokens is None:
+        return None
+    return (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
+
+
+def _passage_columns(
+    setup: Setup,
+    pool: prompts.Questions,
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
+    seen: list[Prompt],
+) -> dict:
+    """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+    answers = pool.answers[position]
+    has_answer = False
+    for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
+        left = prompts.passage_left(
+            passage, pool.texts[position], prompt, seen_prompt, setup.language
         )
-        row["doc_has_answer"] = any(matching.word(text, answers, setup.language) for text in read)
-        title, page = found["titles"][0], pool.pages[question]
-        row |= {
-            "doc_id": found["doc_ids"][0],
-            "doc_title": title,
-            "similarity": found["similarities"][0],
-        }
-        if title is not None and page:
-            row["doc_is_subject"] = title == page
-            row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)
-    return row
+        has_answer = has_answer or matching.word(left, answers, setup.language)
+
+    title = passage_row["titles"][0]
+    columns = {
+        "doc_has_answer": has_answer,
+        "doc_id": passage_row["doc_ids"][0],
+        "doc_title": title,
+        "similarity": passage_row["similarities"][0],
+    }
+    page = pool.pages[position]
+    if title is not None and page:
+        subject = pool.subjects[position] or ""
+        columns["doc_is_subject"] = title == page
+        columns["doc_is_namesake"] = matching.namesake(title, subject, page)
+    return columns
 
 
-def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> stage.Metrics:
-    """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `chosen.ways`; returns the new ones' metrics.
+def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
+    """Remove the finished shards of answers that are written."""
+    for work in ("answer", "passages"):
+        WorkStore().forget(f"{work}@{dataset}-{lm}-{method}", key)
 
-    A file that is as it was written stays if its inputs, settings and code are the same. `chosen` are params with USED.
-    Raises LongtailError where there is no question set, or an ensemble is asked of an LM that can't mix.
+
+def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> stage.Metrics:
+    """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `settings.ways`.
+
+    Answers that were finished before with the same inputs, settings and code are taken from the work
+    store. Returns the metrics of the others. Raises LongtailError where there is no question set, or
+    an ensemble is asked of an LM that can't mix.
     """
-    data = Path("data")
-    questions, out = (
-        data / f"questions/{dataset}/{dataset}.parquet",
-        data / f"predictions/{dataset}/{lm_name}",
-    )
-    settings, figures = chosen.lm[lm_name], {}
-    keys = {
-        way: _key(way, chosen, settings, questions, open_lm.MODELS / lm_name) for way in chosen.ways
-    }
-    files = {
-        way: out / f"{methods.named(*methods.resolve(way, chosen.retrievers))}.parquet"
-        for way in chosen.ways
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    for file in {*out.iterdir()} - {*files.values()}:
-        file.unlink()
-    record = MADE / dataset / f"{lm_name}.json"
-    made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    missing = [
-        way
-        for way, file in files.items()
-        if not file.is_file() or made.get(file.stem) != [keys[way], md5(file)]
-    ]
-    if not missing:
-        return {}
-    asked, lines = given_passages.read_asked(dataset, chosen, data)
-    print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
-    with open_lm.lm_at_work(open_lm.MODELS / lm_name, settings, chosen.compute) as lm:
-        if methods.of_kinds(missing, *methods.ENSEMBLES):
-            ensemble.check_ability(lm, chosen.replug)
-        for way in missing:
-            source, key, name = (
-                passages.open_source(way, lm, chosen, data),
-                keys[way],
-                files[way].stem,
+    questions = DATA / f"questions/{dataset}/{dataset}.parquet"
+    model = open_lm.MODELS / lm_name
+    store = WorkStore()
+    finished = {}
+    for way in settings.ways:
+        key = _key(way, settings, settings.lm[lm_name], questions, model)
+        finished[way] = store.path(f"answers@{dataset}-{lm_name}-{way}", key)
+
+    missing = [way for way, file in finished.items() if not file.exists()]
+    metrics: stage.Metrics = {}
+    if missing:
+        metrics = _answer_missing(dataset, lm_name, settings, missing, finished)
+
+    with atomic(DATA / "predictions" / dataset / lm_name) as folder:
+        folder.mkdir()
+        for way, file in finished.items():
+            shutil.copyfile(file, folder / f"{_file_name(way, settings)}.parquet")
+    return metrics
+
+
+def _answer_missing(
+    dataset: str,
+    lm_name: str,
+    settings: Settings,
+    ways: list[str],
+    finished: dict[str, Path],
+) -> stage.Metrics:
+    """Answer by some methods into their files of the work store; returns their metrics."""
+    lm_settings = settings.lm[lm_name]
+    asked, lines = given_passages.read_asked(dataset, settings, DATA)
+    for line in lines:
+        print(f"{dataset}: {line}", flush=True)
+
+    metrics = {}
+    with open_lm.lm_at_work(open_lm.MODELS / lm_name, lm_settings, settings.compute) as lm:
+        if methods.of_kinds(ways, *ENSEMBLES):
+            ensemble.check_ability(lm, settings.replug)
+        for way in ways:
+            file = finished[way]
+            setup = Setup(
+                dataset=dataset,
+                method=way,
+                lm=lm,
+                source=passages.open_source(way, lm, settings, DATA),
+                answer=settings.answer.of(lm_settings),
+                replug=settings.replug,
+                seed=settings.seed,
+                key=file.name,
+                server=lm_settings.http,
+                language=language.read_language(settings.language),
             )
-            of_file = (
+            table, taken = answer(asked, setup)
+            WorkStore().file(file.parent.name, file.name, partial(parquet.write_parquet, table))
+            latency.write_latency(
+                DATA,
                 dataset,
-                way,
-                lm,
-                source,
-                chosen.answer.of(settings),
-                chosen.replug,
-                chosen.seed,
-                key,
+                lm_name,
+                _file_name(way, settings),
+                taken,
+                threads=settings.compute.threads,
+                server=lm_settings.http is not None,
             )
-            table, taken = answer(
-                asked, Setup(*of_file, settings.http, language.read_language(chosen.language))
-            )
-            with atomic(files[way]) as temporary:
-                parquet.write_parquet(table, temporary)
-            write_json(record, made := made | {name: [key, md5(files[way])]})
-            threads, on_server = chosen.compute.threads, settings.http is not None
-            latency.write_latency(data, dataset, lm_name, name, taken, threads, on_server)
-            forget_answers(dataset, lm_name, way, key)
-            figures |= {
-                f"{way}/{name}": value for name, value in _metrics(table, taken.seconds).items()
-            }
-        return figures | lm.usage
+            forget_answers(dataset, lm_name, way, file.name)
+            for name, value in _metrics(table, taken.seconds).items():
+                metrics[f"{way}/{name}"] = value
+        return metrics | lm.usage
 
 
-def _key(
-    way: str, chosen: SimpleNamespace, settings: params.LM, questions: Path, model: Path
-) -> str:
-    """A name for all that answers in a way depend on: inputs, settings, and the code as the stage `code` found it."""
-    kind, retriever = methods.resolve(way, chosen.retrievers)
-    searched = [chosen.retriever.get(retriever), chosen.reranker if kind == "reranked" else None]
-    replug = chosen.replug if kind in methods.ENSEMBLES else None
-    said = (
-        chosen.seed,
-        chosen.language,
-        chosen.answer,
-        replug,
-        chosen.compute.device,
-        chosen.compute.threads,
-    )
-    code = (
-        json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"] if CODE.is_file() else None
-    )
-    ways = [
-        way,
-        *methods.of_kinds(chosen.ways, *methods.GIVEN),
-    ]  # given passages say which questions all ways answer
-    files = dict.fromkeys(file for of in ways for file in passages.inputs(of, chosen, Path("data")))
-    inputs = questions, model, *files
-    return key_of(SHARD, LOCAL, workers.ROUNDS, *said, searched, settings, code, *inputs)
+def _file_name(way: str, settings: Settings) -> str:
+    """The name of a method's file: with the retriever's name, the main one's too."""
+    return Method.parse(way, settings.retrievers).name
+
+
+def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, model: Path) -> str:
+    """A key for all that a method's answers depend on: inputs, settings, and code.
+
+    The code counts by the fingerprint that the stage `code` wrote.
+    """
+    method = Method.parse(way, settings.retrievers)
+    code = ""
+    if CODE.is_file():
+        code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"]
+    used = {
+        "way": way,
+        "seed": settings.seed,
+        "language": settings.language,
+        "answer": settings.answer,
+        "replug": settings.replug if method.is_ensemble else None,
+        "device": settings.compute.device,
+        "threads": settings.compute.threads,
+        "retriever": settings.retriever.get(method.retriever),
+        "reranker": settings.reranker if method.kind == "reranked" else None,
+        "lm": lm_settings,
+        "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
+    }
+    # Given passages say which questions all methods answer.
+    files = dict.fromkeys(passages.inputs(way, settings, DATA))
+    for given in methods.of_kinds(settings.ways, *GIVEN):
+        files |= dict.fromkeys(passages.inputs(given, settings, DATA))
+    return content_key(used, code, questions, model, *files)
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
-    n = max(1, table.num_rows)
-    columns = {
-        "accuracy": "correct",
-        "accuracy_word": "correct_word",
-        "passage_has_answer": "doc_has_answer",
-    }
-    columns |= {
-        f"{name}_per_question": name for name in ("lm_calls", "prompt_tokens", "new_tokens", "cost")
-    }
-    values = {
-        name: table[column].drop_null().to_numpy(zero_copy_only=False)
-        for name, column in columns.items()
-    }
-    metrics = {name: float(known.mean()) for name, known in values.items() if len(known)}
-    return metrics | {"questions": float(table.num_rows), "seconds_per_question": seconds / n}
+    """The means of METRICS over the answers where they are known, and the time of a question."""
+    metrics = {}
+    for name, column in METRICS.items():
+        values = table[column].drop_null().to_numpy(zero_copy_only=False)
+        if len(values):
+            metrics[name] = float(values.mean())
+    metrics["questions"] = float(table.num_rows)
+    metrics["seconds_per_question"] = seconds / max(1, table.num_rows)
+    return metrics
 
 
 def main() -> None:
     args = stage.arguments(
         __doc__, dataset=catalogue.names("answered"), lm="one of params.yaml's lms"
     )
-    item = args.dataset, args.lm
-    out = str(Path("data/predictions").joinpath(*item))
-    stage.run(
-        f"answer@{'-'.join(item)}", USED, lambda chosen: answer_in_all_ways(*item, chosen), out=out
-    )
+
+    def work(settings: Settings) -> stage.Metrics:
+        return answer_by_all_methods(args.dataset, args.lm, settings)
+
+    out = f"data/predictions/{args.dataset}/{args.lm}"
+    stage.run(f"answer@{args.dataset}-{args.lm}", Settings, work, out=out)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.methods import GIVEN, METHODS, ordered, short, split
+from pipelines.methods import GIVEN, METHODS, Method, ordered
 from pipelines.storage import database, parquet
 
-ABOUT = b"longtail"  # key of what an import's file says of itself
+METADATA_KEY = b"longtail"  # of what an import's file says of itself
+
+ASKED = """SELECT question_id, relation AS relations,
+    coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects,
+    CAST(s_pop AS DOUBLE) AS popularity,
+    min(subjects) OVER same_text != max(subjects) OVER same_text AS ambiguous
+    FROM file WINDOW same_text AS (PARTITION BY question)"""
 
 
 def sets(
@@ -22,35 +28,48 @@ def sets(
     those of `retrievers` in their order; names that it does not know come last. Answers of this run's models with other
     retrievers are left out, and so are imports that do not fit (`left_out`).
     """
-    found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
-    found |= _imports(dataset, lms, retrievers, root)[0]
-    return {lm: by_method for lm, by_method in found.items() if by_method}
+    files = {lm: _run_files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
+    imported, _ = _imports(dataset, lms, retrievers, root)
+    files |= imported
+    return {lm: by_method for lm, by_method in files.items() if by_method}
 
 
 def left_out(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> list[str]:
-    """A sentence for each import that is used nowhere, because its rows are not those of its question set or model."""
-    return _imports(dataset, lms, retrievers, root)[1]
+    """A sentence for each import that is used nowhere.
+
+    Its rows are not those of its question set or model.
+    """
+    _, sentences = _imports(dataset, lms, retrievers, root)
+    return sentences
 
 
 def elsewhere(
     lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> dict[str, list[str]]:
     """Imported model -> the methods that it has answers by, to whatever question set."""
-    found: dict[str, dict[str, None]] = {}
-    for dataset in dict.fromkeys(file.parts[-3] for file in imports(root)):
-        for lm, files in _imports(dataset, lms, retrievers, root)[0].items():
-            found.setdefault(lm, {}).update(dict.fromkeys(files))
-    return {lm: list(methods) for lm, methods in found.items()}
+    datasets = dict.fromkeys(file.parts[-3] for file in imports(root))
+    methods: dict[str, dict[str, None]] = {}
+    for dataset in datasets:
+        files, _ = _imports(dataset, lms, retrievers, root)
+        for lm, by_method in files.items():
+            methods.setdefault(lm, {}).update(dict.fromkeys(by_method))
+    return {lm: list(names) for lm, names in methods.items()}
 
 
 def way(
     lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]
 ) -> str | None:
-    """The method of an imported model that is meant: `method`, else its first with a text; None for other models."""
-    ways = [name for name in elsewhere(lms, retrievers).get(lm, ()) if name != "closed_book"]
-    return method if method and ways else next(iter(ways), None)
+    """The method of an imported model that is meant; None for a model of the run.
+
+    It is `method`, else the model's first method with passages.
+    """
+    names = elsewhere(lms, retrievers).get(lm, [])
+    with_passages = [name for name in names if name != "closed_book"]
+    if not with_passages:
+        return None
+    return method or with_passages[0]
 
 
 def imports(root: Path = Path("data")) -> list[Path]:
@@ -59,73 +78,115 @@ def imports(root: Path = Path("data")) -> list[Path]:
 
 
 def about(file: Path) -> dict[str, str]:
-    """What `longtail imports` wrote of an import: its kind, the layout and name of its file; else nothing."""
-    return json.loads((parquet.schema_of(file).metadata or {}).get(ABOUT, b"{}"))
+    """What `longtail imports` wrote of an import: its kind, the layout and name of its file.
+
+    Nothing for other files.
+    """
+    metadata = parquet.schema_of(file).metadata or {}
+    return json.loads(metadata.get(METADATA_KEY, b"{}"))
 
 
 def kind_by_name(method: str) -> str:
     """What a method is by its name, one of methods.KINDS; "" if the name does not tell."""
-    kind = split(method)[0]
-    return "" if kind not in METHODS else "closed_book" if kind == "closed_book" else "retrieval"
+    kind = Method.of_name(method).kind
+    if kind not in METHODS:
+        return ""
+    return "closed_book" if kind == "closed_book" else "retrieval"
 
 
 def _imports(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path
 ) -> tuple[dict[str, dict[str, Path]], list[str]]:
-    """The imported models' files that fit, and a sentence for each other."""
-    files, sentences, questions = {}, [], root / "questions" / dataset / f"{dataset}.parquet"
+    """The imported models' files that fit, and a sentence for each file that does not."""
+    questions = root / "questions" / dataset / f"{dataset}.parquet"
+    fitting: dict[str, dict[str, Path]] = {}
+    sentences = []
     for folder in sorted((root / "imported" / dataset).glob("*")):
-        found = {} if folder.name in lms else _files(folder, retrievers, others=True)
-        faults = _faults(found, questions) if found and questions.is_file() else {}
-        files[folder.name] = {
-            method: file for method, file in found.items() if method not in faults
+        files = {}
+        if folder.name not in lms:
+            files = _imported_files(folder, retrievers)
+        faults = {}
+        if files and questions.is_file():
+            faults = _faults(files, questions)
+        fitting[folder.name] = {
+            method: file for method, file in files.items() if method not in faults
         }
-        sentences += [
-            f"{found[method]} is left out: {why}; import it again, or `longtail imports --remove {found[method]}`"
-            for method, why in faults.items()
-        ]
-    return files, sentences
+        for method, fault in faults.items():
+            file = files[method]
+            advice = f"import it again, or `longtail imports --remove {file}`"
+            sentences.append(f"{file} is left out: {fault}; {advice}")
+    return fitting, sentences
 
 
 def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
-    """What is wrong with a model's files, by method: they answer the same questions, all of them the set's.
+    """What is wrong with a model's files, by method.
 
-    Which questions these are the closed-book answers say, without them the first file.
+    All files have to answer the same questions, all of them the set's. Which questions these are the
+    closed-book answers say, without them the first file.
     """
-    ids_of = {
-        method: _read("SELECT question_id FROM file", file)["question_id"]
-        for method, file in files.items()
-    }
-    known, faults = {*_read("SELECT question_id FROM file", questions)["question_id"]}, {}
+    known = _ids(questions)
+    ids_of = {method: _ids(file) for method, file in files.items()}
+    faults = {}
     for method, ids in ids_of.items():
-        fitting = len(known.intersection(ids))
-        if not fitting or fitting != len(ids):
+        n_fitting = len(set(known).intersection(ids))
+        n_others = len(ids) - n_fitting
+        if not n_fitting or n_others:
             faults[method] = (
-                f"of its {len(ids):,} rows {len(ids) - fitting:,} answer no question, or one again"
+                f"of its {len(ids):,} rows {n_others:,} answer no question, or one again"
             )
-    like, *others = [method for method in files if method not in faults] or [""]
-    for method in others:
-        if {*ids_of[method]} != {*ids_of[like]}:
-            faults[method] = f"it answers other questions than {files[like].name}"
+
+    fitting = [method for method in files if method not in faults]
+    for method in fitting[1:]:
+        if set(ids_of[method]) != set(ids_of[fitting[0]]):
+            faults[method] = f"it answers other questions than {files[fitting[0]].name}"
     return faults
 
 
-def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:
-    """Method -> its file, if it has one; with `others`, also of retrievers that the run does not have, and any name.
+def _ids(file: Path) -> np.ndarray:
+    return _read("SELECT question_id FROM file", file)["question_id"]
 
-    The main retriever's file may do without its name. A file whose kind is closed_book is the closed-book answer,
-    whatever its name.
+
+def _run_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
+    """Method -> its file, of the methods that this run has retrievers for."""
+    files = {}
+    for file in _in_order_of_methods(folder, retrievers):
+        method = Method.of_name(file.stem)
+        if method.kind in GIVEN or method.retriever in ["", *retrievers]:
+            files[method.short_name(retrievers)] = file
+    return {name: files[name] for name in ordered(files)}
+
+
+def _imported_files(folder: Path, retrievers: Sequence[str]) -> dict[str, Path]:
+    """Method -> its file, of whatever name.
+
+    A file whose kind is closed_book is the closed-book answer, whatever its name.
     """
-    order, known, files = ["", *retrievers], [], {}
+    files = {}
     for file in sorted(folder.glob("*.parquet")):
-        kind, name = split(file.stem)
-        if kind in METHODS and (others or name in order or kind in GIVEN):
-            place = order.index(name) if name in order else len(order)
-            known.append((METHODS.index(kind), place, short(kind, name, retrievers), file))
-        elif others:
-            files["closed_book" if about(file).get("kind") == "closed_book" else file.stem] = file
-    files |= {method: file for *_, method, file in sorted(known)}
-    return {method: files[method] for method in ordered(files)}
+        if Method.of_name(file.stem).kind not in METHODS:
+            is_closed_book = about(file).get("kind") == "closed_book"
+            files["closed_book" if is_closed_book else file.stem] = file
+    for file in _in_order_of_methods(folder, retrievers):
+        files[Method.of_name(file.stem).short_name(retrievers)] = file
+    return {name: files[name] for name in ordered(files)}
+
+
+def _in_order_of_methods(folder: Path, retrievers: Sequence[str]) -> list[Path]:
+    """The files with names of methods, by kind, then by the order of `retrievers`, then by name.
+
+    The main retriever's file may do without its name, and comes before one that has it.
+    """
+    order = ["", *retrievers]
+
+    def place(file: Path) -> tuple[int, int, str, Path]:
+        method = Method.of_name(file.stem)
+        position = len(order)
+        if method.retriever in order:
+            position = order.index(method.retriever)
+        return METHODS.index(method.kind), position, method.short_name(retrievers), file
+
+    files = [file for file in folder.glob("*.parquet") if Method.of_name(file.stem).kind in METHODS]
+    return sorted(files, key=place)
 
 
 def join(
@@ -138,29 +199,26 @@ def join(
     columns of predictions.PREDICTIONS, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
     naming a file and an id that it has twice, or that only one of two files has.
     """
-    chosen = ", ".join(
-        f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items()
-    )
-    answers = {
-        method: _read(f"SELECT question_id, {chosen} FROM file", file)
-        for method, file in files.items()
-    }
-    asked = _read(
-        """SELECT question_id, relation AS relations, coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects,
-                  CAST(s_pop AS DOUBLE) AS popularity,
-                  min(subjects) OVER same_text != max(subjects) OVER same_text AS ambiguous
-           FROM file WINDOW same_text AS (PARTITION BY question)""",
-        questions,
-    )
+    selected = []
+    for name, expression in columns.items():
+        selected.append(f"CAST({expression} AS DOUBLE) AS {name}")
+    query = f"SELECT question_id, {', '.join(selected)} FROM file"
+    answers = {method: _read(query, file) for method, file in files.items()}
+    asked = _read(ASKED, questions)
+
     ids_of = {file: answers[method].pop("question_id") for method, file in files.items()}
     first, ids = next(iter(ids_of.items()))
-    places = np.searchsorted(asked["question_id"], ids)
-    for file, of_file in ids_of.items():
-        _refuse(of_file[1:][of_file[1:] == of_file[:-1]], f"{file}: has the id {{}} more than once")
-        _refuse(set(of_file) ^ set(ids), f"{file}: it or {first} lacks the id {{}}")
+    for file, ids_of_file in ids_of.items():
+        repeated = ids_of_file[1:][ids_of_file[1:] == ids_of_file[:-1]]
+        _refuse(repeated, f"{file}: has the id {{}} more than once")
+        _refuse(set(ids_of_file) ^ set(ids), f"{file}: it or {first} lacks the id {{}}")
     _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}")
-    asked = {name: values[places] for name, values in asked.items()}
-    return {"ids": asked.pop("question_id")} | asked, answers
+
+    places = np.searchsorted(asked["question_id"], ids)
+    joined = {"ids": asked.pop("question_id")[places]}
+    for name, values in asked.items():
+        joined[name] = values[places]
+    return joined, answers
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:
@@ -172,7 +230,6 @@ def _read(query: str, file: Path) -> dict[str, np.ndarray]:
 def _refuse(ids: Collection[str], message: str) -> None:
     """Raise LongtailError if there are ids, naming the first in the place of {} in the message."""
     if len(ids):
-        raise LongtailError(
-            f"{message.format(min(ids))}, expected the same questions once; run the stage `answer` or the import "
-            "again, or repair the file"
-        )
+        expected = "expected the same questions once"
+        advice = "run the stage `answer` or the import again, or repair the file"
+        raise LongtailError(f"{message.format(min(ids))}, {expected}; {advice}")

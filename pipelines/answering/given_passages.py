@@ -137,6 +137,5 @@ def _weights(
     weights = np.exp(ensemble.log_weights(scores, temperature))
     heaviest = weights.max(axis=1).mean()
     return (
-        f"{method}: at replug.temperature {temperature:g} the heaviest of {k} "
-        f"weighs {heaviest:.2f}"
+        f"{method}: at replug.temperature {temperature:g} the heaviest of {k} weighs {heaviest:.2f}"
     )

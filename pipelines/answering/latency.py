@@ -1,4 +1,4 @@
-"""How long answers take: seconds of a question by method, on the machine that they were measured on (PopQA, Figure 11).
+"""How long answers take: seconds of a question by method, on this machine (PopQA, Figure 11).
 
 Questions are answered in batches, so a question's seconds are its share of its batch's. Outputs that DVC keeps hold no
 times, because the same inputs must give the same bytes. So these files lie apart, in data/latency, and no stage waits
@@ -45,19 +45,22 @@ class Taken(NamedTuple):
 
         Each batch counts with its mean, and with the mean search for a question or a demonstration.
         """
-        search = sum(batch.seconds for batch in self.searches) / max(
-            1, sum(batch.questions for batch in self.searches)
-        )
-        values = np.array([batch.seconds / batch.questions + search for batch in self.answers])
+        searched = sum(batch.questions for batch in self.searches)
+        seconds_searched = sum(batch.seconds for batch in self.searches)
+        search = seconds_searched / max(1, searched)
+        seconds = np.array([batch.seconds / batch.questions + search for batch in self.answers])
+
+        machines = sorted({batch.machine for batch in self.answers})
+        batches = []
+        for batch in self.answers:
+            batches.append({"questions": batch.questions, "seconds": batch.seconds})
         return {
-            "machine": " and ".join(sorted({batch.machine for batch in self.answers})),
+            "machine": " and ".join(machines),
             "questions": sum(batch.questions for batch in self.answers),
-            "batches": [
-                {"questions": batch.questions, "seconds": batch.seconds} for batch in self.answers
-            ],
+            "batches": batches,
             "search": search,
-            "median": intervals.quantile(values, 0.5).as_json(),
-            "p90": intervals.quantile(values, 0.9).as_json(),
+            "median": intervals.quantile(seconds, 0.5).as_json(),
+            "p90": intervals.quantile(seconds, 0.9).as_json(),
         }
 
 
@@ -72,15 +75,18 @@ def write_latency(
 @cache
 def machine() -> str:
     """The processor, its cores, and the GPU if this process uses one."""
-    file = Path("/proc/cpuinfo")
-    named = re.search(
-        r"model name\s*:\s*(\S.*)", file.read_text(encoding="utf-8") if file.is_file() else ""
-    )
-    parts = [
-        named[1].strip() if named else platform.processor() or platform.machine(),
-        f"{os.cpu_count()} cores",
-    ]
+    parts = [_processor(), f"{os.cpu_count()} cores"]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    file = Path("/proc/cpuinfo")
+    if file.is_file():
+        name = re.search(r"model name\s*:\s*(\S.*)", file.read_text(encoding="utf-8"))
+        if name:
+            return name[1].strip()
+    return platform.processor() or platform.machine()

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,9 @@ import pyarrow as pa
 from pipelines import draws
 from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
+
+# Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
+DRAWS_PER_SHOT = 40
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,17 @@ class Questions:
     subjects: Sequence[str | None] = ()  # `demonstrations` needs none of these three
     pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
     shown: Sequence[str] = ()  # the answer that a demonstration shows
+
+    @cached_property
+    def rows_of_relation(self) -> dict[str, np.ndarray]:
+        """Relation -> positions of its questions; relations are sorted."""
+        relations = np.unique(self.relations)
+        return {relation: np.flatnonzero(self.relations == relation) for relation in relations}
+
+    @cached_property
+    def count_of_text(self) -> Counter[str]:
+        """Text -> how many questions have it."""
+        return Counter(self.texts)
 
 
 class Sent(NamedTuple):
@@ -44,11 +59,20 @@ class Sent(NamedTuple):
 def read_questions(table: pa.Table) -> Questions:
     """A question set. Demonstrations show the triple's object (PopQA), else the first answer."""
     columns = table.sort_by("question_id").to_pydict()
-    ids, answers = columns["question_id"], columns["possible_answers"]
-    pages = columns.get("s_wiki_title") or [None] * len(ids)
-    shown = columns.get("obj") or [next(iter(of_question), "") for of_question in answers]
-    relations = np.array(columns["relation"], dtype=object)
-    return Questions(ids, relations, columns["question"], answers, columns["subj"], pages, shown)
+    ids = columns["question_id"]
+    answers = columns["possible_answers"]
+    shown = columns.get("obj")
+    if shown is None:
+        shown = [names[0] if names else "" for names in answers]
+    return Questions(
+        ids=ids,
+        relations=np.array(columns["relation"], dtype=object),
+        texts=columns["question"],
+        answers=answers,
+        subjects=columns["subj"],
+        pages=columns.get("s_wiki_title") or [None] * len(ids),
+        shown=shown,
+    )
 
 
 def demonstrations(
@@ -67,38 +91,51 @@ def demonstrations(
     prompt. With `common` they are drawn once for all questions, because the LM must write a passage for each
     demonstration. A demonstration never has the tested question's text.
     """
-    relations, times = np.unique(questions.relations) if n_shots else (), Counter(questions.texts)
-    rows = {relation: np.flatnonzero(questions.relations == relation) for relation in relations}
+    if not n_shots:
+        return [[] for _ in asked]
+    shots = []
+    for position in asked:
+        key = "" if common else questions.ids[position]
+        if dataset == "popqa":
+            shots.append(_one_of_each_relation(seed, questions, position, key, n_shots))
+        else:
+            shots.append(_of_any_relation(seed, questions, position, key, n_shots))
+    return shots
 
-    def one_per_relation(position: int, key: str) -> list[int]:
-        others = [relation for relation in rows if relation != questions.relations[position]]
-        others.sort(
-            key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation)
-        )
-        return [
-            int(
-                rows[relation][
-                    int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))
-                ]
-            )
-            for relation in others[:n_shots]
-        ]
 
-    def of_any_relation(position: int, key: str) -> list[int]:
-        text, size = questions.texts[position], len(questions.ids)
-        chosen: list[int] = []
-        for draw in range(
-            40 * n_shots
-        ):  # small sets: repeated draws may run into what is already chosen
-            pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
-            if pick not in chosen and questions.texts[pick] != text:
-                chosen.append(pick)
-            if len(chosen) == min(n_shots, size - times[text]):
-                break
-        return chosen
+def _one_of_each_relation(
+    seed: int, questions: Questions, position: int, key: str, n_shots: int
+) -> list[int]:
+    """A question of each relation but the tested question's, at most `n_shots` relations."""
+    relations = []
+    for relation in questions.rows_of_relation:
+        if relation != questions.relations[position]:
+            order = draws.uniform(seed, "shot order", f"{key}|{relation}")
+            relations.append((order, relation))
 
-    draw = one_per_relation if dataset == "popqa" else of_any_relation
-    return [draw(position, "" if common else questions.ids[position]) for position in asked]
+    shots = []
+    for _, relation in sorted(relations)[:n_shots]:
+        rows = questions.rows_of_relation[relation]
+        drawn = int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows))
+        shots.append(int(rows[drawn]))
+    return shots
+
+
+def _of_any_relation(
+    seed: int, questions: Questions, position: int, key: str, n_shots: int
+) -> list[int]:
+    """Any questions with another text than the tested question's, at most as many as there are."""
+    text = questions.texts[position]
+    size = len(questions.ids)
+    wanted = min(n_shots, size - questions.count_of_text[text])
+    shots: list[int] = []
+    for draw in range(DRAWS_PER_SHOT * n_shots):
+        drawn = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+        if drawn not in shots and questions.texts[drawn] != text:
+            shots.append(drawn)
+        if len(shots) == wanted:
+            break
+    return shots
 
 
 def question_prompt(
@@ -116,9 +153,10 @@ def question_prompt(
 
 def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH) -> str:
     """Demonstrations as a prompt begins with them; `shots` are as in `question_prompt`."""
-    return "".join(
-        f"{_passage(passage)}{language.answered(*example)}\n\n" for *example, passage in shots
-    )
+    texts = []
+    for question, answer, passage in shots:
+        texts.append(f"{_passage(passage)}{language.answered(question, answer)}\n\n")
+    return "".join(texts)
 
 
 def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
@@ -132,8 +170,10 @@ def passage_left(
     """The part of the passage that the LM has `seen` of a `question_prompt`."""
     if prompt.document:
         return seen.document[: len(passage)]
-    begins = len(prompt.context) - len(f"{passage}\n\n{language.asked(question)}")
-    return passage[max(0, len(prompt.context) - len(seen.context) - begins) :]
+    ending = f"{passage}\n\n{language.asked(question)}"
+    begins = len(prompt.context) - len(ending)
+    cut = len(prompt.context) - len(seen.context)
+    return passage[max(0, cut - begins) :]
 
 
 def compose(shots: str, document: str, question: str) -> Prompt:
@@ -143,11 +183,9 @@ def compose(shots: str, document: str, question: str) -> Prompt:
     demonstrations it stands next to its question in the context. If room is short, the context loses its far end first:
     the demonstrations.
     """
-    return (
-        Prompt(context=shots + document + question)
-        if shots
-        else Prompt(context=question, document=document)
-    )
+    if shots:
+        return Prompt(context=shots + document + question)
+    return Prompt(context=question, document=document)
 
 
 def prompt_hash(*prompts: Prompt) -> str:

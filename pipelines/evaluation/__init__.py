@@ -1,1 +1,2 @@
-"""How well language models and retrievers do: bits per byte, benchmarks, recall, and the papers' tables of answers."""
+"""How well language models and retrievers do: bits per byte, benchmarks, recall, and the
+papers' tables of answers."""

@@ -1,24 +1,26 @@
-"""Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
+"""Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG,
+section 6.1, Figure 5).
 
 data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, draws, intervals, methods
-from pipelines.params import params
+from pipelines import catalogue, draws, intervals
+from pipelines.intervals import Statistic
+from pipelines.methods import Method
+from pipelines.params.params import Replug, Report
+from pipelines.params.params_models import LMName, Section
 from pipelines.replug import ensemble
 from pipelines.scoring.bits_per_byte import bits_per_byte
-from pipelines.scoring.logprobs import read_scored_texts
+from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
@@ -26,25 +28,67 @@ from pipelines.work import stage
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics")
-SECTIONS = ("seed", "lms", "replug", "report")
 TEMPERATURES = (1.0, 0.3, 0.1)
 COLUMNS = pa.schema(
-    dict.fromkeys(("corpus", "lm", "retriever"), pa.string())
-    | {"k": pa.int32()}
-    | dict.fromkeys(("query_id", "source_document", "source"), pa.string())
-    | {"nats": pa.float64()}
-    | dict.fromkeys(("bytes", "tokens", "words"), pa.int32())
+    [
+        ("corpus", pa.string()),
+        ("lm", pa.string()),
+        ("retriever", pa.string()),
+        ("k", pa.int32()),
+        ("query_id", pa.string()),
+        ("source_document", pa.string()),
+        ("source", pa.string()),
+        ("nats", pa.float64()),
+        ("bytes", pa.int32()),
+        ("tokens", pa.int32()),
+        ("words", pa.int32()),
+    ]
 )
+# A word counts where it begins, so the rest of the context's last word is no word of the
+# continuation. Line ends count as words too.
+DESCRIBED = r"""SELECT id, source_document, source,
+        len(regexp_extract_all(continuation, '\S+'))
+        + len(regexp_extract_all(continuation, '\n'))
+        - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
+    FROM queries SEMI JOIN (SELECT unnest($ids::VARCHAR[]) AS id) USING (id) ORDER BY id"""
 
-Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
-Texts = dict[
-    str, np.ndarray
-]  # source_document, source and words (of the continuation) of each query, (queries,)
+# source_document, source and words (of the continuation) of each query, (queries,)
+Texts = dict[str, np.ndarray]
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    seed: int
+    lms: list[LMName]
+    replug: Replug
+    report: Report
+
+
+class Setting(NamedTuple):
+    """How queries were predicted; without documents the retriever is "none" and k is 0."""
+
+    retriever: str  # with @<share> for a share of the corpus
+    k: int
+    temperature: float
+
+    @property
+    def name(self) -> str:
+        """The setting in names of figures, without its temperature."""
+        return f"{self.retriever}_k{self.k}" if self.k else self.retriever
+
+    @property
+    def whole_corpus(self) -> bool:
+        """Whether all documents were searched, and no share of them."""
+        return "@" not in self.retriever
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Nats of each query's continuation by setting, NaN if a query was not scored in it; arrays (queries,)."""
+    """Nats of each query's continuation by setting; arrays (queries,).
+
+    Nats are NaN where a query was not scored in a setting.
+    """
 
     ids: np.ndarray
     nats: dict[Setting, np.ndarray]
@@ -52,198 +96,261 @@ class Bits:
     tokens: np.ndarray
 
 
-def measure(tables: Path, replug: params.Replug) -> Bits:
-    """The queries' nats without documents and under each retriever's ensembles of its first 1, 2 ... k documents.
+class Ratio(NamedTuple):
+    """A figure that is a function of the sums of two columns over queries."""
 
-    `tables` is a folder with the tables of scoring.logprobs. Every temperature of TEMPERATURES is measured at
-    `replug.top_k` only. One row group is in memory at a time.
-    """
-    parts = []
-    for by_retriever in read_scored_texts(tables, 1):
-        alone = by_retriever.pop("none")
-        nats = {("none", 0, replug.temperature): -alone.closed.sum(1)}
-        for name, texts in by_retriever.items():
-            most = texts.similarities.shape[1]
-            top_k = min(most, replug.top_k)
-            settings = {(top_k, replug.temperature)}
-            if "@" not in name:
-                settings |= {(k, replug.temperature) for k in range(1, most + 1)} | {
-                    (top_k, t) for t in TEMPERATURES
-                }
-            for k, temperature in sorted(settings):
-                weights = ensemble.log_weights(texts.similarities[:, :k], temperature)
-                of_queries = nats[name, k, temperature] = np.full(len(alone.ids), np.nan)
-                mixed = ensemble.MIXTURES[replug.mixture](texts.log_probs[:, :k], weights)
-                of_queries[np.searchsorted(alone.ids, texts.ids)] = -mixed.sum(1)
-        parts.append((alone.ids, nats, alone.bytes.sum(1), alone.lengths))
-    ids, nats, n_bytes, tokens = zip(*parts, strict=True)
-    unknown = [np.full(len(part), np.nan) for part in ids]
-    whole = {
-        setting: np.concatenate(
-            [part.get(setting, nan) for part, nan in zip(nats, unknown, strict=True)]
-        )
-        for setting in dict.fromkeys(chain(*nats))
-    }
-    return Bits(np.concatenate(ids), whole, np.concatenate(n_bytes), np.concatenate(tokens))
+    function: Statistic
+    first: np.ndarray  # (queries,)
+    second: np.ndarray  # (queries,)
 
 
 class BitsStudy(Protocol):
     """A module of pipelines/studies that adds figures to those of a language model on a corpus."""
 
     def figures_of_bits(
-        self, measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable
+        self, bits: Bits, tables: Path, replug: Replug, intervals_of: Callable
     ) -> dict[str, list[dict]]:
-        """Name in the metrics -> rows; the language model's scores are in the folder `tables`."""
+        """Name in the metrics -> rows; the language model's scores are in the folder `tables`.
+
+        `intervals_of` takes what `over_documents` takes as `statistics`.
+        """
 
 
 def evaluate_corpus(
-    params: SimpleNamespace, corpus: str, studies: Sequence[BitsStudy] = ()
+    settings: Settings, corpus: str, studies: Sequence[BitsStudy] = ()
 ) -> stage.Metrics:
     """Measure every language model on a corpus; write the table and the metrics."""
-    metrics = {}
+    metrics: dict[str, dict] = {}
     with atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.row_group_writer(folder / "bpb.parquet", COLUMNS) as add:
-            for lm in params.lms:
-                measured = measure(LOGPROBS / corpus / lm, params.replug)
-                texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
-                for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
+            for lm in settings.lms:
+                tables = LOGPROBS / corpus / lm
+                bits = measure(tables, settings.replug)
+                texts = describe(Path(f"data/corpus/{corpus}/queries.parquet"), bits.ids)
+                for rows in per_query(corpus, lm, bits, texts, settings.replug.temperature):
                     add(rows)
-                metrics[lm] = figures(measured, texts, params)
-                intervals_of = partial(over_documents, texts["source_document"], params)
+                metrics[lm] = figures(bits, texts, settings)
+                intervals_of = partial(over_documents, texts["source_document"], settings)
                 for study in studies:
                     metrics[lm] |= study.figures_of_bits(
-                        measured, LOGPROBS / corpus / lm, params, intervals_of
+                        bits, tables, settings.replug, intervals_of
                     )
     write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
-    named = (
-        (f"{lm}.{name}", figure) for lm, of_lm in metrics.items() for name, figure in of_lm.items()
+
+    logged = {}
+    for lm, figures_of_lm in metrics.items():
+        for name, figure in figures_of_lm.items():
+            if isinstance(figure, dict) and "value" in figure:
+                logged[f"{lm}.{name}"] = figure["value"]
+    return logged
+
+
+def measure(tables: Path, replug: Replug) -> Bits:
+    """The queries' nats without documents and under each retriever's ensembles of its first 1, 2
+    ... k documents.
+
+    `tables` is a folder with the tables of scoring.logprobs. Every temperature of TEMPERATURES is
+    measured at `replug.top_k` only. One row group is in memory at a time.
+    """
+    ids, tokens, n_bytes, nats_of_blocks = [], [], [], []
+    for by_retriever in read_scored_texts(tables, 1):
+        alone = by_retriever.pop("none")
+        nats = {Setting("none", 0, replug.temperature): -alone.closed.sum(1)}
+        for name, texts in by_retriever.items():
+            rows = np.searchsorted(alone.ids, texts.ids)
+            for setting in _settings_of(name, texts.similarities.shape[1], replug):
+                nats[setting] = np.full(len(alone.ids), np.nan)
+                nats[setting][rows] = _ensemble_nats(texts, setting, replug.mixture)
+        ids.append(alone.ids)
+        tokens.append(alone.lengths)
+        n_bytes.append(alone.bytes.sum(1))
+        nats_of_blocks.append(nats)
+
+    all_nats = {}
+    for setting in _all_settings(nats_of_blocks):
+        blocks = []
+        for block_ids, nats in zip(ids, nats_of_blocks, strict=True):
+            blocks.append(nats.get(setting, np.full(len(block_ids), np.nan)))
+        all_nats[setting] = np.concatenate(blocks)
+    return Bits(
+        ids=np.concatenate(ids),
+        nats=all_nats,
+        bytes=np.concatenate(n_bytes),
+        tokens=np.concatenate(tokens),
     )
-    return {
-        name: figure["value"]
-        for name, figure in named
-        if isinstance(figure, dict) and "value" in figure
-    }
+
+
+def _settings_of(retriever: str, documents: int, replug: Replug) -> list[Setting]:
+    """The settings in which a retriever with so many documents of each query is measured."""
+    top_k = min(documents, replug.top_k)
+    settings = {Setting(retriever, top_k, replug.temperature)}
+    if "@" not in retriever:
+        settings |= {Setting(retriever, k, replug.temperature) for k in range(1, documents + 1)}
+        settings |= {Setting(retriever, top_k, temperature) for temperature in TEMPERATURES}
+    return sorted(settings)
+
+
+def _ensemble_nats(texts: ScoredTexts, setting: Setting, mixture: str) -> np.ndarray:
+    """The nats of the texts under the ensemble of their first k documents, (texts,)."""
+    similarities = texts.similarities[:, : setting.k]
+    weights = ensemble.log_weights(similarities, setting.temperature)
+    mixed = ensemble.MIXTURES[mixture](texts.log_probs[:, : setting.k], weights)
+    return -mixed.sum(1)
+
+
+def _all_settings(nats_of_blocks: list[dict[Setting, np.ndarray]]) -> list[Setting]:
+    """The settings of any block, each once, in the order in which they come."""
+    settings: dict[Setting, None] = {}
+    for nats in nats_of_blocks:
+        settings |= dict.fromkeys(nats)
+    return list(settings)
 
 
 def describe(queries: Path, ids: np.ndarray) -> Texts:
-    """The texts of the queries `ids`, from queries.parquet.
-
-    A word counts where it begins, so the rest of the context's last word is no word of the continuation.
-    """
-    query = r"""SELECT id, source_document, source,
-          len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
-          - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
-        FROM queries SEMI JOIN (SELECT unnest($ids::VARCHAR[]) AS id) USING (id) ORDER BY id"""
-    texts = database.ask(query, {"ids": ids.tolist()}, queries=queries).fetchnumpy()
+    """The texts of the queries `ids`, from queries.parquet."""
+    texts = database.ask(DESCRIBED, {"ids": ids.tolist()}, queries=queries).fetchnumpy()
     assert list(texts.pop("id")) == list(ids), "data/logprobs is of other queries"
     return texts
 
 
 def per_query(
-    corpus: str, lm: str, measured: Bits, texts: Texts, temperature: float
+    corpus: str, lm: str, bits: Bits, texts: Texts, temperature: float
 ) -> Iterator[pa.Table]:
-    """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and query_id."""
-    of_queries = {
-        "query_id": measured.ids,
-        "bytes": measured.bytes,
-        "tokens": measured.tokens,
-    } | texts
-    for retriever, k, t in sorted(measured.nats):
-        if t == temperature:
-            nats = measured.nats[retriever, k, t]
-            asked = np.isfinite(nats)
-            same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
-            columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
-            columns |= {
-                name: values[asked] for name, values in (of_queries | {"nats": nats}).items()
+    """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and
+    query_id."""
+    for setting in sorted(bits.nats):
+        if setting.temperature != temperature:
+            continue
+        nats = bits.nats[setting]
+        scored = np.isfinite(nats)
+        n = int(scored.sum())
+        columns = {
+            "corpus": [corpus] * n,
+            "lm": [lm] * n,
+            "retriever": [setting.retriever] * n,
+            "k": [setting.k] * n,
+            "query_id": bits.ids[scored],
+            "nats": nats[scored],
+            "bytes": bits.bytes[scored],
+            "tokens": bits.tokens[scored],
+        }
+        for name, values in texts.items():
+            columns[name] = values[scored]
+        yield pa.table(columns, schema=COLUMNS)
+
+
+def figures(bits: Bits, texts: Texts, settings: Settings) -> dict:
+    """The metrics of a corpus and a language model, as data/README.md names them.
+
+    Figures of one bootstrap keep their order, because a sum's last digits depend on its column.
+    """
+    sources = texts["source"]
+    everything = np.ones(len(bits.ids), bool)
+    none = bits.nats[Setting("none", 0, settings.replug.temperature)]
+    nats_at_top = {setting.retriever: bits.nats[setting] for setting in _top(bits, settings.replug)}
+
+    def of_rows(ratios: Mapping[str, Ratio], rows: np.ndarray) -> dict[str, dict]:
+        """Intervals of ratios over some of the queries, (queries,) bool."""
+        statistics = []
+        for name, ratio in ratios.items():
+            statistics.append((name, ratio.function, [ratio.first[rows], ratio.second[rows]]))
+        return over_documents(texts["source_document"][rows], settings, statistics)
+
+    def bits_and_gains(nats: Mapping[str, np.ndarray], rows: np.ndarray) -> dict:
+        ratios = {}
+        for name, values in nats.items():
+            ratios[f"{name} bpb"] = Ratio(_bits_per_byte, values, bits.bytes)
+        for name, values in nats.items():
+            ratios[f"{name} gain"] = Ratio(_gain, values, none)
+        measured = of_rows(ratios, rows)
+        figures_by_name = {}
+        for name in nats:
+            figures_by_name[name] = {
+                "bpb": measured[f"{name} bpb"],
+                "gain": measured[f"{name} gain"],
             }
-            yield pa.table(columns, schema=COLUMNS)
+        return figures_by_name
 
+    metrics: dict = _counts(texts, everything)
+    metrics |= of_rows(_ratios(bits, texts, settings.replug), everything)
+    metrics["subsets"] = {}
+    for source in sorted(set(sources)):
+        rows = sources == source
+        metrics["subsets"][source] = _counts(texts, rows) | bits_and_gains(nats_at_top, rows)
 
-def figures(measured: Bits, texts: Texts, params: SimpleNamespace) -> dict:
-    """The metrics of a corpus and a language model, as data/README.md names them."""
-    nats = {
-        (name, k): values
-        for (name, k, t), values in measured.nats.items()
-        if t == params.replug.temperature
-    }
-    whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
-    shares = {
-        float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name
-    }
-    top = sorted(
-        {
-            (name, min(params.replug.top_k, max(k for other, k in whole if other == name)))
-            for name, _ in whole
-        }
-    )
-    none, everything, sources = nats["none", 0], np.ones(len(measured.ids), bool), texts["source"]
-
-    def counts(rows: np.ndarray) -> dict[str, int]:
-        return {
-            "queries": int(rows.sum()),
-            "source_documents": len(set(texts["source_document"][rows])),
-        }
-
-    def intervals_of(asked: dict[str, tuple], rows: np.ndarray) -> dict[str, dict]:
-        """Intervals of functions of the sums of two columns (queries,), over some of the queries, (queries,) bool."""
-        columns = ((name, function, [a[rows], b[rows]]) for name, (function, a, b) in asked.items())
-        return over_documents(texts["source_document"][rows], params, columns)
-
-    def bits_and_gains(of_settings: dict[str, np.ndarray], rows: np.ndarray) -> dict:
-        asked = {
-            f"{name} bpb": (_bits_per_byte, values, measured.bytes)
-            for name, values in of_settings.items()
-        }
-        asked |= {f"{name} gain": (_gain, values, none) for name, values in of_settings.items()}
-        found = intervals_of(asked, rows)
-        return {
-            name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")}
-            for name in of_settings
-        }
-
-    asked: dict[str, tuple] = {}
-    for (name, k), values in whole.items():
-        label = f"{name}_k{k}" if k else name
-        asked[f"bpb_{label}"] = _bits_per_byte, values, measured.bytes
-        asked[f"perplexity_{label}"] = _perplexity, values, measured.tokens
-        asked[f"word_perplexity_{label}"] = _perplexity, values, texts["words"]
-        if k:
-            asked[f"gain_{label}"] = _gain, values, none
-        if k and name != "random":
-            asked[f"gain_over_random_{label}"] = _gain, values, nats["random", k]
-        if k > 1 and (name, k) in top and (name, 1) in whole:
-            asked[f"gain_over_one_{label}"] = _gain, values, nats[name, 1]
-        kind, retriever = methods.split(name)
-        if kind == "lsr":
-            asked[f"{name}_gain_k{k}"] = _gain, values, nats[methods.named("dense", retriever), k]
-    for (name, k, t), values in measured.nats.items():
-        if t in TEMPERATURES and k and (name, k) in top:
-            asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
-    found, of_top = (
-        counts(everything) | intervals_of(asked, everything),
-        {name: nats[name, k] for name, k in top},
-    )
-    of_subsets = {source: sources == source for source in sorted(set(sources))}
-    found["subsets"] = {
-        source: counts(rows) | bits_and_gains(of_top, rows) for source, rows in of_subsets.items()
-    }
+    shares = {}
+    for setting, nats in bits.nats.items():
+        if not setting.whole_corpus:
+            share = float(setting.retriever.partition("@")[2])
+            shares[f"{share:g}"] = nats
     drawn = np.isfinite(next(iter(shares.values()), none))
-    curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
-    found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
-    return found
+    curve = {"0": none} | shares
+    metrics["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
+    return metrics
+
+
+def _top(bits: Bits, replug: Replug) -> list[Setting]:
+    """Each retriever's setting with `replug.top_k` documents, or with as many as it has."""
+    most: dict[str, int] = {}
+    for setting in bits.nats:
+        if setting.whole_corpus:
+            most[setting.retriever] = max(setting.k, most.get(setting.retriever, 0))
+    return sorted(
+        Setting(name, min(replug.top_k, k), replug.temperature) for name, k in most.items()
+    )
+
+
+def _ratios(bits: Bits, texts: Texts, replug: Replug) -> dict[str, Ratio]:
+    """The figures over all queries, in their order."""
+    temperature = replug.temperature
+    none = bits.nats[Setting("none", 0, temperature)]
+    top = _top(bits, replug)
+    ratios = {}
+    for setting, nats in bits.nats.items():
+        if not setting.whole_corpus or setting.temperature != temperature:
+            continue
+        retriever, k, _ = setting
+        name = setting.name
+        ratios[f"bpb_{name}"] = Ratio(_bits_per_byte, nats, bits.bytes)
+        ratios[f"perplexity_{name}"] = Ratio(_perplexity, nats, bits.tokens)
+        ratios[f"word_perplexity_{name}"] = Ratio(_perplexity, nats, texts["words"])
+        if k:
+            ratios[f"gain_{name}"] = Ratio(_gain, nats, none)
+        if k and retriever != "random":
+            random = bits.nats[Setting("random", k, temperature)]
+            ratios[f"gain_over_random_{name}"] = Ratio(_gain, nats, random)
+        one_document = Setting(retriever, 1, temperature)
+        if k > 1 and setting in top and one_document in bits.nats:
+            ratios[f"gain_over_one_{name}"] = Ratio(_gain, nats, bits.nats[one_document])
+        method = Method.of_name(retriever)
+        if method.kind == "lsr":
+            untuned = Setting(Method("dense", method.retriever).name, k, temperature)
+            ratios[f"{retriever}_gain_k{k}"] = Ratio(_gain, nats, bits.nats[untuned])
+    for setting, nats in bits.nats.items():
+        at_top = setting._replace(temperature=temperature) in top
+        if setting.k and at_top and setting.temperature in TEMPERATURES:
+            name = f"bpb_{setting.name}_t{setting.temperature:g}"
+            ratios[name] = Ratio(_bits_per_byte, nats, bits.bytes)
+    return ratios
+
+
+def _counts(texts: Texts, rows: np.ndarray) -> dict[str, int]:
+    """How many queries there are, and of how many source documents."""
+    source_documents = set(texts["source_document"][rows])
+    return {"queries": int(rows.sum()), "source_documents": len(source_documents)}
 
 
 def over_documents(
-    source_documents: np.ndarray, params: SimpleNamespace, asked: Iterable[tuple]
+    source_documents: np.ndarray, settings: Settings, statistics: Iterable[tuple]
 ) -> dict[str, dict]:
-    """What is `asked` for, as `intervals.of_clusters` takes it, with intervals over source documents (queries,)."""
-    generator = draws.generator(params.seed, "language modelling")
-    found = intervals.of_clusters(
-        asked, source_documents.astype(str), generator, params.report.bootstrap
+    """The `statistics`, as `intervals.of_clusters` takes them, with intervals over source documents
+    (queries,)."""
+    generator = draws.generator(settings.seed, "language modelling")
+    by_name = intervals.of_clusters(
+        statistics, source_documents.astype(str), generator, settings.report.bootstrap
     )
-    return {name: interval.as_json() for name, interval in found.items()}
+    return {name: interval.as_json() for name, interval in by_name.items()}
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
@@ -255,7 +362,8 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
 
 
 def _gain(sums: np.ndarray) -> np.ndarray:
-    """How far the first column lies below the second, in %. The bytes are the same, so they cancel out."""
+    """How far the first column lies below the second, in %. The bytes are the same, so they cancel
+    out."""
     return 100 * (1 - sums[:, 0] / sums[:, 1])
 
 
@@ -264,7 +372,7 @@ def main(studies: Sequence[BitsStudy]) -> None:
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(
         f"evaluate_lm@{corpus}",
-        SECTIONS,
-        lambda params: evaluate_corpus(params, corpus, studies),
+        Settings,
+        lambda settings: evaluate_corpus(settings, corpus, studies),
         out=str(OUT / corpus),
     )

@@ -42,7 +42,8 @@ class Headlines:
 def read_headlines(outs: Collection[Path], settings: HeadlineSettings) -> Headlines:
     """The metrics of the main question set, corpus and language model, as far as `outs` has them.
 
-    Accuracies are those of the method whose adaptive accuracy is the highest. Bits per byte are those with the
+    Accuracies are those of the method whose adaptive accuracy is the highest. Bits per byte
+    are those with the
     retriever whose documents leave the fewest.
     """
     headlines = Headlines()

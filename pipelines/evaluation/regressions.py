@@ -1,6 +1,7 @@
 """Check that no figure of a run is worse than in the last run that landed.
 
-A figure is a number in a stage's metrics file. The figures of the last landed run of each profile are kept in one file,
+A figure is a number in a stage's metrics file. The figures of the last landed run of each profile
+are kept in one file,
 LANDED. A run of a part of the pipeline replaces the figures of that part only.
 """
 
@@ -23,7 +24,8 @@ LESS_IS_BETTER = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|l
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of a metrics file. The bounds are its confidence interval, None where it has none."""
+    """A number of a metrics file. The bounds are its confidence interval, None where it has
+    none."""
 
     value: float
     low: float | None = None
@@ -56,9 +58,11 @@ class Regression:
 def find_regressions(
     profile: str, files: Iterable[Path], tolerance: float
 ) -> list[Regression] | None:
-    """The figures of metrics `files` that are worse than in the profile's last landed run, the worst first.
+    """The figures of metrics `files` that are worse than in the profile's last landed run, the
+    worst first.
 
-    A figure is worse if it lost more than `tolerance` of what it was, and its interval does not hold the old value.
+    A figure is worse if it lost more than `tolerance` of what it was, and its interval does not
+    hold the old value.
     Returns None if no run of the profile with one of these files has landed.
     """
     landed = _read_landed().get(profile, {})
@@ -104,7 +108,8 @@ def _read_landed() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _read_figures(file: Path) -> dict[str, Figure]:
-    """The figures of a metrics file by their keys, with / between them; none if there is no file."""
+    """The figures of a metrics file by their keys, with / between them; none if there is no
+    file."""
     if not file.is_file():
         return {}
     figures: dict[str, Figure] = {}

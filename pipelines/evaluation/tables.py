@@ -1,7 +1,9 @@
-"""The tables that the stage `analyse` writes: the columns of each, how these are shown, and how rows are kept.
+"""The tables that the stage `analyse` writes: the columns of each, how these are
+shown, and how rows are kept.
 
-A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
-to measure. Studies have tables of their own (pipelines/with_studies/tables.py).
+A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high,
+null if there was nothing to measure. Studies have tables of their own
+(pipelines/with_studies/all_tables.py).
 """
 
 import math
@@ -17,13 +19,6 @@ from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
 ENDS = ("", "_low", "_high")  # of an Interval's columns
-NUMBERED = {
-    "k",
-    "decile",
-    "bin",
-    "least",
-    "most",
-}  # columns of numbers that name a row, as texts do
 _KINDS = {"": str, "int": int, "float": float, "bool": bool, "interval": Interval}
 _TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 _SHARES = ("accuracy", "retrieved")
@@ -39,7 +34,8 @@ class Column:
 
 
 def read_columns(text: str) -> dict[str, type]:
-    """The columns of a table and their types, as tables.yaml writes them: `<name>` or `<name>:<type>`."""
+    """The columns of a table and their types, as tables.yaml writes them: `<name>` or
+    `<name>:<type>`."""
     columns = {}
     for word in text.split():
         name, _, kind = word.partition(":")
@@ -47,10 +43,10 @@ def read_columns(text: str) -> dict[str, type]:
     return columns
 
 
-_SAID = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
-COLUMNS = {name: Column(*said) for name, said in _SAID["columns"].items()}
-COMPARED = _SAID["compared"]
-TABLES = {name: read_columns(text) for name, text in _SAID["tables"].items()}
+_DECLARED = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
+COLUMNS = {name: Column(*words) for name, words in _DECLARED["columns"].items()}
+COMPARED = _DECLARED["compared"]
+TABLES = {name: read_columns(text) for name, text in _DECLARED["tables"].items()}
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
 for _dataset in catalogue.names("answered"):
     TABLES["retrievers"][f"{_dataset}_recall_at_1"] = Interval
@@ -59,19 +55,20 @@ TABLES["retrievers"] |= dict.fromkeys(("real_recall_at_1", "real_recall_at_10"),
 
 
 def column(name: str) -> Column:
-    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are shares."""
+    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are
+    shares."""
     if name in COLUMNS:
         return COLUMNS[name]
-    if (base := name.removesuffix("_splits")) != name:
-        return replace(column(base), label=f"{column(base).label}, over splits")
+    base = name.removesuffix("_splits")
+    if base != name:
+        over_all = column(base)
+        return replace(over_all, label=f"{over_all.label}, over splits")
     if "recall_at_" in name or name.endswith("_word"):
         return Column(name.replace("_at_", "@"), "share")
-    kind, _, what = name.partition("_")
-    return (
-        Column(f"{COLUMNS[kind].label}, {what}", "share")
-        if kind in _SHARES
-        else Column(name.replace("_", " "))
-    )
+    first, _, rest = name.partition("_")
+    if first in _SHARES:
+        return Column(f"{COLUMNS[first].label}, {rest}", "share")
+    return Column(name.replace("_", " "))
 
 
 def write_analyses(
@@ -100,7 +97,8 @@ def write_analyses(
 
 
 def read_analyses(folder: Path, name: str) -> list[dict]:
-    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has Intervals."""
+    """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has
+    Intervals."""
     table = parquet.read_parquet(folder / f"{name}.parquet")
     columns = set(table.column_names)
     intervals = [

@@ -19,7 +19,7 @@ from pipelines.adaptive.rule import Rule
 from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
-from pipelines.explorer.run import OPENED, PASSAGE_IS_OF, Run, lookup
+from pipelines.explorer.run import PASSAGE_IS_OF, SESSION, Run, lookup
 from pipelines.lm.language_model import Prompt
 from pipelines.methods import Method
 from pipelines.replug import ensemble
@@ -187,7 +187,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
 def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:
     """What finds the passages of an answer; of GenRead the passage that was kept."""
     if kind != "genread":
-        return OPENED.source(method, run.params, run.data)
+        return SESSION.source(method, run.params, run.data)
     n_shots = run.params.answer.of(run.params.lm[lm]).n_shots
     if n_shots and run.params.answer.shot_passages:
         raise LongtailError(

@@ -11,34 +11,25 @@ import duckdb
 
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files
-from pipelines.answering.passages import Opened
+from pipelines.answering.passages import PassageSettings
+from pipelines.answering.session import Session
 from pipelines.params import params_file
-from pipelines.params.params import LM, Answer, Compute, Parts, Replug, Reranker, Retriever
-from pipelines.params.params_models import LMName, RetrieverName, Section
+from pipelines.params.params_models import LMName
 from pipelines.storage import database, parquet
 
 RUN_MAKES_IT = "`longtail run` makes it"
-OPENED = Opened()  # a run, what answers there are (every imported file is read), and an index
+SESSION = Session()  # a run, what answers there are (every import is read), and an index
 # SQL for whose page an answer's best passage is from; null where that is not known.
 PASSAGE_IS_OF = """CASE WHEN {answer}doc_is_subject THEN 'subject''s page'
     WHEN {answer}doc_is_namesake THEN 'a namesake''s page'
     WHEN NOT ({answer}doc_is_subject OR {answer}doc_is_namesake) THEN 'another page' END"""
 
 
-class RunParams(Section):
+class RunParams(PassageSettings):
     """The sections of params.yaml that the explorer reads."""
 
     seed: int
-    language: str
-    compute: Compute
-    lm: dict[LMName, LM]
     lms: list[LMName]
-    retriever: dict[RetrieverName, Retriever]
-    retrievers: list[RetrieverName]
-    reranker: Reranker | None
-    replug: Replug
-    answer: Answer
-    parts: Parts
     ways: list[str]
 
 
@@ -61,12 +52,12 @@ class Run:
         """Language model -> method -> its file of answers; this run's models first."""
         lms = self.params.lms
         retrievers = self.params.retrievers
-        folders = [self.data / name / dataset for name in ("predictions", "imported", "questions")]
 
         def look() -> dict[str, dict[str, Path]]:
             return answer_files.sets(dataset, lms, retrievers, self.data)
 
-        return OPENED.get(dataset, look, folders, lms, retrievers, self.data)
+        imported = answer_files.imports(self.data)
+        return SESSION.get(f"answers to {dataset}", look, lms, retrievers, imported, self.data)
 
     def rules(self, dataset: str, lm: str) -> dict[str, rule.Rule]:
         """Method, or name of two answers -> its rule for when to retrieve."""
@@ -87,7 +78,7 @@ def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> R
     def read() -> Run:
         return Run(data, params_file.load_settings(RunParams, path=params))
 
-    return OPENED.get("run", read, [params], data)
+    return SESSION.get("run", read, params.read_bytes() if params.is_file() else b"", data)
 
 
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:

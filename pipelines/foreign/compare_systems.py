@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 
 from pipelines import draws
+from pipelines.evaluation import accuracy, paired, popularity_bins
+from pipelines.evaluation.answer_sets import Answers, MethodAnswers
 from pipelines.foreign.judge_files import Answered, in_all
-from pipelines.evaluation import accuracy, popularity_bins
-from pipelines.evaluation.accuracy import Answers, Method
 from pipelines.foreign.question_tables import Questions
 
 EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
@@ -46,7 +46,7 @@ def compare_systems(
         accuracy=accuracy.accuracy(answers, seed, resamples),
         by_relation=accuracy.by_relation(answers, seed, resamples),
         by_popularity=by_popularity(questions, best_first),
-        pairs=accuracy.comparisons({"": answers}, seed, resamples),
+        pairs=paired.comparisons({"": answers}, seed, resamples),
         examples=_examples(questions, best_first, rows, seed),
     )
 
@@ -63,7 +63,7 @@ def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarra
     order = np.flatnonzero(rows)[np.argsort(np.array(questions.ids)[rows], kind="stable")]
     nothing = np.full(len(order), np.nan)
     methods = {
-        system.name: Method(system.correct[order].astype(float), *[nothing] * 8)
+        system.name: MethodAnswers(system.correct[order].astype(float), *[nothing] * 8)
         for system in answered
     }
     columns = (

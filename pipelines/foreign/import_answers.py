@@ -10,16 +10,16 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pipelines import methods
-from pipelines.answering.answer_files import ABOUT, about, kind_by_name
-from pipelines.foreign.judge_files import check_pattern, judge_file
+from pipelines.answering.answer_files import METADATA_KEY, about, kind_by_name
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
+from pipelines.foreign.cell_values import judgement, read_numbers
+from pipelines.foreign.join_predictions import shown_rows
+from pipelines.foreign.judge_files import check_pattern, judge_file
+from pipelines.foreign.prediction_files import Predictions
+from pipelines.foreign.question_tables import read_question_table
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
-from pipelines.foreign.join_predictions import shown_rows
-from pipelines.foreign.question_tables import read_question_table
-from pipelines.foreign.cell_values import judgement, read_numbers
-from pipelines.foreign.prediction_files import Predictions
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 
@@ -114,7 +114,7 @@ def import_answers(
         "joined_by": match.by,
     }
     schema = PREDICTIONS.with_metadata(
-        {ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))}
+        {METADATA_KEY: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))}
     )
     table = pa.table(
         {name: made.get(name, nothing) for name in PREDICTIONS.names}, schema=schema

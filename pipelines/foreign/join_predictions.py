@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.questions import matching
 from pipelines.foreign.cell_values import as_set, as_text, clean_id, folded, text_key
-from pipelines.sources.mentions import Names
-from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.layouts import QUESTION, TELLING
+from pipelines.foreign.prediction_files import Predictions
+from pipelines.questions import matching
+from pipelines.sources.mentions import Names
 
 SHOWN = 5  # rows in a message
 ENOUGH = (

@@ -15,9 +15,9 @@ from pipelines.foreign.join_predictions import (
     join_predictions,
     judge_predictions,
 )
-from pipelines.foreign.question_tables import ROLES, Questions
-from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
+from pipelines.foreign.prediction_files import Predictions, read_predictions
+from pipelines.foreign.question_tables import ROLES, Questions
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 
@@ -158,7 +158,7 @@ def judge_file(
     keep. `by_position` says that rows are in the set's order. Raises LongtailError as `read_predictions` and
     `join_predictions` do, and for a file of which no row answers a question.
     """
-    predictions = read_predictions(path, more, pattern, len(questions.asked.questions))
+    predictions = read_predictions(path, more, pattern)
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise LongtailError(

@@ -1,150 +1,252 @@
-"""What columns of predictions are called, and where known systems have them: layouts.yaml says both."""
+"""What columns of predictions are called, and where known systems have them: a table of paths."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-import yaml
+from pipelines.foreign.answer_lists import written_value
+from pipelines.foreign.records import plain, value_at
+from pipelines.sources.question_files import ANSWERS, IDS, QUESTION
 
-from pipelines.foreign.cell_values import written_list
-from pipelines.foreign.records import plain
-
-_SAID = yaml.safe_load(
-    Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")
+# Columns of a file of predictions, the likeliest name first.
+PREDICTION = (
+    *("prediction", "pred", "predictions", "preds", "predict", "predicted_answer", "pred_answer"),
+    *("extracted_answer", "parsed_answer", "final_answer", "model_answer", "model_prediction"),
+    *("generated_answer", "predicted_text", "prediction_text", "actual_output", "model_output"),
+    *("model_response", "generated_text", "generation", "completion", "output", "response"),
+    *("outputs", "replies", "completions", "generations", "generated_texts", "responses", "answer"),
 )
-_NAMES: dict[str, tuple[str, ...]] = {}
+# A prediction where there is no other column of predictions and no judgement.
+CONVERSATION = ("messages", "conversations", "conversation")
+# Anything but true or false in these is an error.
+JUDGED = ("correct", "is_correct")
+# These are used if they are true or false.
+SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")
+PROMPT = ("prompt", "prompts")
+# Whether a system retrieved, or how often: plain names, two of FlashRAG's, DRAGIN's, another of
+# FlashRAG's, SeaKR's.
+RETRIEVED = (
+    *("retrieved", "retrieve", "do_retrieve", "retrieval_flag", "judge_result", "retrieve_count"),
+    *("retrieved_times", "retrieval_times"),
+)
+# How unsure an answer is: 1 if large values are unsure, -1 if small ones are. The second to fourth
+# are SeaKR's.
+DOUBT = {
+    "uncertainty": 1,
+    "eigen_score": 1,
+    "ln_entropy": 1,
+    "perplexity": 1,
+    "confidence": -1,
+    "mean_log_prob": -1,
+}
+# Columns that tell questions of the same text apart.
+TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")
+
+# RAGAS calls the question user_input, and its gold answer reference.
+ASKED = (*QUESTION, "user_input")
+GOLD = (*ANSWERS, "reference")
+ROLES = {
+    "prediction": PREDICTION + CONVERSATION,
+    "correct": JUDGED + SCORES,
+    "question": ASKED,
+    "answers": GOLD,
+    "prompt": PROMPT,
+}
+KEYS = (*IDS, *ASKED, *GOLD, *TELLING, *PROMPT)
+# The harness writes a sample once for each of its filters. Only the first filter's rows are read.
+FILTER = "harness_filter"
+KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *KEYS, FILTER}
 
 
-def _names(said: str) -> tuple[str, ...]:
-    return tuple(name for word in said.split() for name in _NAMES.get(word, (word,)))
+@dataclass(frozen=True)
+class Layout:
+    """Where a known system has the columns. Paths are as in `records.value_at`.
 
-
-for _name, _said in _SAID["names"].items():
-    _NAMES[_name] = _names(_said)
-# in the order of the file
-(
-    PREDICTION,
-    CONVERSATION,
-    JUDGED,
-    SCORES,
-    IDS,
-    QUESTION,
-    ANSWERS,
-    PROMPT,
-    RETRIEVED,
-    TELLING,
-    ASKED,
-) = _NAMES.values()
-DOUBT = _SAID["doubt"]
-ROLES = {"prediction": PREDICTION + CONVERSATION, "correct": JUDGED + SCORES}
-ROLES |= {"question": QUESTION, "answers": ANSWERS, "prompt": PROMPT}
-FILTER = "harness_filter"  # rows with other filters repeat the question: only the first filter's rows are read
-
-
-class Layout(NamedTuple):
-    """A known system's layout. A place is a field, or a path as `output.pred`, `output.0` (the first of a list), or
-    `output.#` (how long a list is).
-
-    Of `a|b` the first counts that has something. Without `within`, all fields of the record are taken.
+    With `objects`, only the columns named there are taken: those of the object at each path, "" for
+    the record itself. Without, all fields of the record are.
     """
 
     name: str
-    needs: Sequence[str]  # places that a record has
-    within: Mapping[
-        str, Collection[str]
-    ] = {}  # object, "" for the record -> the columns that are taken of it
-    columns: Mapping[str, str] = {}  # column -> its place
-    prompt: Sequence[str] = (
-        "",
-        "",
-    )  # place of a prompt, and the pattern whose group is the question
+    needs: Sequence[str]  # paths that a record of this layout has
+    columns: Mapping[str, str] = field(default_factory=dict)  # column -> its path
+    objects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    prompt: str = ""  # the field of a prompt that holds the question
+    question: str = ""  # the pattern whose group is the question in that prompt
 
 
-def _layout(said: dict[str, Any]) -> Layout:
-    within = {place: _names(names) for place, names in said.get("within", {}).items()}
-    return Layout(**said | {"needs": said["needs"].split(), "within": within})
+LAYOUTS = (
+    Layout(
+        "lm-evaluation-harness' samples",
+        needs=("doc", "filtered_resps|resps"),
+        objects={"doc": KEYS, "": SCORES},
+        columns={
+            "prediction": "filtered_resps|resps",
+            "golds": "doc.golds|target",
+            FILTER: "filter",
+        },
+    ),
+    Layout(
+        "FlashRAG's intermediate data",
+        needs=("golden_answers", "output.pred"),
+        objects={
+            "metadata": TELLING,
+            "": ("id", "question", "golden_answers"),
+            "output.metric_score": SCORES,
+        },
+        columns={
+            "prediction": "output.pred",
+            "retrieved": "output.retrieval_flag|output.judge_result|output.retrieved_times",
+        },
+    ),
+    Layout(
+        "Self-RAG's results",
+        needs=("preds", "metric_results|prompts"),
+        columns={"retrieved": "all_results"},
+        prompt="prompts",
+        question="(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):",
+    ),
+    Layout(
+        "Search-R1's results",
+        needs=("input", "output", "gts"),
+        objects={"": (*IDS, "output", "gts", "score")},
+        prompt="input",
+        question=r"(?s).*Question: *(.+?) *(?:\n|<\||$)",
+    ),
+    Layout(
+        "Adaptive-RAG's options",
+        needs=("option", "stepNum"),
+        columns={"retrieved": "stepNum|option"},
+    ),
+    Layout(
+        "FLARE's output",
+        needs=("output", "retrieval", "trace"),
+        columns={"retrieved": "retrieval.#"},
+    ),
+    Layout("messages of a chat", needs=("generated_text.-1.content",)),
+    Layout(
+        "KILT's output",
+        needs=("input", "output.0.answer|output.0.provenance"),
+        columns={"question": "input"},
+    ),
+    Layout(
+        "OpenCompass' predictions",
+        needs=("origin_prompt", "prediction"),
+        objects={"": ("question",)},  # its ids number the questions
+        columns={"prediction": "prediction", "prompt": "origin_prompt", "answers": "gold"},
+    ),
+    Layout(
+        "LLaMA-Factory's predictions",
+        needs=("predict", "label"),
+        columns={"prediction": "predict", "answers": "label"},
+    ),
+    Layout(
+        "InstructRAG's results",
+        needs=("question", "rationale"),
+        columns={"prediction": "rationale"},
+    ),
+    Layout(
+        "output of a batch of OpenAI's API or vLLM's",
+        needs=("custom_id", "response.body"),
+        objects={"": QUESTION},  # its `response` is no column
+        columns={"id": "custom_id", "prediction": "response"},
+    ),
+    Layout(
+        "results of a batch of Anthropic's API",
+        needs=("custom_id", "result.type"),
+        columns={"id": "custom_id", "prediction": "result"},
+    ),
+    Layout(
+        "Inspect's samples",
+        needs=("input", "output.choices|output.completion"),
+        columns={"question": "input"},
+    ),
+    Layout(
+        "lighteval's details",
+        needs=("doc.query", "model_response"),
+        columns={"question": "doc.query"},
+    ),
+    Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
+    Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
+)
+ANY_OTHER = Layout("", needs=())  # its columns are called as they are here
 
 
-LAYOUTS = tuple(map(_layout, _SAID["layouts"]))
-PLACES = [
-    place
-    for layout in LAYOUTS
-    for place in (*layout.needs, *layout.within, *layout.columns.values())
-]
-KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *ASKED, FILTER}
-FIELDS = {
-    plain(path.partition(".")[0]) for place in PLACES for path in place.split("|")
-}  # in some layout
+def _fields() -> set[str]:
+    """The plain names of the fields that paths of the layouts begin with."""
+    fields = set()
+    for layout in LAYOUTS:
+        for path in (*layout.needs, *layout.objects, *layout.columns.values()):
+            fields.update(plain(part.partition(".")[0]) for part in path.split("|"))
+    return fields - {""}
+
+
+FIELDS = _fields()
 
 
 def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
     """The layout of the file that begins with these records, some of which may lack an answer."""
-    return next(
-        layout
-        for layout in LAYOUTS
-        if any(all(values_at(one, place) for place in layout.needs) for one in records)
-    )
+    for layout in LAYOUTS:
+        for record in records:
+            if all(value_at(record, path) is not None for path in layout.needs):
+                return layout
+    return ANY_OTHER
 
 
 def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
-    row = {
-        name: value
-        for name, value in record.items()
-        if not layout.within or plain(name) not in KNOWN
-    }
-    for place, names in layout.within.items():
-        for fields in values_at(record, place) if place else [record]:
-            if isinstance(fields, dict):
-                row |= {name: value for name, value in fields.items() if plain(name) in names}
-    for name, place in layout.columns.items():
-        values = values_at(record, place)
-        if values or name != "prediction":  # a record without its place is of another layout
-            instead = row.get(name) if name == "retrieved" else None
-            row[name] = next((value for value in values if value not in (None, [])), instead)
-    if (
-        "answers" in layout.columns
-        and isinstance(one := row["answers"], str)
-        and written_list(one) is None
-    ):
-        row["answers"] = [one]
-    place, pattern = layout.prompt
-    if place and isinstance(prompt := record.get(place), str):
-        match = re.match(pattern, prompt)
-        row["question"] = match and match[1]
-    for name in row.keys() & {"question", *PROMPT}:
-        row[name] = " ".join(_strings(row[name])) if isinstance(row[name], list) else row[name]
+    row = {}
+    for name, value in record.items():
+        if not layout.objects or plain(name) not in KNOWN:
+            row[name] = value
+    for path, names in layout.objects.items():
+        fields = value_at(record, path) if path else record
+        if isinstance(fields, dict):
+            row |= {name: value for name, value in fields.items() if plain(name) in names}
+    for name, path in layout.columns.items():
+        value = value_at(record, path)
+        if value is None and name in row and name == "retrieved":
+            continue
+        if value is not None or name != "prediction" or _has_place(record, path):
+            row[name] = value  # a record without the place of a prediction is of another layout
+    if "answers" in layout.columns and isinstance(row["answers"], str):
+        row["answers"] = _as_list(row["answers"])
+
+    prompt = record.get(layout.prompt) if layout.prompt else None
+    if isinstance(prompt, str):
+        match = re.match(layout.question, prompt)
+        row["question"] = match[1] if match else None
+    for name in ("question", *PROMPT):
+        if isinstance(row.get(name), list):
+            row[name] = " ".join(_strings(row[name]))
     return row
 
 
+def _has_place(record: Mapping[str, Any], path: str) -> bool:
+    """Whether a record has the object or list in which a path ends, if only null stands there."""
+    for alternative in path.split("|"):
+        parent, _, name = alternative.rpartition(".")
+        fields = value_at(record, parent) if parent else record
+        if isinstance(fields, dict) and name in fields:
+            return True
+    return False
+
+
+def _as_list(answer: str) -> Any:
+    """A gold answer as a list of one, unless it is a list in a text."""
+    return [answer] if written_value(answer) is None else answer
+
+
 def _strings(value: Any) -> list[str]:
+    """The texts in messages, which may have parts."""
     if isinstance(value, str):
         return [value]
-    inside = (
-        [value.get(name) for name in ("content", "prompt", "text")]
-        if isinstance(value, dict)
-        else value
-    )
-    return [text for one in inside for text in _strings(one)] if isinstance(inside, list) else []
-
-
-def values_at(record: Mapping[str, Any], place: str) -> list[Any]:
-    """What stands at a place, for each of its paths that the record has."""
-    values = []
-    for path in place.split("|"):
-        value: Any = record
-        try:
-            for field in path.split("."):
-                is_list = isinstance(value, list)
-                value = (
-                    len(value)
-                    if is_list and field == "#"
-                    else value[int(field) if is_list else field]
-                )
-        except (KeyError, IndexError, TypeError, ValueError):
-            continue
-        values.append(value)
-    return values
+    if isinstance(value, dict):
+        value = [value.get(name) for name in ("content", "prompt", "text")]
+    strings = []
+    if isinstance(value, list):
+        for element in value:
+            strings += _strings(element)
+    return strings

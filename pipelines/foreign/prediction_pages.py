@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.foreign.tune_from_files import Result
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
+from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import Interval, interval
 from pipelines.pages import rendering
-from pipelines.pages.figures import dumbbell, lines
-from pipelines.pages.section import Section, Table
+from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
+from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure
 from pipelines.pages.values import Percent, show
-from pipelines.report.entries import Drawn, Row, cell, spread, table_of
-from pipelines.report.question_sections import CUTS, ORACLE, POLICIES, WILSON, cut, draw_thresholds
 
 RULE_FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
@@ -128,7 +127,11 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
             "pooled": row["pooled"],
             "own_threshold": not row["pooled"],
         }
-        | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
+        | {
+            "cut": cut_in_words(row["threshold"]),
+            "from": cut_in_words(row["threshold_low"]),
+            "to": cut_in_words(row["threshold_high"]),
+        }
         | {name: interval({of: row[f"{name}{end}"] for of, end in ENDS.items()}) for name in PLAIN}
         for result in results
         for row in result.relations
@@ -149,19 +152,28 @@ def rule_html(
     ]
     rows = [row | _held(one) for row, one in zip(named, results, strict=True)]
     drawn = spread(rows, {policy: policy for policy in POLICIES})
-    caption = f"Adaptive against always and never retrieving. {ORACLE}"
-    figures = Drawn(
-        dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}
-    ).blocks()
+    figure = Figure(
+        name="policies",
+        kind="dumbbell",
+        rows=drawn,
+        x="tail",
+        y="accuracy",
+        y_axis=Axis("held-out accuracy, %"),
+        caption=f"Adaptive against always and never retrieving. {ORACLE}",
+    )
     caption = (
         "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
         "questions that retrieve in per cent."
     )
     columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
     said = f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}."
-    verdict = [said, table_of("policies", caption, rows, columns, HEADS), *figures]
-    rows = [row | {"method": result.tail} for result in results for row in result.relations]
-    thresholds = [*draw_thresholds(rows, file.signal, names, each=""), rule_table(results, names)]
+    verdict = [said, table_of("policies", caption, rows, columns, HEADS), figure]
+    cuts = []
+    for result in results:
+        for row in result.relations:
+            cut = Interval(row["threshold"], row["threshold_low"], row["threshold_high"])
+            cuts.append(row | {"method": result.tail, "name": names[row["relation"]], "cut": cut})
+    thresholds = [threshold_figure(cuts, file.signal), rule_table(results, names)]
     curves = [
         row | {"percent": 100 * row["budget"]}
         for one in results
@@ -172,12 +184,21 @@ def rule_html(
         "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
         "strongest, and thresholds that are shifted together. Marks are systems as they decided."
     )
-    axes = {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"}
-    drawn = Drawn(lines, "budgets", curves, "percent", "accuracy", caption, axes, "system").blocks()
+    budgets = Figure(
+        name="budgets",
+        kind="lines",
+        rows=curves,
+        series="system",
+        x="percent",
+        y="accuracy",
+        x_axis=Axis("share of the questions that retrieve, %"),
+        y_axis=Axis("held-out accuracy, %"),
+        caption=caption,
+    )
     sections = [
         Section("verdict", "Is a threshold worth it?", verdict),
         Section("thresholds", "Thresholds", thresholds),
-        Section("decisions", "Who decides when to retrieve?", [*decisions_tables(results), *drawn]),
+        Section("decisions", "Who decides when to retrieve?", [*decisions_tables(results), budgets]),
         popularity_section(file.signal, by_popularity),
         Section("files", "What was read", [*notes]),
     ]
@@ -188,10 +209,10 @@ def rule_html(
         f"{show(Percent(_held(best)['retrieved']))} % of the questions. The thresholds were searched for by "
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
     )
+    sections = [section.without_empty_blocks for section in sections]
     sections = [section for section in sections if section.blocks]
-    return rendering.render(
-        f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, RULE_FOOTER
-    )
+    title = f"Thresholds: {best.tail} and {best.popular}"
+    return rendering.render(title, intro, sections, RULE_FOOTER)
 
 
 def leaderboard_sections(
@@ -258,20 +279,26 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
         {column: (row | {"number": numbers[row["decile"]]})[column] for column in columns}
         for row in rows
     ]
-    log_x = all(row["popularity"] > 0 for row in rows)
-    axes = {
-        "x": f"median {signal} of the bin{' (log scale)' * log_x}",
-        "y": "accuracy, %",
-        "log_x": log_x,
-    }
-    caption = f"Accuracy by {signal}, in {len(numbers)} bins of equal size. {WILSON}"
-    drawn = Drawn(
-        lines, "by-popularity", rows, "popularity", "substring", caption, axes, "method"
-    ).blocks()
+    log = all(row["popularity"] > 0 for row in rows)
+    x_name = f"median {signal} of the bin"
+    figure = Figure(
+        name="by-popularity",
+        kind="lines",
+        rows=rows,
+        series="method",
+        x="popularity",
+        y="substring",
+        x_axis=Axis(f"{x_name} (log scale)" if log else x_name, log=log),
+        y_axis=Axis("accuracy, %"),
+        caption=(
+            f"Accuracy by {signal}, in {len(numbers)} bins of equal size. Bands are 95 % intervals "
+            "(Wilson's, clustered by subject)."
+        ),
+    )
     heads = SYSTEM | {"number": "bin", "popularity": f"median {signal}"}
     caption = f"Accuracy in per cent by {signal}, in bins of equal size."
-    tables = [table_of("by-popularity", caption, rows, columns, heads)] if rows else []
-    return Section("popularity", f"By {signal}", [*drawn, *tables])
+    blocks = [figure, table_of("by-popularity", caption, rows, columns, heads)] if rows else []
+    return Section("popularity", f"By {signal}", blocks)
 
 
 def leaderboard_lines(compared: Compared) -> Iterator[str]:

@@ -17,8 +17,8 @@ from pipelines.adaptive import held_out, refits, rule, tuning
 from pipelines.adaptive.refits import Column
 from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tuning import Tuned
-from pipelines.foreign.judge_files import NO_ANSWER, Answered, in_all
 from pipelines.errors import LongtailError
+from pipelines.foreign.judge_files import NO_ANSWER, Answered, in_all
 from pipelines.foreign.question_tables import Questions
 
 BUDGETS = np.linspace(

@@ -1,12 +1,14 @@
-"""Forward passes of a transformers model over texts of any lengths: in batches, common beginnings once, few logits."""
+"""Run a transformers model over texts of any lengths in batches.
+
+Common beginnings are read once, and logits are made only where they are needed.
+"""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Generator, Iterable, Iterator
-from itertools import chain
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,259 +17,255 @@ from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from pipelines import progress
-from pipelines.errors import LongtailError
-from pipelines.lm import prefixes
+from pipelines.lm.key_value_cache import KeysAndValues, PassCache, Prefixes, read_prefixes
 from pipelines.lm.language_model import no_tokens
-from pipelines.lm.prefixes import KeysAndValues
 from pipelines.lm.ragged import Ragged, joined, padded
+from pipelines.lm.shared_prefixes import shared_prefixes
 
-TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
-TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
-cork. Nobody in the town had seen so many at once. "Where will they all lie?" asked Anna, who kept the inn by the
-bridge. A year later the new pier was built of granite, 120 metres long, and the old one was left to the gulls."""
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # cached tokens that count as one new token when a batch is sized
-TOKENS = 45  # the most tokens of the text that shortcuts are tried on
-SHORT = (
-    5  # tokens of a second text, so short that the effect of padding on a state has not worn off
-)
-PREFIX = 2  # tokens of the common beginning, which are read before the others
-SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
-REFUSED = 0.002  # the largest difference that padding may make: no model can do without padding
-# What architectures raise where they can't do something. The trial itself fails then, and the shortcut is not taken.
-CANT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+HEAD_TRIAL_TOKENS = 8  # tokens that the model's head is tried on
+
+
+class Pass(NamedTuple):
+    """A forward pass over a batch of texts."""
+
+    rows: np.ndarray  # (texts,) their numbers
+    outputs: object  # the model's, with hidden states or logits (texts, columns, ...)
+    skipped: int  # columns of the texts that the outputs lack, because they were read before
 
 
 class ForwardPasses:
-    """Runs `model` over texts, at most `batch_tokens` tokens at a time. The token `pad` fills up shorter texts."""
+    """Runs `model` over texts, at most `batch_tokens` tokens at a time.
 
-    keeps = False  # whether texts can be continued from the keys and values of what was read before
+    The token `pad` fills up shorter texts.
+    """
+
+    # whether texts can be continued from the keys and values of what was read before
+    keeps = False
 
     def __init__(self, model, pad: int, batch_tokens: int) -> None:
-        self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
+        self.model = model
+        self.device = model.device
+        self.batch_tokens = batch_tokens
         self.usage = no_tokens()
-        self._pad, self._vocabulary = pad, model.config.get_text_config().vocab_size
+        self._pad = pad
+        self._vocabulary = model.config.get_text_config().vocab_size
         self._head = _Head(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
-    def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
-        """Run the model over all rows. Yields a batch of row numbers, the outputs, and how many columns these skip.
+    def over(self, rows: Ragged, first: np.ndarray) -> Iterator[Pass]:
+        """Run the model over all rows, and yield each pass.
 
-        `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
+        `first` (rows,) is the first column of each row that is needed. What rows have in common
+        before it is read once.
         """
-        n = len(first)
-        shared, group = prefixes.shared(rows, first) if self.keeps else np.zeros((2, n), np.int64)
-        for length in np.unique(shared)[::-1]:
-            members = np.flatnonzero(shared == length)
-            if not length:
+        if self.keeps:
+            prefix_lengths, groups = shared_prefixes(rows, first)
+        else:
+            prefix_lengths = np.zeros(len(first), np.int64)
+            groups = np.zeros(len(first), np.int64)
+
+        for length in np.unique(prefix_lengths)[::-1]:
+            members = np.flatnonzero(prefix_lengths == length)
+            if length:
+                yield from self._with_prefixes(rows, members, groups[members], int(length))
+            else:
                 yield from self._continued(rows, members, None, members)
-                continue
-            _, leaders, owners = np.unique(group[members], return_index=True, return_inverse=True)
-            step = max(1, self.batch_tokens // int(length))
-            for start in range(0, len(leaders), step):
-                leading = members[leaders[start : start + step]]
-                read = prefixes.read_prefixes(
-                    self.model, self._padded(rows.slice(leading, 0, length))
-                )
-                self._count(once := len(leading) * int(length), -once)
-                chosen = np.flatnonzero((start <= owners) & (owners < start + step))
-                yield from self._continued(rows, members[chosen], read, owners[chosen] - start)
+
+    def _with_prefixes(
+        self, rows: Ragged, members: np.ndarray, groups: np.ndarray, length: int
+    ) -> Iterator[Pass]:
+        """`over` the rows `members`. Those of a group share their first `length` tokens."""
+        _, leaders, owners = np.unique(groups, return_index=True, return_inverse=True)
+        step = max(1, self.batch_tokens // length)
+        for start in range(0, len(leaders), step):
+            leading = members[leaders[start : start + step]]
+            cache = read_prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+            # The members count these tokens as shared. They were read once.
+            n_read = len(leading) * length
+            self._count(n_read, -n_read)
+
+            in_step = np.flatnonzero((start <= owners) & (owners < start + step))
+            yield from self._continued(rows, members[in_step], cache, owners[in_step] - start)
 
     def logits(
         self, outputs, rows: np.ndarray, columns: np.ndarray
     ) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Logits (positions, vocabulary) float32 at the given rows and columns, in parts of at most MAX_LOGITS."""
-        step = max(1, MAX_LOGITS // self._vocabulary)
+        """Logits (positions, vocabulary) float32 at rows and columns of a pass's outputs.
+
+        They come in parts of at most MAX_LOGITS, each with its slice of the positions.
+        """
         states = outputs.last_hidden_state if self._head.separable else outputs.logits
-        rows, columns = (torch.from_numpy(numbers).to(states.device) for numbers in (rows, columns))
+        row_of_position = torch.from_numpy(rows).to(states.device)
+        column_of_position = torch.from_numpy(columns).to(states.device)
+        step = max(1, MAX_LOGITS // self._vocabulary)
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            states_of_part = states[rows[part], columns[part]]
-            logits = self._head(states_of_part) if self._head.separable else states_of_part
+            logits = states[row_of_position[part], column_of_position[part]]
+            if self._head.separable:
+                logits = self._head(logits)
             yield part, logits.float()
 
     def after(
-        self, rows: Ragged, passes: Iterable[tuple[np.ndarray, object, int]] | None = None
+        self, rows: Ragged, passes: Iterable[Pass] | None = None
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield row numbers, and the logits after their last tokens, (rows, vocabulary) float32; of `passes` if any."""
-        last = rows.lengths - 1
-        for batch, outputs, skipped in passes or self.over(rows, last):
-            for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
-                yield batch[part], logits
+        """Yield row numbers, and the logits after their last tokens, (rows, vocabulary) float32.
 
-    def hold(self, beginnings: Ragged) -> prefixes.Held:
+        `passes` are those over the rows, if there were any.
+        """
+        last = rows.lengths - 1
+        if passes is None:
+            passes = self.over(rows, last)
+        for batch in passes:
+            columns = last[batch.rows] - batch.skipped
+            for part, logits in self.logits(batch.outputs, np.arange(len(columns)), columns):
+                yield batch.rows[part], logits
+
+    def hold(self, beginnings: Ragged) -> Prefixes:
         """Read common beginnings, for `decoding`."""
-        self._count(once := len(beginnings.values), -once)
-        return prefixes.Held(self.model, beginnings)
+        # Prompts count these tokens as shared. They were read once.
+        n_read = len(beginnings.values)
+        self._count(n_read, -n_read)
+        return Prefixes(self.model, beginnings)
 
     def decoding(
         self,
         prompts: Ragged,
-        held: prefixes.Held,
+        held: Prefixes,
         beginnings: np.ndarray,
         new_tokens: int,
         total: int = 0,
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
+        """Yield logits (prompts, vocabulary) after each prompt, then after each token that is sent.
 
-        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A
-        model without `keeps` reads the whole texts again at every step.
+        A token (prompts,) is sent for each prompt, at most `new_tokens` times. Prompt i begins with
+        the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A model
+        without `keeps` reads the whole texts again at every step.
         """
-        while not self.keeps:
-            token = yield self._table(len(beginnings), self.after(prompts), total)
-            prompts, total = joined([prompts, Ragged.of(token[:, None].tolist())]), 0
-        kept, rows = KeysAndValues(prompts.lengths, new_tokens), np.arange(len(beginnings))
-        continued = chain.from_iterable(
-            self._continued(prompts, *group, kept) for group in held.of(beginnings)
-        )
-        token = yield self._table(len(rows), self.after(prompts, continued), total)
+        if self.keeps:
+            yield from self._decoding_kept(prompts, held, beginnings, new_tokens, total)
+            return
+
+        texts = prompts
+        while True:
+            token = yield self._table(len(beginnings), self.after(texts), total)
+            texts = joined([texts, Ragged.of(token[:, None].tolist())])
+            total = 0
+
+    def _decoding_kept(
+        self, prompts: Ragged, held: Prefixes, beginnings: np.ndarray, new_tokens: int, total: int
+    ) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """`decoding` from kept keys and values."""
+        n_prompts = len(beginnings)
+        rows = np.arange(n_prompts)
+        kept = KeysAndValues(prompts.lengths, new_tokens)
+
+        def passes() -> Iterator[Pass]:
+            for part in held.continued_by(beginnings):
+                yield from self._continued(prompts, part.texts, part.cache, part.owners, kept)
+
+        token = yield self._table(n_prompts, self.after(prompts, passes()), total)
         while True:
             inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
             mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
             if self._takes_positions:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
-            self._count(len(rows))
+            self._count(n_prompts)
             token = yield torch.cat([logits for _, logits in self.logits(outputs, rows, 0 * rows)])
 
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""
         kept = KeysAndValues(np.ones(1, np.int64), 0)
-        for _ in self._continued(
-            Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept
-        ):
+        one_token = Ragged.of([[self._pad]])
+        first = np.zeros(1, np.int64)
+        for _ in self._continued(one_token, first, None, first, kept):
             pass
         return kept.bytes
 
     def batches(self, lengths: np.ndarray, most: int | None = None) -> Iterator[np.ndarray]:
-        """Row numbers in batches of similar length, the longest first, so that memory runs out early if at all.
+        """Row numbers in batches of similar length, the longest first.
 
-        A batch has `batch_tokens` tokens at most, or `most`, which holds where no forward pass reads all of it.
+        Memory then runs out early if at all. A batch has `batch_tokens` tokens at most, or `most`,
+        which holds where no forward pass reads all of it.
         """
         order = np.argsort(-lengths, kind="stable")
         start = 0
         while start < len(order):
             longest = max(1, int(lengths[order[start]]))
-            rows = max(1, (most or self.batch_tokens) // longest)
-            if not (most or self._head.separable):  # then a pass makes logits at every position
-                rows = max(1, min(rows, MAX_LOGITS // (self._vocabulary * longest)))
-            yield order[start : start + rows]
-            start += rows
+            n_rows = max(1, (most or self.batch_tokens) // longest)
+            makes_all_logits = most is None and not self._head.separable
+            if makes_all_logits:
+                n_rows = max(1, min(n_rows, MAX_LOGITS // (self._vocabulary * longest)))
+            yield order[start : start + n_rows]
+            start += n_rows
 
     def _table(
-        self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int
+        self, n_rows: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int
     ) -> torch.Tensor:
-        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32. Progress counts rows among `total`."""
-        found = torch.empty(n, self._vocabulary, device=self.device)
+        """Logits that come in `parts`, as a tensor (n_rows, vocabulary) float32.
+
+        Progress counts rows among `total`.
+        """
+        table = torch.empty(n_rows, self._vocabulary, device=self.device)
         for rows, logits in parts:
-            found[torch.from_numpy(rows)] = logits.to(self.device)
+            table[torch.from_numpy(rows)] = logits.to(self.device)
             progress.advance(len(rows), total)
-        return found
+        return table
 
     def _continued(
         self,
         rows: Ragged,
         members: np.ndarray,
-        read: DynamicCache | None,
+        cache: DynamicCache | None,
         owners: np.ndarray,
         kept: KeysAndValues | None = None,
-    ) -> Iterator[tuple[np.ndarray, object, int]]:
-        """`over` the rows `members` (members,), of which row i continues prefix owners[i] of `read`, if any are."""
-        length = read.get_seq_length() if read else 0
-        remaining = rows.lengths[members] - length
-        self._count(int(remaining.sum()), length * len(members))
-        for batch in self.batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
-            numbers, counts, past = members[batch], remaining[batch], {}
-            if read or kept:
-                past["past_key_values"] = prefixes.Continuing(
-                    read, owners[batch], kept, numbers, counts + length
+    ) -> Iterator[Pass]:
+        """`over` the rows `members` (members,).
+
+        Row members[i] continues prefix owners[i] of `cache`. Without a cache it continues none. The
+        rows' keys and values are put into `kept`, if it is given.
+        """
+        skipped = cache.get_seq_length() if cache else 0
+        remaining = rows.lengths[members] - skipped
+        self._count(int(remaining.sum()), skipped * len(members))
+        sizes = np.maximum(remaining, (remaining + skipped) // CACHED_PER_NEW)
+        for batch in self.batches(sizes):
+            numbers = members[batch]
+            lengths = remaining[batch]
+            inputs = {"input_ids": self._padded(rows.slice(numbers, skipped, lengths))}
+            if cache or kept:
+                inputs["past_key_values"] = PassCache(
+                    read=cache,
+                    owners=owners[batch],
+                    kept=kept,
+                    texts=numbers,
+                    lengths=lengths + skipped,
                 )
-            yield (
-                numbers,
-                self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past),
-                length,
-            )
+            yield Pass(numbers, self._run(**inputs), skipped)
 
     def _count(self, read: int, shared: int = 0) -> None:
         self.usage["lm_tokens_read"] += read
         self.usage["lm_tokens_shared"] += shared
 
     def _padded(self, rows: Ragged) -> torch.Tensor:
-        """Token ids (rows, longest). Padding is on the right, where a causal model never sees it."""
-        return torch.from_numpy(padded(rows, int(rows.lengths.max()), self._pad)[0]).to(self.device)
+        """Token ids (rows, longest), padded on the right, where a causal model never sees it."""
+        ids, _ = padded(rows, int(rows.lengths.max()), self._pad)
+        return torch.from_numpy(ids).to(self.device)
 
     def _run(self, **inputs):
-        """One forward pass: hidden states if the head can be run alone, else logits at all positions."""
+        """One forward pass: hidden states if the head can be run alone, else all logits."""
         inputs["use_cache"] = "past_key_values" in inputs
-        return (self.model.base_model if self._head.separable else self.model)(**inputs)
-
-
-@torch.inference_mode()
-def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
-    """Have `passes` continue texts from keys and values where that gives plain passes' numbers over a fixed text.
-
-    Where the shortcut does not fit an architecture, it gives other numbers and no error. The model in `folder` reads
-    `max_tokens` at once. Raises LongtailError where it can't read padded texts, or what follows a text changes it.
-    """
-    model, name = passes.model, type(passes.model).__name__
-    ids = np.array(
-        tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64
-    )
-    targets = torch.from_numpy(ids).to(model.device)
-    format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
-
-    def log_probs(logits: torch.Tensor) -> torch.Tensor:
-        """log p of every token of the text at each position, (positions, tokens). Other tokens may be impossible."""
-        return torch.log_softmax(logits.float(), dim=-1)[:, targets.to(logits.device)].to(
-            targets.device
-        )
-
-    def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
-        """The largest mean absolute difference of log-probs with a shortcut and without; NaN where one is NaN."""
-        return (
-            torch.stack([torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs])
-            .max()
-            .item()
-        )
-
-    plain = log_probs(model(input_ids=targets[None]).logits[0])
-    try:  # the short text and the whole text in one batch that is padded on the right
-        both = torch.from_numpy(
-            padded(Ragged.of([ids[:SHORT], ids]), len(ids), tokenizer.pad_token_id or 0)[0]
-        )
-        short, whole = model(input_ids=both.to(model.device)).logits
-        together = difference(
-            [(log_probs(short[:SHORT]), plain[:SHORT]), (log_probs(whole), plain)]
-        )
-    except CANT as error:
-        raise LongtailError(
-            f"{folder}: {name} can't read texts of two lengths together "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); name another in lm"
-        ) from error
-    if not together <= max(REFUSED, format_error):  # a difference of NaN is refused too
-        raise LongtailError(
-            f"{folder}: {name}, as it is configured, gives a text's tokens other log-probs where something follows "
-            "them, expected a causal language model; name another in lm"
-        )
-    if model._is_stateful:  # a recurrent model keeps more of a text than keys and values
-        return
-    passes.keeps = True
-    try:  # two decoding steps after a shared beginning, in which both texts get their last token
-        ends, none = np.array([SHORT, len(ids)]), np.zeros(2, np.int64)
-        held = prefixes.Held(model, Ragged.of([ids[:PREFIX]]))
-        decoding = passes.decoding(Ragged.of([ids[: end - 1] for end in ends]), held, none, 1)
-        before, after = log_probs(next(decoding)), log_probs(decoding.send(targets[ends - 1]))
-        passes.keeps = difference([(before, plain[ends - 2]), (after, plain[ends - 1])]) <= max(
-            SAME, format_error
-        )
-    except CANT:
-        passes.keeps = False  # the model can do without
+        model = self.model.base_model if self._head.separable else self.model
+        return model(**inputs)
 
 
 class _Head:
-    """The part of `model` that makes logits of hidden states, so that they are made only where they are needed.
+    """The part of `model` that makes logits of hidden states, run only where logits are needed.
 
-    `separable` says whether that gives the model's own numbers; a few tokens are tried. Else it must not be called.
+    `separable` says whether that gives the model's own numbers, which a few tokens show. Otherwise
+    it must not be called.
     """
 
     def __init__(self, model) -> None:
@@ -279,21 +277,19 @@ class _Head:
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) of the hidden states (n, width)."""
         self._layers.hidden = hidden[None]
-        return self._model(input_ids=hidden.new_zeros(1, len(hidden), dtype=torch.int64)).logits[0]
+        ids = hidden.new_zeros(1, len(hidden), dtype=torch.int64)
+        return self._model(input_ids=ids).logits[0]
 
     @torch.inference_mode()
     def _agrees(self, model) -> bool:
-        ids = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
-        expected, hidden = (
-            model(input_ids=ids).logits[0],
-            model.base_model(input_ids=ids).last_hidden_state[0],
-        )
+        vocabulary = model.config.get_text_config().vocab_size
+        ids = torch.arange(HEAD_TRIAL_TOKENS, device=model.device)[None] % vocabulary
+        expected = model(input_ids=ids).logits[0]
+        hidden = model.base_model(input_ids=ids).last_hidden_state[0]
         try:
             logits = self(hidden)
-        except (
-            AttributeError,
-            TypeError,
-        ):  # the model needs more from its layers than their last hidden states
+        except (AttributeError, TypeError):
+            # The model needs more from its layers than their last hidden states.
             return False
         return torch.allclose(expected, logits, rtol=1e-3, atol=1e-3)
 

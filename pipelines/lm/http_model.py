@@ -1,5 +1,9 @@
-"""HttpModel: a model behind OpenAI's completions or chat interface, served by vLLM, llama.cpp or a paid service."""
+"""HttpModel: a language model behind OpenAI's completions or chat interface.
 
+It may be served by vLLM, llama.cpp or a paid service.
+"""
+
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -11,29 +15,19 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import (
-    FLOOR,
-    TOKEN_ID,
-    TOLERANCE,
-    Choice,
-    Mixture,
-    Shown,
-    Unable,
-    fault,
-    generate_under,
-)
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
+from pipelines.lm.server_answers import FLOOR, TOLERANCE, Choice, Unable, fault
+from pipelines.lm.server_mixture import Mixture, Shown, generate_under
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
 
-PROBE, SHORTER_PROBE = "one two three", "one two"
-TRIED = {
-    True: 256,
-    False: 8,
-}  # tokens of the answer to PROBE, in a chat, and after a text; reasoning shows in them
-THEIR_OWN = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
+PROBE = "one two three"
+SHORTER_PROBE = "one two"
+CHAT_PROBE_TOKENS = 256  # tokens of a chat's answer to PROBE; reasoning shows in them
+PROBE_TOKENS = 8  # tokens of the answer to PROBE as a text
+RAW_LOG_PROBS = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
 ABILITIES = {
     "score": "score texts",
     "choose": "choose between options",
@@ -42,49 +36,59 @@ ABILITIES = {
     "mix": "generate under the mixture",
 }
 BY_IDS = {"return_tokens_as_token_ids": True}
-ECHO = {
-    "max_tokens": 1,
-    "echo": True,
-    "logprobs": 1,
-}  # scores a prompt; some servers refuse 0, or take it as no limit
+TOKEN_ID = re.compile(r"token_id\D(\d+)")  # how vLLM writes a token if it is asked for ids
+# The fields that score a prompt. Some servers refuse 0 as max_tokens, or take it as no limit.
+ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}
 
 
 class HttpModel:
-    """The LanguageModel `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
+    """The LanguageModel `lm.path` of the server `lm.http.url`.
 
-    With `http.tokenizer`, saved in `folder`, prompts are sent as token ids and cut as Prompt says. Without it they are
-    sent as texts, with `lm.chat` to the chat interface: it tokenises them, refuses long ones, and can't score or mix.
+    Answers and costs are kept in the folder `cache`. With `http.tokenizer`, which is saved in
+    `folder`, prompts are sent as token ids and cut as Prompt says. Without it they are sent as
+    texts, with `lm.chat` to the chat interface. The server then tokenises them and refuses long
+    ones, and can't score or mix.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
-        """Raises LongtailError where the server does not serve the model, or the tokenizer is another model's."""
-        self.name, self.max_tokens, self._settings = Path(folder).name, lm.http.max_tokens, lm.http
+        """Find out what the server can do.
+
+        Raises LongtailError where it does not serve the model, or the tokenizer is another model's.
+        """
+        self.name = Path(folder).name
+        self.max_tokens = lm.http.max_tokens
+        self.begins = "" if lm.chat else " "
+        self._settings = lm.http
         self._tokenizer: PromptTokenizer | None = None
         if lm.http.tokenizer:
-            self._tokenizer = PromptTokenizer(
-                read_tokenizer(folder), folder, self.name, self.max_tokens
-            )
-        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, lm.chat)
-        self.usage = self._client.usage
-        self._shown = {
-            "logprobs": 1
-        }  # fields of a request that ask for an answer's log-probabilities
-        self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
-        self._lock, self._counted = (
-            threading.Lock(),
-            0.0,
-        )  # the time until which seconds count for some task
-        self._find_out()
-        self.scores, self.mixes, self.votes = (
-            what not in self._lacks for what in ("score", "mix", "vote")
+            tokenizer = read_tokenizer(folder)
+            self._tokenizer = PromptTokenizer(tokenizer, folder, self.name, self.max_tokens)
+        self._client = CompletionsClient(
+            name=self.name,
+            model=lm.path,
+            settings=lm.http,
+            key=key,
+            cache=cache,
+            chat=lm.chat,
         )
-        self.begins = "" if lm.chat else " "
+        self.usage = self._client.usage
+        self._lock = threading.Lock()
+        self._counted_until = 0.0  # the time until which seconds count for some task
+
+        # The fields of a request that ask for an answer's log-probabilities.
+        self._log_prob_fields = {"logprobs": 1}
+        self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        self._find_out()
+        self.scores = "score" not in self._lacks
+        self.mixes = "mix" not in self._lacks
+        self.votes = "vote" not in self._lacks
 
     @contextmanager
     def side_by_side(self, tasks: int) -> Iterator[Executor]:
-        """Threads for so many tasks that ask the server at the same time; after an error in the block, none asks more.
+        """Threads for so many tasks that ask the server at the same time.
 
-        All tasks together have `http.concurrency` requests under way. What a task asks first is sent first.
+        All tasks together have `http.concurrency` requests under way. Requests are sent in the
+        order of their tasks. After an error in the block, no task asks more.
         """
         with self._client.block(), ThreadPoolExecutor(tasks) as pool:
             try:
@@ -95,46 +99,53 @@ class HttpModel:
                 raise
 
     def took(self, started: float, ended: float) -> float:
-        """The seconds of a task that ran between two times, without those that count for a task before it."""
+        """The seconds of a task between two times, without those that count for an earlier task."""
         with self._lock:
-            started, self._counted = max(started, self._counted), max(ended, self._counted)
-        return max(0.0, ended - started)
+            first = max(started, self._counted_until)
+            self._counted_until = max(ended, self._counted_until)
+        return max(0.0, ended - first)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """Raises LongtailError where the server shows no log-probabilities of prompts, or there is no tokenizer."""
+        """See LanguageModel.
+
+        Raises LongtailError where the server shows no log-probabilities of prompts, or there is no
+        tokenizer.
+        """
         self.require("score")
-        tokens, counts = self._tokenizer.continuations(continuations)
+        tokens, byte_counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
-        sent, lasts = pairs.take(nonempty).tolist(), tokens.lengths[nonempty]
+        sent = pairs.take(nonempty).tolist()
+        lasts = tokens.lengths[nonempty]
 
         def read(i: int, choice: Choice) -> np.ndarray:
-            return choice.prompt_log_probs(
-                len(sent[i]), np.arange(len(sent[i]) - lasts[i], len(sent[i]))
-            )
+            length = len(sent[i])
+            return choice.prompt_log_probs(length, np.arange(length - lasts[i], length))
 
+        scored = self._client.ask(sent, read, lasts=lasts, **ECHO)
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, scored in zip(
-            nonempty, self._client.ask(sent, read, lasts=lasts, **ECHO), strict=True
-        ):
-            log_probs[row] = scored
-        return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
+        for row, of_continuation in zip(nonempty, scored, strict=True):
+            log_probs[row] = of_continuation
+        return Scores(log_probs, byte_counts.split(byte_counts.values.astype(np.int32)))
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+        """See LanguageModel."""
         return self._tokenizer.fits(prompts, continuations)
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """All but the `http.logprobs` likeliest tokens are -inf.
+        """See LanguageModel. All but the `http.logprobs` likeliest tokens are -inf.
 
-        Where several tokens have a text that the server shows, each gets its log-probability. In a chat, the vocabulary
-        are the texts that `token_id` was asked for, with and without a space before.
+        Where several tokens have a text that the server shows, each gets its log-probability. In a
+        chat, the vocabulary are the texts that `token_id` was asked for, with and without a space
+        before.
         """
         self.require("choose")
-        sent, fields = (
-            self._as_sent(prompts, 1)[0],
-            {"max_tokens": 1, "logprobs": self._settings.logprobs},
-        )
-        shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), **fields)
+        sent, _ = self._as_sent(prompts, 1)
+
+        def read(_: int, choice: Choice) -> dict[str, float]:
+            return choice.likeliest()
+
+        shown = self._client.ask(sent, read, max_tokens=1, logprobs=self._settings.logprobs)
         size = len(self._tokenizer.tokenizer if self._tokenizer else self._ids_of_texts)
         result = np.full((len(prompts), size), -np.inf, np.float32)
         for row, likeliest in zip(result, shown, strict=True):
@@ -159,7 +170,7 @@ class HttpModel:
         return ids
 
     def token_id(self, text: str) -> int:
-        """Raises LongtailError where the server shows no next tokens."""
+        """See LanguageModel. Raises LongtailError where the server shows no next tokens."""
         self.require("choose")
         if not self._tokenizer:
             with self._lock:
@@ -167,20 +178,19 @@ class HttpModel:
         return self._tokenizer.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """Without a tokenizer nothing is cut: the server refuses a text that is too long."""
-        return (
-            self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens))
-            if self._tokenizer
-            else list(prompts)
-        )
+        """See LanguageModel. Without a tokenizer the server refuses what is too long."""
+        if not self._tokenizer:
+            return list(prompts)
+        return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens))
 
     def generate(
         self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
     ) -> list[Generation]:
-        """Raises LongtailError where `max_tokens` leaves no room for a prompt.
+        """See LanguageModel. Raises LongtailError where `max_tokens` leaves no room for a prompt.
 
-        A server stops at once where a text begins with the stop string. It is then asked again without one, and both
-        requests count. A chat is never sent one, because some services refuse white space there.
+        A server stops at once where a text begins with the stop string. It is then asked again
+        without one, and both requests count. A chat is never sent a stop string, because some
+        services refuse white space there.
         """
         sent, lengths = self._as_sent(prompts, max_tokens)
         reasoned: set[int] = set()
@@ -188,45 +198,53 @@ class HttpModel:
         def read(i: int, choice: Choice) -> Generation:
             if choice.spoken()[0]:
                 reasoned.add(i)
-            tokens = (
-                (choice.usage.prompt_tokens, choice.usage.completion_tokens)
-                if choice.usage
-                else None
-            )
-            return Generation(
-                *choice.answer(stop, "vote" not in self._lacks),
-                *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))),
-            )
+            text, mean_log_prob = choice.answer(stop, "vote" not in self._lacks)
+            prompt_tokens = int(lengths[i])
+            new_tokens = len(choice.logprobs.tokens)
+            if choice.usage:
+                prompt_tokens = choice.usage.prompt_tokens
+                new_tokens = choice.usage.completion_tokens
+            return Generation(text, mean_log_prob, prompt_tokens, new_tokens)
 
-        fields = {"max_tokens": max_tokens} | self._shown
-        stops = {} if self._client.chat else {"stop": [stop]}
-        made = self._client.ask(sent, read, **stops, **fields)
-        empty = [i for i, first in enumerate(made) if not first.text and stops]
-        again = self._client.ask(
-            [sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields
-        )
-        for i, second in zip(empty, again, strict=True):
-            tokens = (
-                made[i].prompt_tokens + second.prompt_tokens,
-                made[i].new_tokens + second.new_tokens,
-            )
-            made[i] = Generation(second.text, second.mean_log_prob, *tokens)
+        fields = {"max_tokens": max_tokens} | self._log_prob_fields
+        if self._client.chat:
+            generations = self._client.ask(sent, read, **fields)
+        else:
+            generations = self._client.ask(sent, read, stop=[stop], **fields)
+            empty = [i for i, generation in enumerate(generations) if not generation.text]
+
+            def read_again(i: int, choice: Choice) -> Generation:
+                return read(empty[i], choice)
+
+            again = self._client.ask([sent[i] for i in empty], read_again, **fields)
+            for i, second in zip(empty, again, strict=True):
+                first = generations[i]
+                generations[i] = Generation(
+                    second.text,
+                    second.mean_log_prob,
+                    prompt_tokens=first.prompt_tokens + second.prompt_tokens,
+                    new_tokens=first.new_tokens + second.new_tokens,
+                )
+
         with self._lock:
             self.usage["lm_reasoned"] += len(reasoned)
-        return made
+        return generations
 
     def _as_sent(
         self, prompts: Sequence[Prompt], max_tokens: int
     ) -> tuple[list[str] | list[list[int]], np.ndarray]:
-        """The prompts as token ids that leave room for `max_tokens`, or as texts; and their tokens, 0 if unknown."""
+        """Prompts as token ids that leave room for `max_tokens`, or as texts, and their lengths.
+
+        The lengths (prompts,) are in tokens, 0 if unknown.
+        """
         if max_tokens >= self.max_tokens:
             raise LongtailError(
-                f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once"
+                f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} "
+                "at once"
             )
         if not self._tokenizer:
-            return [prompt.document + prompt.context for prompt in prompts], np.zeros(
-                len(prompts), np.int64
-            )
+            texts = [prompt.document + prompt.context for prompt in prompts]
+            return texts, np.zeros(len(prompts), np.int64)
         tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
         return tokens.tolist(), tokens.lengths
 
@@ -239,9 +257,13 @@ class HttpModel:
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """Sends each prompt once for each token of the answer. Raises LongtailError where the server can't mix."""
+        """See LanguageModel. Raises LongtailError where the server can't mix.
+
+        Sends each prompt once for each token of the answer.
+        """
         self.require("mix")
-        sent, k = self._as_sent(prompts, max_tokens)[0], log_weights.shape[1]
+        sent, _ = self._as_sent(prompts, max_tokens)
+        k = log_weights.shape[1]
         count = self._settings.logprobs
         fields = {"max_tokens": 1, "logprobs": count} | self._by_ids
 
@@ -251,29 +273,36 @@ class HttpModel:
         def ask(prompts: list[list[int]]) -> list[Shown]:
             return self._client.ask(prompts, read, times=max_tokens, **fields)
 
-        pairs = zip(
-            [sent[start : start + k] for start in range(0, len(sent), k)], log_weights, strict=True
-        )
-        mixtures = [Mixture(*pair, count, moving=sequence_mixture) for pair in pairs]
-        made = generate_under(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
+        mixtures = []
+        for question, weights in enumerate(log_weights):
+            of_question = sent[question * k : (question + 1) * k]
+            mixtures.append(Mixture(of_question, weights, count, moving=sequence_mixture))
+        tokenizer = self._tokenizer.tokenizer
+        generations = generate_under(mixtures, ask, tokenizer, max_tokens, stop)
         with self._lock:
-            self.usage["lm_undecided"] += sum(not generation.decided for generation in made)
-        return made
+            self.usage["lm_undecided"] += sum(not one.decided for one in generations)
+        return generations
 
     def _token(self, text: str) -> int | str:
-        """The id of the token that a server shows so; the text where it is not one token's alone."""
-        if by_id := TOKEN_ID.fullmatch(text):
-            return int(by_id[1])
+        """The id of the token with a text; the text where it is not one token's alone."""
+        with_id = TOKEN_ID.fullmatch(text)
+        if with_id:
+            return int(with_id[1])
         ids = self._ids_of_texts.get(text, ())
         return ids[0] if len(ids) == 1 else text
 
     @cached_property
     def _by_ids(self) -> dict[str, bool]:
-        """The field of a request that has vLLM show tokens by their ids; no field for a server that refuses it."""
+        """The field of a request that has vLLM show tokens by their ids.
+
+        There is no such field for a server that refuses it.
+        """
+
+        def read(_: int, choice: Choice) -> None:
+            pass
+
         try:
-            self._probe(
-                [self._as_probe(PROBE)], lambda *_: None, max_tokens=1, logprobs=1, **BY_IDS
-            )
+            self._probe([self._as_probe(PROBE)], read, max_tokens=1, logprobs=1, **BY_IDS)
         except Unable:
             return {}
         return BY_IDS
@@ -282,120 +311,137 @@ class HttpModel:
 
     def require(self, ability: str) -> None:
         """Raise LongtailError where the server lacks one of ABILITIES."""
-        if reason := self._lacks.get(ability):
-            can = " and ".join(
-                what for other, what in ABILITIES.items() if other not in self._lacks
-            )
-            raise LongtailError(
-                f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {can}"
-            )
+        if ability not in self._lacks:
+            return
+        remaining = [what for name, what in ABILITIES.items() if name not in self._lacks]
+        raise LongtailError(
+            f"{self._lacks[ability]}, so {self.name} can't {ABILITIES[ability]}; "
+            f"it can still {' and '.join(remaining)}"
+        )
 
     def _find_out(self) -> None:
-        """Find out by small requests what the server can do: wrong numbers look like any others.
+        """Find out by small requests what the server can do.
 
-        Scoring needs `echo` with `logprobs`; many servers accept that and leave these out, or give wrong ones.
+        Wrong numbers look like any others, so they are compared. Scoring needs `echo` with
+        `logprobs`. Many servers accept that and leave log-probabilities out, or give wrong ones.
         """
+        url = self._client.url
         first = self._first_answer()
         reasons, text = first.spoken()
-        wrong = (
-            fault(first.logprobs.token_logprobs)
-            if text or not self._shown or first.logprobs.tokens
-            else ""
-        )
+        wrong = ""
+        if text or not self._log_prob_fields or first.logprobs.tokens:
+            wrong = fault(first.logprobs.token_logprobs)
         if reasons:
-            print(
-                f"{self.name}: it reasons; that is cut off its answers, and counted (lm_reasoned)",
-                flush=True,
-            )
+            message = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
+            print(f"{self.name}: {message}", flush=True)
             self._lacks["vote"] = (
-                f"{self._client.url}: shows no log-probabilities apart from those of its reasoning"
+                f"{url}: shows no log-probabilities apart from those of its reasoning"
             )
         elif wrong:
-            self._lacks["vote"] = f"{self._client.url}: shows {wrong} of its answers; {THEIR_OWN}"
+            self._lacks["vote"] = f"{url}: shows {wrong} of its answers; {RAW_LOG_PROBS}"
+
         for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
             try:
                 probe(first)
             except Unable as error:
                 self._lacks[ability] = str(error)
-        chat = f"{self._client.url}: a chat interface continues no text" * self._client.chat
-        if reason := chat or self._lacks.get("choose") or self._lacks.get("vote"):
-            self._lacks["mix"] = reason
+
+        if self._client.chat:
+            self._lacks["mix"] = f"{url}: a chat interface continues no text"
+            return
+        for needed in ("choose", "vote"):
+            if needed in self._lacks:
+                self._lacks["mix"] = self._lacks[needed]
+                return
 
     def _first_answer(self) -> Choice:
-        """The answer to PROBE. Raises LongtailError where the server can't take prompts in this form."""
-        chat, key = self._client.chat, f"lm.{self.name}.http"
-        most = min(TRIED[chat], self.max_tokens // 2)
+        """The answer to PROBE.
+
+        Raises LongtailError where the server can't take prompts in this form.
+        """
+        prompts = [self._as_probe(PROBE)]
+        max_tokens = min(CHAT_PROBE_TOKENS, self.max_tokens // 2)
+        if not self._client.chat:
+            if self._settings.batch_size > 1:
+                prompts.append(self._as_probe(SHORTER_PROBE))
+            max_tokens = min(PROBE_TOKENS, self.max_tokens // 2)
 
         def read(_: int, choice: Choice) -> Choice:
-            choice.spoken()  # an answer without one is not kept, so that it is asked for again
+            choice.spoken()  # an answer without a text is not kept, so that it is asked for again
             return choice
 
-        prompts = [
-            self._as_probe(text)
-            for text in (PROBE, SHORTER_PROBE)[: 1 if chat else self._settings.batch_size]
-        ]
         try:
-            return self._probe(prompts, read, max_tokens=most, **self._shown)
+            return self._probe(prompts, read, max_tokens=max_tokens, **self._log_prob_fields)
         except Unable as error:
-            if not chat:
+            if not self._client.chat:
+                key = f"lm.{self.name}.http"
                 raise LongtailError(
-                    f"{error}; if it takes one prompt in a request, set {key}.batch_size to 1, and if it takes texts "
-                    f"alone, no token ids, {key}.tokenizer to null as well"
+                    f"{error}; if it takes one prompt in a request, set {key}.batch_size to 1, "
+                    f"and if it takes texts alone, no token ids, {key}.tokenizer to null as well"
                 ) from None
-        self._shown = {}  # it refuses to show log-probabilities
-        return self._probe(prompts, read, max_tokens=most)
+        self._log_prob_fields = {}  # the server refuses to show log-probabilities
+        return self._probe(prompts, read, max_tokens=max_tokens)
 
     def _try_scoring(self, first: Choice) -> None:
-        """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
+        """Score PROBE with the token that was generated after it, in the answer `first`.
+
+        Raises Unable where the token's log-probability differs as a prompt's and as an answer's.
+        """
         if self._client.chat:
             raise Unable(
                 f"{self._client.url}: a chat interface shows no log-probabilities of prompts"
             )
         if not self._tokenizer:
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
-        prompt, after = self._as_probe(PROBE), (first.logprobs.tokens or [""])[0]
+        prompt = self._as_probe(PROBE)
+        after = first.logprobs.tokens[0] if first.logprobs.tokens else ""
         following = self._tokenizer.tokens([after])[0].values.tolist()
-        # servers write parts of a character in different ways
+        # Servers write parts of a character in different ways.
         is_piece = not after or "\ufffd" in after or after.startswith("bytes:")
         comparable = len(following) == 1 and first.logprobs.token_logprobs and not is_piece
-        prompt += following if comparable else []
+        if comparable:
+            prompt += following
 
         def read(_: int, choice: Choice) -> None:
             values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
             tokens = choice.logprobs.tokens[: len(prompt)]
             if not values.any():
                 raise Unable(
-                    f"gives log-probabilities that are all 0 (echo with logprobs); {THEIR_OWN}"
+                    f"gives log-probabilities that are all 0 (echo with logprobs); {RAW_LOG_PROBS}"
                 )
-            if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens))):
+            letters = "".join(filter(str.isalpha, "".join(tokens)))
+            if PROBE.replace(" ", "") not in letters:
                 raise LongtailError(
-                    f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
-                    f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
+                    f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, "
+                    f"whose {PROBE!r} is {''.join(tokens)!r} to {self._client.url}; expected the "
+                    "tokenizer of the model there"
                 )
-            expected = (
-                first.logprobs.token_logprobs[0]
-                if comparable and tokens[-1:] == [after]
-                else values[-1]
-            )
-            if abs(values[-1] - expected) > TOLERANCE:
-                raise Unable(
-                    f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
-                    f"prompt's token (echo with logprobs), {expected:.2f} as an answer's"
-                )
+            if comparable and tokens[-1:] == [after]:
+                expected = first.logprobs.token_logprobs[0]
+                if abs(values[-1] - expected) > TOLERANCE:
+                    raise Unable(
+                        f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as "
+                        f"a prompt's token (echo with logprobs), {expected:.2f} as an answer's"
+                    )
 
         self._probe([prompt], read, **ECHO)
 
     def _try_choosing(self, first: Choice) -> None:
+        """Have the server show the likeliest tokens after PROBE. Raises Unable where it can't."""
         wanted = self._settings.logprobs
         if first.spoken()[0]:
             raise Unable(f"{self._client.url}: the first token is one of reasoning")
 
         def read(_: int, choice: Choice) -> None:
-            if (shown := len(choice.likeliest())) < wanted:
-                raise Unable(f"shows {shown} of the likeliest next tokens, {wanted} are asked for")
-            if all(value == 0 or value <= FLOOR for value in choice.likeliest().values()):
+            likeliest = choice.likeliest()
+            if len(likeliest) < wanted:
                 raise Unable(
-                    f"shows likeliest next tokens whose log-probabilities are all 0 or {FLOOR:g}; {THEIR_OWN}"
+                    f"shows {len(likeliest)} of the likeliest next tokens, {wanted} are asked for"
+                )
+            if all(value == 0 or value <= FLOOR for value in likeliest.values()):
+                raise Unable(
+                    "shows likeliest next tokens whose log-probabilities are all 0 or "
+                    f"{FLOOR:g}; {RAW_LOG_PROBS}"
                 )
 
         if not (self._tokenizer or self._client.chat):
@@ -403,8 +449,10 @@ class HttpModel:
         self._probe([self._as_probe(PROBE)], read, max_tokens=1, logprobs=wanted)
 
     def _probe(self, prompts: list, read: Callable[[int, Choice], Any], **fields) -> Any:
+        """`read` of the answer to the first of the prompts."""
         return self._client.ask(prompts, read, probe=True, **fields)[0]
 
     def _as_probe(self, text: str) -> str | list[int]:
         """The text as prompts are sent: token ids with a tokenizer, the text itself without."""
-        return self._as_sent([Prompt(text)], 1)[0][0]
+        sent, _ = self._as_sent([Prompt(text)], 1)
+        return sent[0]

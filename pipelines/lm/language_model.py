@@ -1,7 +1,8 @@
-"""What a language model can do: score texts, predict the next token, generate text (REPLUG §3's black box).
+"""The protocol of a language model: score texts, predict the next token, generate text.
 
-Other rooms use a language model through this protocol alone. `local.LocalModel` and `http_model.HttpModel` implement
-it; `open_lm` opens the one that the params name.
+This is the black box of REPLUG §3. Other rooms use a language model through this protocol alone.
+`local.LocalModel` and `http_model.HttpModel` implement it, and `open_lm` opens the one that the
+params name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads: its own first token if it has one, then the document with its separator, then the context.
+    """What the model reads: its first token, the document with its separator, and the context.
 
-    A prompt that is too long is cut at the beginning of the context. If the document would leave the context less than
-    half of the room, the document loses its end as well.
+    A prompt that is too long is cut at the beginning of the context. If the document would leave
+    the context less than half of the room, the document loses its end as well. Some models have no
+    first token.
     """
 
     context: str
@@ -25,19 +27,27 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generation:
+    """A generated text."""
+
     text: str  # the generated text, cut by `up_to`, with the white space at its beginning
     mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
-    new_tokens: int = (
-        0  # generated for all prompts that were read, stop string included; 0 if unknown
-    )
-    decided: bool = True  # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
+    # generated for all prompts that were read, stop string included; 0 if unknown
+    new_tokens: int = 0
+    # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
+    decided: bool = True
 
 
 def up_to(text: str, stop: str) -> str:
-    """The part of a text before `stop`: of "\\n\\nParis\\n" it is "\\n\\nParis". White space alone is no text."""
+    """The part of a text before `stop`, with the white space at its beginning.
+
+    Of "\\n\\nParis\\n" it is "\\n\\nParis". White space alone is no text.
+    """
     answer = text.lstrip()
-    return text[: len(text) - len(answer)] + answer.partition(stop)[0] if answer else ""
+    if not answer:
+        return ""
+    space = text[: len(text) - len(answer)]
+    return space + answer.partition(stop)[0]
 
 
 def answer_of(
@@ -46,62 +56,76 @@ def answer_of(
     stop: str,
     decode: Callable[[Sequence[int]], str],
 ) -> tuple[str, float]:
-    """The text of generated tokens `up_to` the stop string, and the mean of its tokens' log-probabilities."""
-    whole, count = decode(tokens), len(tokens)
-    text = up_to(whole, stop)
+    """The text of tokens `up_to` the stop string, and the mean log-probability of its tokens."""
+    generated = decode(tokens)
+    text = up_to(generated, stop)
+    if not text:
+        return text, float("-inf")
+
     # Tokens that belong to the stop string only do not count.
-    while text != whole and count and len(decode(tokens[: count - 1])) >= len(text):
-        count -= 1
-    return text, float(np.mean(log_probs[:count])) if text else float("-inf")
+    count = len(tokens)
+    if text != generated:
+        while count and len(decode(tokens[: count - 1])) >= len(text):
+            count -= 1
+    return text, float(np.mean(log_probs[:count]))
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One array per continuation with one entry per token."""
+    """One array per continuation, with one entry per token."""
 
     log_probs: list[np.ndarray]  # nats, float32
-    bytes: list[
-        np.ndarray
-    ]  # UTF-8 bytes of each token, int32; they add up to the continuation's bytes
+    bytes: list[np.ndarray]  # UTF-8 bytes of each token, int32; their sum is the continuation's
 
 
 def no_tokens() -> dict[str, float]:
-    """A local model's usage at first: tokens read, without padding, and those of common beginnings read once."""
+    """A local model's usage at first.
+
+    It counts tokens read, without padding, and tokens of common beginnings that were read once.
+    """
     return {"lm_tokens_read": 0.0, "lm_tokens_shared": 0.0}
 
 
 class LanguageModel(Protocol):
+    """A language model that is open."""
+
     name: str
     max_tokens: int  # the most tokens of prompt and continuation together
     scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
-    mixes: bool  # whether `generate_mixture` works: a server must show the likeliest tokens by their ids or texts
+    mixes: bool  # whether `generate_mixture` works: a server must show the likeliest tokens
     votes: bool  # whether generations have a mean log-prob: some servers show none
-    begins: (
-        str  # what stands before an answer's first word: a space after a text, nothing in a chat
-    )
-    usage: Mapping[
-        str, float
-    ]  # since it was opened: requests, tokens, cost; of a local model tokens read and shared
+    begins: str  # stands before an answer's first word: a space after a text, nothing in a chat
+    # since it was opened: requests, tokens, cost; of a local model tokens read and shared
+    usage: Mapping[str, float]
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
-        """Whether `score` reads each prompt whole, (prompts,) bool."""
+        """Whether `score` reads all of each prompt, (prompts,) bool."""
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32; -inf where not shown."""
+        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32.
+
+        They are -inf where a server does not show them.
+        """
 
     def token_id(self, text: str) -> int:
         """The id of a text that is one token. Raises LongtailError for any other text."""
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """Each prompt as the model reads it before it generates `max_tokens`: cut where it is too long."""
+        """Each prompt as the model reads it before it generates `max_tokens`.
+
+        What is too long is cut.
+        """
 
     def generate(
         self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
     ) -> list[Generation]:
-        """The greedy continuation of each prompt, `up_to` the stop string, the end token, or `max_tokens` tokens."""
+        """The greedy continuation of each prompt.
+
+        It ends at the stop string (`up_to`), at the end token, or after `max_tokens` tokens.
+        """
 
     def generate_mixture(
         self,
@@ -112,11 +136,15 @@ class LanguageModel(Protocol):
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """The greedy text of each question under a mixture of its prompts: sum_d w_d p(token | prompt d, text so far).
+        """The greedy text of each question under a mixture of its prompts.
 
-        `prompts` are k in a row for each question, `log_weights` (questions, k) the logarithms of the prompts' weights.
-        A prompt of weight 0 (-inf) is not read. With `sequence_mixture` a prompt's weight at each token is its first
-        weight times the probability that it gave to the text so far, divided by the sum over the k prompts. On a server
-        the mean log-probability is the least that it can be, and a text is not `decided` where the shown tokens leave
-        open which one comes next. Raises LongtailError if the model can't mix.
+        The mixture gives a token the probability sum_d w_d p(token | prompt d, text so far).
+        `prompts` are k in a row for each question, and `log_weights` (questions, k) are the
+        logarithms of the prompts' weights. A prompt of weight 0 (-inf) is not read. With
+        `sequence_mixture` a prompt's weight at each token is its first weight times the probability
+        that it gave to the text so far, divided by the sum over the k prompts.
+
+        On a server the mean log-probability is the least that it can be, and a text is not
+        `decided` where the shown tokens leave open which one comes next. Raises LongtailError if
+        the model can't mix.
         """

@@ -1,4 +1,4 @@
-"""Folders with a model's files: what can't be read, pretrained models saved to one, a saved model's size and limits."""
+"""Check, load and save folders with a model's files, and read a saved model's size and limits."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError
 
@@ -16,19 +16,18 @@ from pipelines.errors import LongtailError
 from pipelines.storage.atomic import atomic
 from pipelines.storage.file_kinds import check_stand_in
 
-os.environ.setdefault(
-    "DISABLE_SAFETENSORS_CONVERSION", "true"
-)  # else transformers has the Hub convert older weights
-# What transformers raises for a folder that is not whole, or that another library is needed for:
+# Otherwise transformers has the Hub convert older weights.
+os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")
+# What transformers raises for a folder that is not complete, or that needs another library.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError, pickle.UnpicklingError)
 LAYER = re.compile(r"\.\d+\.")  # in a weight's name, the number of its layer
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
-WITHOUT_POSITIONS = (
-    2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
-)
-CACHE_BYTES = (
-    1 << 29
-)  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
+# Tokens read at once by a model without a limit (ALiBi): those that BLOOM was trained on.
+TOKENS_WITHOUT_LIMIT = 2048
+# Bytes of keys and values of texts that are continued at once, or those of `batch_tokens` tokens
+# if that is more.
+CACHE_BYTES = 1 << 29
+MESSAGE_LENGTH = 300  # characters of a library's message that are shown
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -46,9 +45,12 @@ TOKENIZERS = (
 QUANTISED = ("quantization_config", "compression_config", "quantization")  # keys of config.json
 QUANTISED_BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
 ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
-SERVED = "or serve it and name the server under lm.<name>.http"
-PLAIN = f"take the model's safetensors (or pytorch_model.bin) in Hugging Face's layout, {SERVED}"
-OTHERS = {  # a file -> what a folder holds in place of weights that transformers reads
+SERVE = "or serve it and name the server under lm.<name>.http"
+TAKE_OTHERS = (
+    f"take the model's safetensors (or pytorch_model.bin) in Hugging Face's layout, {SERVE}"
+)
+# A file's pattern -> what a folder holds in place of weights that transformers reads.
+OTHER_WEIGHTS = {
     "*.gguf": "weights for llama.cpp (GGUF)",
     "*.onnx": "weights for ONNX",
     "tf_model*.h5": "weights for TensorFlow",
@@ -62,17 +64,18 @@ OTHERS = {  # a file -> what a folder holds in place of weights that transformer
 
 
 def save_pretrained(
-    kind, section: str, path: str | None, revision: str | None, out: Path
+    auto_class, section: str, path: str | None, revision: str | None, out: Path
 ) -> dict[str, float]:
-    """Save a pretrained model and its tokenizer to the folder `out`, in safetensors; returns its number of parameters.
+    """Save a pretrained model and its tokenizer to the folder `out`, in safetensors.
 
-    `kind` is a transformers Auto class, `path` a local folder or a name on the Hub with a pinned `revision`. Raises
-    LongtailError where nothing can be loaded, or the weights are another model's.
+    `auto_class` is one of transformers, `path` a local folder or a name on the Hub with a pinned
+    `revision`. Returns the number of parameters. Raises LongtailError where nothing can be loaded,
+    or the weights are another model's.
     """
     check_pinned(f"{section}.path", path, revision)
     check_readable(path, revision)
     tokenizer = load_tokenizer(path, revision=revision)
-    model, loading_info = load_pretrained(kind, path, revision)
+    model, loading_info = load_pretrained(auto_class, path, revision)
     check_complete(path, model, loading_info)
     with atomic(out) as folder:
         model.save_pretrained(folder)
@@ -98,7 +101,10 @@ def check_readable(path: str | Path, revision: str | None, subfolder: str = "") 
 
 
 def load_tokenizer(path: str | Path, **place: str | None):
-    """The tokenizer at `path`; LongtailError where there is none, for which transformers may make an empty one."""
+    """The tokenizer at `path`.
+
+    Raises LongtailError where there is none, for which transformers may make an empty one.
+    """
     from transformers import AutoTokenizer
 
     try:
@@ -113,24 +119,29 @@ def load_tokenizer(path: str | Path, **place: str | None):
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    return " ".join(str(error).split())[:MESSAGE_LENGTH]
 
 
-def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> tuple:
-    """The model of class `kind` at `path`, and what transformers says of its loading; `options` are from_pretrained's.
+def load_pretrained(auto_class, path: str | Path, revision: str | None, **options) -> tuple:
+    """The model of a transformers class at `path`, and transformers' report of its loading.
 
-    Safetensors are preferred to PyTorch's older pickles, whose tensors are read without running code. Raises
-    LongtailError where nothing can be loaded.
+    `options` are those of from_pretrained. Safetensors are preferred to PyTorch's older pickles,
+    whose tensors are read without running code. Raises LongtailError where nothing can be loaded.
     """
-    options |= dict.fromkeys(
-        ("weights_only", "output_loading_info", "ignore_mismatched_sizes"), True
-    )
     try:
-        return kind.from_pretrained(path, revision=revision, trust_remote_code=False, **options)
+        return auto_class.from_pretrained(
+            path,
+            revision=revision,
+            trust_remote_code=False,
+            weights_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
     except pickle.UnpicklingError:
         raise LongtailError(
-            f"{path}: its weights are a pickle that asks for more than tensors; none of its code was run; "
-            "expected weights in safetensors, or a pickle of tensors alone"
+            f"{path}: its weights are a pickle that asks for more than tensors; none of its code "
+            "was run; expected weights in safetensors, or a pickle of tensors alone"
         ) from None
     except (*UNREADABLE, RuntimeError) as error:
         raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
@@ -142,58 +153,63 @@ def check_pinned(key: str, path: str | None, revision: str | None) -> None:
         raise LongtailError(f"params.yaml: {key} is null, expected a local folder or a Hub name")
     if not Path(path).is_dir() and not revision:
         raise LongtailError(
-            f"params.yaml: {key.replace('path', 'revision')} is null; {path} is no local folder, and a Hub model "
-            "needs a pinned commit"
+            f"params.yaml: {key.replace('path', 'revision')} is null; {path} is no local folder, "
+            "and a Hub model needs a pinned commit"
         )
 
 
 def check_complete(path: str | Path, model, loading_info: Mapping[str, Collection[str]]) -> None:
-    """Raise LongtailError where `path` lacks weights of `model`, or has others: transformers draws these at random."""
-    if missing := sorted(loading_info["missing_keys"]):
+    """Raise LongtailError where `path` lacks weights of `model`, or has others.
+
+    transformers would draw what is missing at random.
+    """
+    missing = sorted(loading_info["missing_keys"])
+    if missing:
         raise LongtailError(
-            f"{path}: has no weights for {len(missing)} of the parameters of {type(model).__name__}, {missing[0]} for "
-            "one; expected a checkpoint of that model"
+            f"{path}: has no weights for {len(missing)} of the parameters of "
+            f"{type(model).__name__}, {missing[0]} for one; expected a checkpoint of that model"
         )
     for name, shape, expected in sorted(loading_info["mismatched_keys"]):
         raise LongtailError(
-            f"{path}: weights that do not fit config.json: {name} has the shape {list(shape)}, expected "
-            f"{list(expected)}; fetch both again"
+            f"{path}: weights that do not fit config.json: {name} has the shape {list(shape)}, "
+            f"expected {list(expected)}; fetch both again"
         )
-    same = lambda name: LAYER.sub(".N.", name).removeprefix(f"{model.base_model_prefix}.")  # noqa: E731
-    read = set(map(same, model.state_dict()))
-    if further := sorted(
-        name
-        for name in loading_info["unexpected_keys"]
-        if LAYER.search(name) and same(name) in read
-    ):
-        raise LongtailError(
-            f"{path}: weights of more layers than config.json says: {further[0]} for one, which the model lacks; fetch "
-            "both again"
-        )
+
+    def without_layer(name: str) -> str:
+        return LAYER.sub(".N.", name).removeprefix(f"{model.base_model_prefix}.")
+
+    known = set(map(without_layer, model.state_dict()))
+    for name in sorted(loading_info["unexpected_keys"]):
+        if LAYER.search(name) and without_layer(name) in known:
+            raise LongtailError(
+                f"{path}: weights of more layers than config.json says: {name} for one, which the "
+                "model lacks; fetch both again"
+            )
 
 
 def count_parameters(folder: Path) -> int | None:
-    """How many parameters the safetensors in `folder` have, by their headers; None without such files.
+    """How many parameters the safetensors in `folder` have, by their headers.
 
-    GPT-2's attention masks are none: they are named bias and have several dimensions. LongtailError for a damaged file.
+    None without such files. GPT-2's attention masks do not count. They are named bias and have
+    several dimensions. Raises LongtailError for a damaged file.
     """
     tensors: dict[str, dict] = {}
     for file in folder.glob("*.safetensors"):
         tensors |= read_header(file)
-    shapes = [
-        tensor["shape"]
-        for name, tensor in tensors.items()
-        if not name.endswith(".bias") or len(tensor["shape"]) < 2
-    ]
-    return sum(map(math.prod, shapes)) if shapes else None
+    sizes = []
+    for name, tensor in tensors.items():
+        is_mask = name.endswith(".bias") and len(tensor["shape"]) >= 2
+        if not is_mask:
+            sizes.append(math.prod(tensor["shape"]))
+    return sum(sizes) if sizes else None
 
 
 def family(folder: Path) -> str | None:
-    """The architecture that config.json in `folder` names, such as gpt2, opt or bloom; None where it names none."""
+    """The architecture that config.json in `folder` names, such as gpt2; None where it has none."""
     file = folder / "config.json"
-    return (
-        json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None
-    )
+    if not file.is_file():
+        return None
+    return json.loads(file.read_text(encoding="utf-8")).get("model_type")
 
 
 def max_tokens(folder: Path, tokenizer) -> int:
@@ -201,110 +217,151 @@ def max_tokens(folder: Path, tokenizer) -> int:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    limits = [
-        getattr(config, key, None)
-        for key in ("max_position_embeddings", "n_positions", "seq_length")
-    ]
+    # With more tokens than index_topk, padding may change what is looked at.
+    keys = ("max_position_embeddings", "n_positions", "seq_length", "index_topk")
+    limits = [getattr(config, key, None) for key in keys]
+    limits.append(tokenizer.model_max_length)
     rope = getattr(config, "rope_parameters", None) or {}
-    if (
-        rope.get("rope_type") == "longrope"
-    ):  # a longer text changes the frequencies for its whole batch
+    if rope.get("rope_type") == "longrope":
+        # A longer text changes the frequencies for all of its batch.
         limits.append(rope["original_max_position_embeddings"])
-    limits.append(
-        getattr(config, "index_topk", None)
-    )  # with more tokens, padding may change what is looked at
-    limits = [
-        int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT
-    ]
-    return min(limits, default=WITHOUT_POSITIONS)
+
+    known = [int(limit) for limit in limits if limit and limit < NO_LIMIT]
+    return min(known, default=TOKENS_WITHOUT_LIMIT)
 
 
 def other_weights(name: str) -> str | None:
-    """What a file of a model holds that transformers does not read, and what to do; None for any other file."""
-    return next(
-        (f"{what} ({name}); {PLAIN}" for pattern, what in OTHERS.items() if fnmatch(name, pattern)),
-        None,
-    )
+    """What a model's file holds that transformers does not read, and what to do.
+
+    None for any other file.
+    """
+    for pattern, content in OTHER_WEIGHTS.items():
+        if fnmatch(name, pattern):
+            return f"{content} ({name}); {TAKE_OTHERS}"
+    return None
 
 
 def check_quantised(config: dict[str, Any], names: set[str] = frozenset()) -> None:
-    """Raise LongtailError, which names no folder, for weights that config.json or a file beside it calls quantised."""
+    """Raise LongtailError for weights that config.json, or a file beside it, calls quantised.
+
+    The message names no folder.
+    """
+    text_config = config.get("text_config") or {}
     for key in (*QUANTISED, *QUANTISED_BESIDE):
-        said = config.get(key) or (config.get("text_config") or {}).get(key)
-        if said or key in names:
-            method = said.get("quant_method", key) if isinstance(said, dict) else key
-            raise LongtailError(
-                f"weights quantised by {method}, which are not read; take the checkpoint that they were made from, "
-                f"{SERVED}"
-            )
+        quantisation = config.get(key) or text_config.get(key)
+        if not quantisation and key not in names:
+            continue
+        method = key
+        if isinstance(quantisation, dict):
+            method = quantisation.get("quant_method", key)
+        raise LongtailError(
+            f"weights quantised by {method}, which are not read; take the checkpoint that they "
+            f"were made from, {SERVE}"
+        )
 
 
 def check_folder(folder: Path) -> None:
-    """Raise LongtailError, which names no folder, for one that is not whole, or has what transformers doesn't read."""
-    names, config = {file.name for file in folder.iterdir()}, read_object(folder / "config.json")
+    """Raise LongtailError for a folder that lacks files, or has what transformers doesn't read.
+
+    The message names no folder.
+    """
+    names = {file.name for file in folder.iterdir()}
+    config = read_object(folder / "config.json")
     if names & ADAPTERS:
-        base = (
-            read_object(folder / "adapter_config.json").get("base_model_name_or_path")
-            or "another model"
-        )
+        adapter = read_object(folder / "adapter_config.json")
+        base = adapter.get("base_model_name_or_path") or "another model"
         merge = "merge the two with PEFT's merge_and_unload and save the result with its tokenizer"
-        raise LongtailError(f"an adapter (LoRA, PEFT) of {base}; {merge}, {SERVED}")
+        raise LongtailError(f"an adapter (LoRA, PEFT) of {base}; {merge}, {SERVE}")
     if "artifact.metadata" in names:
         raise LongtailError(
-            "a ColBERT, with a vector for each token; take an encoder that gives one vector for a text"
+            "a ColBERT, with a vector for each token; take an encoder that gives one vector for a "
+            "text"
         )
     check_quantised(config, names)
-    weights, tokenizers = (
-        [name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS)
-    )
+
+    _check_files(folder, names)
+    if not config:
+        raise LongtailError("config.json: no object of JSON with settings; fetch or copy it again")
+    _check_family(config)
+
+
+def _check_files(folder: Path, names: set[str]) -> None:
+    """Raise LongtailError where the folder lacks one of a model's files, or one is damaged."""
+    weights = [name for name in WEIGHTS if name in names]
     if not weights:
-        inside = sorted(file.name for pattern in ("*", "onnx/*") for file in folder.glob(pattern))
-        known = next(filter(None, map(other_weights, inside)), None)
-        raise LongtailError(known or f"a model without weights, in none of {', '.join(WEIGHTS)}")
+        _refuse_without_weights(folder)
+    tokenizers = [name for name in TOKENIZERS if name in names]
     if not tokenizers:
         raise LongtailError(
             "a model without a tokenizer; expected tokenizer.json in Hugging Face's layout"
         )
-    shards = (
-        read_object(folder / weights[0]).get("weight_map") if weights[0].endswith(".json") else {}
-    )
-    listed = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-    whole = ("config.json", weights[0], *listed, *tokenizers)
-    if missing := [name for name in whole if name not in names]:
-        raise LongtailError(f"a model without {missing[0]}; fetch or copy it again")
+
+    needed = ["config.json", weights[0], *_shards(folder / weights[0]), *tokenizers]
+    for name in needed:
+        if name not in names:
+            raise LongtailError(f"a model without {name}; fetch or copy it again")
     try:
-        for name in whole:
+        for name in needed:
             check_stand_in(folder / name)
             if name.endswith(".safetensors"):
                 read_header(folder / name)
     except LongtailError as error:
         raise LongtailError(str(error).removeprefix(f"{folder}/")) from None
-    if not config:
-        raise LongtailError("config.json: no object of JSON with settings; fetch or copy it again")
+
+
+def _refuse_without_weights(folder: Path) -> NoReturn:
+    """Raise LongtailError that says what the folder has in place of weights."""
+    files = [*folder.glob("*"), *folder.glob("onnx/*")]
+    for name in sorted(file.name for file in files):
+        other = other_weights(name)
+        if other:
+            raise LongtailError(other)
+    raise LongtailError(f"a model without weights, in none of {', '.join(WEIGHTS)}")
+
+
+def _shards(weights: Path) -> list[str]:
+    """The names of the files that an index of weights lists; none for a file that is no index."""
+    if weights.suffix != ".json":
+        return []
+    files = read_object(weights).get("weight_map")
+    if not isinstance(files, dict):
+        return []
+    return sorted({str(name) for name in files.values()})
+
+
+def _check_family(config: dict[str, Any]) -> None:
+    """Raise LongtailError for an architecture that transformers does not know."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # takes a second
 
-    family, own_code = config.get("model_type"), "auto_map" in config
-    if (family or own_code) and family not in CONFIG_MAPPING_NAMES:
-        own = f"with code of its own ({family or 'auto_map'}), which is never run"
-        new = f"of the type {family}, which the installed transformers does not know; take another, {SERVED}"
-        raise LongtailError(f"a model {own if own_code else new}")
+    family = config.get("model_type")
+    has_code = "auto_map" in config
+    if family in CONFIG_MAPPING_NAMES or not (family or has_code):
+        return
+    if has_code:
+        name = family or "auto_map"
+        raise LongtailError(f"a model with code of its own ({name}), which is never run")
+    raise LongtailError(
+        f"a model of the type {family}, which the installed transformers does not know; take "
+        f"another, {SERVE}"
+    )
 
 
 def read_header(file: Path) -> dict[str, dict]:
-    """What the header of a file in safetensors says of each tensor. Raises LongtailError for one that is cut off."""
+    """The description of each tensor in a file of safetensors, from its header.
+
+    Raises LongtailError for a file that is cut off.
+    """
     size = file.stat().st_size
     try:
         with file.open("rb") as stream:
             start = 8 + int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(min(start, size) - 8))
         header.pop("__metadata__", None)
-        whole = (
-            start + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
-            <= size
-        )
+        ends = [tensor["data_offsets"][1] for tensor in header.values()]
+        complete = start + max(ends, default=0) <= size
     except (ValueError, AttributeError):
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         raise LongtailError(
             f"{file}: damaged or cut off, expected weights in safetensors; fetch or make them again"
         )
@@ -312,7 +369,7 @@ def read_header(file: Path) -> dict[str, dict]:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The object in a JSON file; {} where there is no such file, or it holds none."""
+    """The object in a JSON file; {} where there is no such file, or no object in it."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

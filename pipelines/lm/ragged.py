@@ -1,4 +1,4 @@
-"""Sequences of unequal length as one flat array and their bounds, so that NumPy handles them without loops."""
+"""Store sequences of unequal length as one flat array and bounds, so that NumPy needs no loops."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ import numpy as np
 
 
 def spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """`lengths[i]` consecutive numbers from `starts[i]` on, for every i in turn: (sum of lengths,) int64."""
-    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+    """`lengths[i]` consecutive numbers from `starts[i]` on, for every i: (total,) int64."""
+    lengths_before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - lengths_before, lengths) + np.arange(lengths.sum())
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequence i is values[bounds[i]:bounds[i + 1]]; values (total,) int64, bounds (sequences + 1,) int64."""
+    """Sequences of numbers. Sequence i is values[bounds[i]:bounds[i + 1]]."""
 
-    values: np.ndarray
-    bounds: np.ndarray
+    values: np.ndarray  # (total,) int64
+    bounds: np.ndarray  # (sequences + 1,) int64
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
+        """The same sequences, from lists."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(np.fromiter(chain.from_iterable(sequences), np.int64, bounds[-1]), bounds)
+        values = np.fromiter(chain.from_iterable(sequences), np.int64, bounds[-1])
+        return cls(values, bounds)
 
     @property
     def lengths(self) -> np.ndarray:
+        """The number of values of each sequence, (sequences,) int64."""
         return np.diff(self.bounds)
 
     def take(self, rows: np.ndarray) -> Ragged:
@@ -38,16 +42,23 @@ class Ragged:
     def slice(
         self, rows: np.ndarray, starts: int | np.ndarray, lengths: int | np.ndarray
     ) -> Ragged:
-        """`lengths` values of each sequence in `rows`, from its value number `starts` on; numbers, or one per row."""
+        """`lengths` values of each sequence in `rows`, from its value number `starts` on.
+
+        Both are one number, or one per row.
+        """
         lengths = np.broadcast_to(lengths, len(rows))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        return Ragged(self.values[spans(self.bounds[rows] + starts, lengths)], bounds)
+        positions = spans(self.bounds[rows] + starts, lengths)
+        return Ragged(self.values[positions], bounds)
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """Cut `values` (total,) into one array per sequence."""
-        return np.split(values, self.bounds[1:-1]) if len(self.bounds) > 1 else []
+        if len(self.bounds) == 1:
+            return []
+        return np.split(values, self.bounds[1:-1])
 
     def tolist(self) -> list[list[int]]:
+        """The sequences as lists."""
         return [sequence.tolist() for sequence in self.split(self.values)]
 
 
@@ -64,7 +75,7 @@ def joined(parts: Sequence[Ragged]) -> Ragged:
 
 
 def padded(rows: Ragged, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """(sequences, width) int64 token ids filled up with `pad`, and a mask of the real tokens, bool."""
+    """Token ids (sequences, width) int64, filled up with `pad`, and a bool mask of real tokens."""
     real = np.arange(width) < rows.lengths[:, None]
     values = np.full(real.shape, pad, np.int64)
     values[real] = rows.values

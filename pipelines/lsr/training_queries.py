@@ -1,20 +1,20 @@
-"""The queries that LSR learns from and is validated on (REPLUG §4), and the training steps that each is used in."""
+"""The queries that LSR learns from and is validated on (REPLUG §4), and the steps that use each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import draws
 from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.lsr.lsr_settings import Settings
 from pipelines.methods import Method
 from pipelines.params.params import LSR
 from pipelines.retrieval.retriever import open_index
@@ -28,19 +28,18 @@ VALIDATION_SHARE = 0.25  # share of the train split's subjects whose questions v
 
 @dataclass(frozen=True)
 class CorpusQueries:
-    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation."""
+    """A corpus and queries for it.
 
-    name: str  # unique: the corpus's, or the question set's if other queries for the same corpus have that
+    Training learns from the first `train` queries, and the others are for validation.
+    """
+
+    name: str  # unique: the corpus's, or the question set's if other queries have the corpus's name
     corpus: str
     queries: Queries
     train: int
     clusters: np.ndarray  # (n,) the source document of a text, the subject of a question
-    answers: (
-        np.ndarray | None
-    )  # (n,) lists of a question's acceptable answers; None if not questions
-    retriever: str = (
-        ""  # the retriever that is tuned; the stages of two trainings have different names
-    )
+    answers: np.ndarray | None  # (n,) lists of a question's acceptable answers; None for texts
+    retriever: str = ""  # that is tuned; the works of two trainings have different names
 
     @property
     def docs(self) -> Path:
@@ -53,42 +52,35 @@ class CorpusQueries:
 
     @property
     def stage(self) -> str:
+        """The name of the work that is done for this corpus."""
         return f"train_lsr@{self.retriever}-{self.name}"
 
     def digest(self) -> str:
         """A hash of all that training reads of it, but for the documents."""
-        answers = self.answers if self.answers is None else self.answers.tolist()
-        found = blake2b(
-            repr((self.name, self.train, self.queries.document, answers)).encode(), digest_size=16
-        )
-        for row in zip(*(column.tolist() for column in self.queries.columns()), strict=True):
-            found.update(repr(row).encode())
-        return found.hexdigest()
+        answers = None if self.answers is None else self.answers.tolist()
+        content = (self.name, self.train, self.queries.document, answers)
+        digest = blake2b(repr(content).encode(), digest_size=16)
+        columns = [column.tolist() for column in self.queries.columns()]
+        for row in zip(*columns, strict=True):
+            digest.update(repr(row).encode())
+        return digest.hexdigest()
 
 
-def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
-    """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
+def read_training_queries(settings: Settings, retriever: str) -> list[CorpusQueries]:
+    """The queries for the training of a retriever, by corpus.
 
-    `lsr.queries` says which. LongtailError if none are to learn from, or to choose the encoder by.
+    They are language-modelling queries of the first scored corpus, and questions that are answered
+    from the datastore; `lsr.queries` says which. Raises LongtailError if there is nothing to learn
+    from, or to choose the encoder by.
     """
-    lsr, seed, parts = params.lsr, params.seed, params.parts
+    lsr = settings.lsr
+    parts = settings.parts
     corpora = []
-    for name in parts.scored[:1] if lsr.queries != "qa" else ():
-        amounts = ("train", lsr.lm_queries), ("validation", lsr.validation_queries)
-        train, validation = (
-            read_language_modelling(CORPORA / name, split, seed, most) for split, most in amounts
-        )
-        queries, sources = (
-            train[0].and_then(validation[0]),
-            np.concatenate([train[1], validation[1]]),
-        )
-        corpora.append(
-            CorpusQueries(name, name, queries, len(train[0]), sources, None, params.retrieves)
-        )
-    for name in parts.answered[:1] if lsr.queries != "lm" else ():
-        asked = read_questions(QUESTIONS / name / f"{name}.parquet", params)
-        unique = name if parts.datastore in parts.scored[:1] else parts.datastore
-        corpora.append(CorpusQueries(unique, parts.datastore, *asked, params.retrieves))
+    if lsr.queries != "qa" and parts.scored:
+        corpora.append(read_texts(parts.scored[0], settings, retriever))
+    if lsr.queries != "lm" and parts.answered:
+        corpora.append(read_questions(parts.answered[0], settings, retriever))
+
     if not sum(corpus.train for corpus in corpora):
         raise LongtailError(
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
@@ -96,133 +88,179 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
         )
     if lsr.keep == "best" and not any(len(corpus.validation) for corpus in corpora):
         raise LongtailError(
-            "lsr.keep is best, but there are no queries to validate encoders on; raise queries.validation_share, "
-            "or set lsr.keep: last"
+            "lsr.keep is best, but there are no queries to validate encoders on; "
+            "raise queries.validation_share, or set lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
 
 
-def read_questions(
-    file: Path, params: SimpleNamespace
-) -> tuple[Queries, int, np.ndarray, np.ndarray]:
-    """Questions of a set's train split, to learn from and then for validation, and the number of the former.
-
-    The two share no subject. Also returns their subjects and their acceptable answers (n,).
-    """
-    table, lsr, seed = parquet.read_parquet(file), params.lsr, params.seed
-    answered = pc.greater(pc.list_value_length(table["possible_answers"]), 0)
-    table = table.filter(pc.and_(pc.equal(table["split"], "train"), answered)).sort_by(
-        "question_id"
+def read_texts(name: str, settings: Settings, retriever: str) -> CorpusQueries:
+    """Language-modelling queries of a corpus."""
+    folder = CORPORA / name
+    lsr = settings.lsr
+    train, train_sources, _ = read_language_modelling(
+        folder, "train", settings.seed, lsr.lm_queries
     )
+    validation, validation_sources, _ = read_language_modelling(
+        folder, "validation", settings.seed, lsr.validation_queries
+    )
+    return CorpusQueries(
+        name=name,
+        corpus=name,
+        queries=train.and_then(validation),
+        train=len(train),
+        clusters=np.concatenate([train_sources, validation_sources]),
+        answers=None,
+        retriever=retriever,
+    )
+
+
+def read_questions(dataset: str, settings: Settings, retriever: str) -> CorpusQueries:
+    """Questions of a set's train split; those for validation share no subject with the others."""
+    parts = settings.parts
+    table = _answered_train_questions(QUESTIONS / dataset / f"{dataset}.parquet")
     pool = prompts.read_questions(table)
-    named = zip(table["s_uri"].to_pylist(), pool.subjects, strict=True)
-    subjects = np.array([uri or name for uri, name in named], object)
-    held_out = draws.uniforms(seed, "lsr validation", subjects) < VALIDATION_SHARE
+    subjects = np.array(pool.subjects, object)
+    for row, uri in enumerate(table["s_uri"].to_pylist()):
+        if uri:
+            subjects[row] = uri
+    held_out = draws.uniforms(settings.seed, "lsr validation", subjects) < VALIDATION_SHARE
 
     def draw(eligible: np.ndarray, purpose: str, at_most: int) -> np.ndarray:
         places = np.flatnonzero(eligible)
-        return (
-            places[draws.sample(seed, purpose, [pool.ids[i] for i in places], at_most)]
-            if len(places)
-            else places
-        )
+        if not len(places):
+            return places
+        ids = [pool.ids[place] for place in places]
+        return places[draws.sample(settings.seed, purpose, ids, at_most)]
 
-    train = draw(~held_out, "lsr questions", lsr.qa_queries)
-    validation = draw(held_out, "lsr judges", lsr.validation_queries)
+    train = draw(~held_out, "lsr questions", settings.lsr.qa_queries)
+    validation = draw(held_out, "lsr judges", settings.lsr.validation_queries)
     rows = np.concatenate([train, validation])
     answers = np.empty(len(rows), object)
     answers[:] = [pool.answers[row] for row in rows]
-    return question_queries(file.stem, pool, rows, params), len(train), subjects[rows], answers
+
+    corpus = parts.datastore
+    return CorpusQueries(
+        name=dataset if corpus in parts.scored[:1] else corpus,
+        corpus=corpus,
+        queries=question_queries(dataset, pool, rows, settings, retriever),
+        train=len(train),
+        clusters=subjects[rows],
+        answers=answers,
+        retriever=retriever,
+    )
+
+
+def _answered_train_questions(file: Path) -> pa.Table:
+    table = parquet.read_parquet(file)
+    has_answers = pc.greater(pc.list_value_length(table["possible_answers"]), 0)
+    is_train = pc.equal(table["split"], "train")
+    return table.filter(pc.and_(is_train, has_answers)).sort_by("question_id")
 
 
 def question_queries(
-    dataset: str, pool: prompts.Questions, rows: np.ndarray, params: SimpleNamespace
+    dataset: str, pool: prompts.Questions, rows: np.ndarray, settings: Settings, retriever: str
 ) -> Queries:
-    """The questions `rows` of a pool, to be read as the stage `answer` asks them, and continued by their first answer.
+    """The questions `rows` of a pool, as the stage `answer` asks them, continued by an answer.
 
-    Before each stand `lsr.n_shots` demonstrations: before a document with the untuned retriever's best passages (if
-    `answer.shot_passages`), before none without any.
+    The answer is a question's first. Before each question stand `lsr.n_shots` demonstrations:
+    before a document with the untuned retriever's best passages (if `answer.shot_passages`), before
+    none without any.
     """
-    lsr, spoken = params.lsr, language.read_language(params.language)
-    n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
-    of_each = prompts.demonstrations(params.seed, dataset, pool, rows.tolist(), n_shots)
-    shown = sorted({*chain(*of_each)}) if params.answer.shot_passages else ()
-    found = _best_passages([pool.texts[row] for row in shown], params)
+    lsr = settings.lsr
+    spoken = language.read_language(settings.language)
+    n_shots = lsr.shots(settings.answer, settings.lm[lsr.lm])
+    shot_rows = prompts.demonstrations(settings.seed, dataset, pool, rows.tolist(), n_shots)
+    passage_of_text = {}
+    if settings.answer.shot_passages:
+        distinct_rows = sorted(set().union(*shot_rows))
+        shot_texts = [pool.texts[row] for row in distinct_rows]
+        passage_of_text = _best_passages(shot_texts, settings, retriever)
+
     shots = without_shots(len(rows))
-    for number, of_one in enumerate(of_each):
-        examples = [
-            (pool.texts[row], pool.shown[row], found.get(pool.texts[row])) for row in of_one
-        ]
-        shots[number] = [
-            prompts.shown(examples, spoken),
-            prompts.shown([(*one[:2], None) for one in examples], spoken),
-        ]
+    for number, rows_of_question in enumerate(shot_rows):
+        with_passages = []
+        without_passages = []
+        for row in rows_of_question:
+            text = pool.texts[row]
+            with_passages.append((text, pool.shown[row], passage_of_text.get(text)))
+            without_passages.append((text, pool.shown[row], None))
+        shots[number, 0] = prompts.shown(with_passages, spoken)
+        shots[number, 1] = prompts.shown(without_passages, spoken)
+
     texts = [pool.texts[row] for row in rows]
-    asked = [spoken.asked(text) for text in texts]
-    full = (
-        spoken.answered(text, pool.answers[row][0]) for text, row in zip(texts, rows, strict=True)
+    contexts = [spoken.asked(text) for text in texts]
+    continuations = []
+    for text, context, row in zip(texts, contexts, rows, strict=True):
+        answered = spoken.answered(text, pool.answers[row][0])
+        continuations.append(answered[len(context) :])
+    return Queries(
+        ids=np.array([pool.ids[row] for row in rows], object),
+        texts=np.array(texts, object),
+        contexts=np.array(contexts, object),
+        continuations=np.array(continuations, object),
+        document=f"{settings.answer.passage}\n\n",
+        shots=shots,
     )
-    continuations = [whole[len(start) :] for whole, start in zip(full, asked, strict=True)]
-    columns = (
-        np.array(column, object)
-        for column in ([pool.ids[row] for row in rows], texts, asked, continuations)
-    )
-    return Queries(*columns, f"{params.answer.passage}\n\n", shots)
 
 
-def _best_passages(texts: list[str], params: SimpleNamespace) -> dict[str, str]:
+def _best_passages(texts: list[str], settings: Settings, retriever: str) -> dict[str, str]:
     """The untuned retriever's best document of each text, as the language model reads it."""
     if not texts:
         return {}
-    settings = SimpleNamespace(
-        compute=params.compute, retriever={params.retrieves: params.retriever}
-    )
-    untuned = Method("dense", params.retrieves)
-    retriever = open_index(untuned, params.parts.datastore, settings)
-    docs = CORPORA / params.parts.datastore / "docs.parquet"
-    found = passages.retrieved(retriever, docs, 1, params.answer.passage, together=False).find(
-        texts
-    )
-    return {text: best for text, (best, *_) in zip(texts, found["texts"].to_pylist(), strict=True)}
+    corpus = settings.parts.datastore
+    index = open_index(Method("dense", retriever), corpus, settings)
+    docs = CORPORA / corpus / "docs.parquet"
+    source = passages.retrieved(index, docs, 1, settings.answer.passage, together=False)
+    passages_of_texts = source.find(texts)["texts"].to_pylist()
+    return {text: best[0] for text, best in zip(texts, passages_of_texts, strict=True)}
 
 
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
-    A round is `lsr.refresh_steps` steps with the same candidates. The last has no steps; it validates the last encoder.
+    A round is `lsr.refresh_steps` steps with the same candidates. The last round has no steps; it
+    validates the last encoder.
     """
 
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:
-        self._lsr, self._seed, self._train = lsr, seed, [corpus.train for corpus in corpora]
-        self.queries = np.concatenate(
-            [
-                np.stack([np.full(train, i), np.arange(train)], axis=1)
-                for i, train in enumerate(self._train)
-            ]
-        )  # (all training queries, 2): number of the corpus, row of its queries
-        self._order_of_pass = lru_cache(maxsize=1)(
-            lambda number: draws.generator(seed, "lsr order", str(number)).permutation(
-                len(self.queries)
-            )
-        )
+        self._lsr = lsr
+        self._seed = seed
+        self._n_corpora = len(corpora)
+        self._order_of_pass = lru_cache(maxsize=1)(self._draw_order)
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1
+        # all training queries, (n, 2): number of the corpus, row of its queries
+        queries = []
+        for number, corpus in enumerate(corpora):
+            numbers = np.full(corpus.train, number)
+            queries.append(np.stack([numbers, np.arange(corpus.train)], axis=1))
+        self.queries = np.concatenate(queries)
 
     def steps(self, round_number: int) -> range:
-        """The training steps of a round; the encoder that finds its candidates was trained for `start` steps."""
-        size, end = self._lsr.refresh_steps, self._lsr.steps
+        """The training steps of a round; its candidates' encoder was trained for `start` steps."""
+        size = self._lsr.refresh_steps
+        end = self._lsr.steps
         return range(min(round_number * size, end), min((round_number + 1) * size, end))
 
     def rows(self, round_number: int) -> list[np.ndarray]:
         """Each corpus's queries that a round's steps learn from, as ascending rows."""
-        batches = [self.batch(step) for step in self.steps(round_number)]
-        queries = self.queries[np.unique(np.concatenate(batches or [np.empty(0, np.int64)]))]
-        return [queries[queries[:, 0] == i, 1] for i in range(len(self._train))]
+        places = [np.empty(0, np.int64)]
+        places += [self.batch(step) for step in self.steps(round_number)]
+        queries = self.queries[np.unique(np.concatenate(places))]
+        return [queries[queries[:, 0] == number, 1] for number in range(self._n_corpora)]
 
     def batch(self, step: int) -> np.ndarray:
-        """Which of `queries` a step learns from; each pass over all of them has a random order of its own."""
-        n, size = len(self.queries), self._lsr.batch_size
+        """Which of `queries` a step learns from; each pass over them has its own random order."""
+        n = len(self.queries)
+        size = self._lsr.batch_size
         places = np.arange(step * size, (step + 1) * size)
-        passes = np.unique(places // n)
-        return np.concatenate(
-            [self._order_of_pass(number)[places[places // n == number] % n] for number in passes]
-        )
+        batch = []
+        for number in np.unique(places // n):
+            places_of_pass = places[places // n == number] % n
+            batch.append(self._order_of_pass(number)[places_of_pass])
+        return np.concatenate(batch)
+
+    def _draw_order(self, number: int) -> np.ndarray:
+        """The order of the queries in a pass over all of them."""
+        generator = draws.generator(self._seed, "lsr order", str(number))
+        return generator.permutation(len(self.queries))

@@ -1,254 +1,389 @@
-"""The report's figures: lines, bars, ranges and dumbbells, each drawn for a wide and for a narrow screen."""
+"""How figures are drawn, for a wide and for a narrow screen: lines, bars, ranges and dumbbells."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from pipelines.intervals import Interval
 from pipelines.pages import drawing
-from pipelines.pages.drawing import GREYS, GROUND, INK, Canvas, Scale, Style, linear, logarithmic
-from pipelines.pages.section import Figure
+from pipelines.pages.drawing import (
+    GREYS,
+    GROUND,
+    INK,
+    NARROW,
+    WIDE,
+    Canvas,
+    Scale,
+    Style,
+    linear,
+    logarithmic,
+)
+from pipelines.pages.section import Figure, Points
 from pipelines.pages.values import label, show
 
 EDGE = 16  # pixels beside a plot for half of a tick's text
-BANDS = 3  # lines whose intervals are drawn; those of the others show when they are pointed at
-AT_END = 0.4  # of a drawing's width is the most that the names at the ends of lines take; else they are a legend
-FIXED = {label(name): style for name, style in drawing.STYLED.items()}
-Points = Mapping[str, Sequence[tuple[Any, Interval]]]  # series -> (place, figure)
+BANDS_SHOWN = 3  # lines whose intervals are drawn; the others' show when they are pointed at
+NAMES_AT_ENDS = 0.4  # of a drawing's width at most; longer names of lines are a legend
+KEYS = {"bars": "box", "dumbbell": "mark"}  # kind of figure -> what stands in its legend
+FIXED = {label(name): style for name, style in drawing.METHOD_STYLES.items()}
 
 
 def fixed(name: str) -> Style | None:
-    """The style of a method or policy by its name in the report, which its retriever and language model may follow."""
-    known = [one for one in FIXED if name == one or name.startswith((f"{one} (", f"{one}, "))]
-    return FIXED[max(known, key=len)] if known else None
+    """The style of a method or policy by its name on a page; a retriever or model may follow it."""
+    matching = []
+    for method in FIXED:
+        if name == method or name.startswith((f"{method} (", f"{method}, ")):
+            matching.append(method)
+    return FIXED[max(matching, key=len)] if matching else None
 
 
-def lines(
-    name: str, points: Points, *, x: str, y: str, caption: str, log_x: bool = False, zero: bool = False,
-    less: bool = False,
-) -> Figure:  # fmt: skip
-    """Each series a line with its name at its end; three have their intervals as a band, the others when pointed at.
-
-    Places are numbers, or texts that stand side by side in their order, such as months. `zero` draws the line of no
-    difference; `less` says that low values are the good ones. `alt` has the first, middle and last value of each line.
-    """
-    known = {
-        key: [(place, f) for place, f in of if math.isfinite(f.value)] for key, of in points.items()
-    }
-    known = {key: of for key, of in known.items() if of}
-    names = sorted({place for of in known.values() for place, _ in of if isinstance(place, str)})
-    known = {
-        key: [(names.index(place) if names else place, f) for place, f in of]
-        for key, of in known.items()
-    }
-
-    def said(place: float) -> str:
-        return names[int(place)] if names else show(place)
-
-    told = {
-        key: [of[i] for i in sorted({0, len(of) // 2, len(of) - 1})] for key, of in known.items()
-    }
-    alt = "; ".join(
-        f"{label(key)}: {' to '.join(f'{show(float(f.value))} at {said(place)}' for place, f in of)}"
-        for key, of in told.items()
-    )
-    everywhere, values = [place for of in known.values() for place, _ in of], _values(known)
-    banded = _banded(known, less)
-    if len(banded) < len(known):
-        caption += f" The bands are those of {', '.join(map(label, banded))}; pointing at another line shows its own."
-
-    def draw(canvas: Canvas) -> float:
-        beside = 30 + max(map(canvas.length, map(label, known)), default=0.0)
-        if beside > AT_END * canvas.width:
-            top, beside = canvas.legend([(label(key), canvas.styles[key]) for key in known], 0), 6
+def draw(figure: Figure, styles: Mapping[str, Style]) -> tuple[str, str]:
+    """The figure as SVG, wide and narrow; `styles` has one for each label of `styled_labels`."""
+    styles_of_series = {name: styles[label(name)] for name in _styled_names(figure)}
+    x_name = figure.x_axis.name if figure.kind == "lines" else ""
+    drawings = []
+    for width in (WIDE, NARROW):
+        canvas = Canvas(width, styles_of_series)
+        if figure.kind == "lines":
+            height = _draw_lines(canvas, figure)
         else:
-            top = 0.0
-        left, top, bottom, up = canvas.y_axis(top, [*values, *([0.0] if zero else [])], y)
-        ends = left + 8, canvas.width - 4 - beside
-        across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
-        if names:
-            every = math.ceil(len(names) * (canvas.length(names[0]) + 12) / (ends[1] - ends[0]))
-            across = replace(
-                across, ticks=[(i, name) for i, name in enumerate(names) if i % every == 0]
-            )
-        canvas.grid(across, up, left, zero)
-        labels = drawing.apart(
-            [up(of[-1][1].value) for of in known.values()], 1.2 * canvas.size, top, bottom
-        )
-        for (key, of), at in zip(known.items(), labels, strict=True):
-            style, line = canvas.styles[key], [(across(place), up(f.value)) for place, f in of]
-            with canvas.group("series"):
-                if len(of) > 1:
-                    band = [(across(place), up(f.low)) for place, f in of]
-                    band += [(across(place), up(f.high)) for place, f in reversed(of)]
-                    canvas.band(band, style.colour, key in banded)
-                    canvas.path(line, style.colour, style.dash)
-                for (place, f), point in zip(of, line, strict=True):
-                    if len(of) == 1:
-                        canvas.line(point[0], up(f.low), point[0], up(f.high), style.colour, 1.5)
-                    canvas.marker(*point, style, (label(key), said(place), show(f)))
-                if beside > 6:
-                    canvas.line(line[-1][0] + 4, line[-1][1], ends[1] + 12, at, style.colour, 0.75)
-                    canvas.marker(ends[1] + 16, at, style)
-                    canvas.text(ends[1] + 24, at + 0.35 * canvas.size, label(key))
-        return canvas.x_name(x, bottom, left, ends[1])
+            height = _draw_rows(canvas, figure)
+        drawings.append(canvas.svg(height, alt(figure), x_name))
 
-    return _figure(name, points, draw, x, caption, f"Line chart of {y} by {x}. {alt}.")
+    wide, narrow = drawings
+    return wide, narrow
 
 
-def _banded(points: Points, less: bool) -> list[str]:
+def styled_labels(figure: Figure) -> list[str]:
+    """The labels of all that has a style in the figure: its series, and places that are methods."""
+    return [label(name) for name in _styled_names(figure)]
+
+
+def _styled_names(figure: Figure) -> list[str]:
+    names = list(figure.points)
+    if figure.kind == "lines":
+        return names
+
+    on_one_line = figure.kind == "dumbbell"
+    for place in _by_place(figure.points):
+        if fixed(place) or (on_one_line and " below " not in place):
+            names.append(place)
+    return names
+
+
+def caption(figure: Figure) -> str:
+    """The caption, with the lines that show their intervals where not all do."""
+    if figure.kind != "lines":
+        return figure.caption
+    lines = _known_lines(figure.points)
+    with_bands = _with_bands(lines, figure.low_is_good)
+    if len(with_bands) == len(lines):
+        return figure.caption
+    names = ", ".join(map(label, with_bands))
+    return (
+        f"{figure.caption} The bands are those of {names}; pointing at another line shows its own."
+    )
+
+
+def alt(figure: Figure) -> str:
+    """What a figure shows, in words: of lines the first, middle and last value, of others all."""
+    name = figure.y_axis.name
+    points = figure.points
+    if figure.kind == "lines":
+        return f"Line chart of {name} by {figure.x_axis.name}. {_words_of_lines(points)}."
+    if figure.kind == "bars":
+        return f"Bar chart of {name}. {_words_of(points)}."
+    if figure.kind == "dumbbell":
+        return f"Dot plot of {name}. {_words_of(_by_place(points))}."
+    words = "The table has the numbers" if figure.y_axis.log else _words_of(points)
+    return f"Dot plot of {name}. {words}."
+
+
+def _words_of(points: Points) -> str:
+    series = []
+    for name, marks in points.items():
+        values = [f"{label(place)} {show(float(value.value))}" for place, value in marks]
+        series.append(f"{label(name)}: {', '.join(values)}")
+    return "; ".join(series)
+
+
+def _words_of_lines(points: Points) -> str:
+    series = []
+    for name, marks in _known_lines(points).items():
+        values = []
+        for i in sorted({0, len(marks) // 2, len(marks) - 1}):
+            place, value = marks[i]
+            values.append(f"{show(float(value.value))} at {show(place)}")
+        series.append(f"{label(name)}: {' to '.join(values)}")
+    return "; ".join(series)
+
+
+def _all_values(points: Points) -> list[float]:
+    """The figures and the bounds of their intervals."""
+    values = []
+    for marks in points.values():
+        for _, value in marks:
+            values += [value.value, value.low, value.high]
+    return values
+
+
+# lines
+
+
+def _known_lines(points: Points) -> Points:
+    """The points whose figures are finite; series without any are left out."""
+    lines = {}
+    for name, marks in points.items():
+        finite = [(place, value) for place, value in marks if math.isfinite(value.value)]
+        if finite:
+            lines[name] = finite
+    return lines
+
+
+def _with_bands(lines: Points, low_is_good: bool) -> list[str]:
     """The lines whose intervals are drawn: without retrieval, and the best on average."""
-    means = {key: fmean(f.value for _, f in of) for key, of in points.items()}
-    best = sorted(points, key=lambda key: means[key] if less else -means[key])
-    plain = [key for key in best if key in ("closed_book", "none")]
-    chosen = [*dict.fromkeys([*plain[:1], *best])][:BANDS]
-    return [key for key in points if key in chosen]
+    means = {name: fmean(value.value for _, value in marks) for name, marks in lines.items()}
+    best = sorted(lines, key=means.__getitem__, reverse=not low_is_good)
+    plain = [name for name in best if name in ("closed_book", "none")]
+    first = list(dict.fromkeys([*plain[:1], *best]))[:BANDS_SHOWN]
+    return [name for name in lines if name in first]
 
 
-def bars(name: str, points: Points, *, y: str, caption: str) -> Figure:
-    """Groups of lying bars with error bars, one bar a series; places are names. `alt` has the value of each bar."""
-    values = [*_values(points), 0.0]
+def _draw_lines(canvas: Canvas, figure: Figure) -> float:
+    """Each series a line with its name at its end, or with a legend; returns the height."""
+    lines = _known_lines(figure.points)
+    top = 0.0
+    beside = 30 + max((canvas.length(label(name)) for name in lines), default=0.0)
+    has_legend = beside > NAMES_AT_ENDS * canvas.width
+    if has_legend:
+        top = canvas.legend([(label(name), canvas.styles[name]) for name in lines], 0)
+        beside = 6
 
-    def mark(
-        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
-    ) -> None:
-        canvas.box(across(0), at, across(f.value) - across(0), 9, style, tip)
-        for stroke, width in ((GROUND, 3.5), (INK, 1.2)):  # seen on bars of any colour
-            canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, stroke, width)
+    values = _all_values(lines)
+    if figure.y_axis.zero:
+        values.append(0.0)
+    left, top, bottom, up = canvas.y_axis(top, values, figure.y_axis.name)
+    right = canvas.width - 4 - beside
+    across = _scale_of_places(lines, figure.x_axis.log, left + 8, right)
+    canvas.grid(across, up, left, figure.y_axis.zero)
 
-    def scale(start: float, end: float) -> Scale:
-        return linear(values, start, end, zero=True)
+    ends = [up(marks[-1][1].value) for marks in lines.values()]
+    labels = drawing.apart(ends, 1.2 * canvas.size, top, bottom)
+    with_bands = _with_bands(lines, figure.low_is_good)
+    for (name, marks), y in zip(lines.items(), labels, strict=True):
+        with canvas.group("series"):
+            _draw_line(canvas, name, marks, across, up, name in with_bands)
+            if not has_legend:
+                _name_line(canvas, name, (across(marks[-1][0]), up(marks[-1][1].value)), right, y)
+    return canvas.x_name(figure.x_axis.name, bottom, left, right)
 
-    return _rows(
-        name, points, mark, scale, y, caption, f"Bar chart of {y}. {_said(points)}.", key="box"
+
+def _scale_of_places(lines: Points, log: bool, start: float, end: float) -> Scale:
+    places = []
+    for marks in lines.values():
+        places += [place for place, _ in marks]
+    if log:
+        return logarithmic(places, start, end)
+    return linear(places, start, end, tight=True)
+
+
+def _draw_line(
+    canvas: Canvas,
+    name: str,
+    marks: Sequence[tuple[float, Interval]],
+    across: Scale,
+    up: Scale,
+    shows_band: bool,
+) -> None:
+    """The line of a series with its band and its marks; a single mark has a bar for its
+    interval.
+    """
+    style = canvas.styles[name]
+    if len(marks) > 1:
+        band = [(across(place), up(value.low)) for place, value in marks]
+        band += [(across(place), up(value.high)) for place, value in reversed(marks)]
+        canvas.band(band, style.colour, shows_band)
+        line = [(across(place), up(value.value)) for place, value in marks]
+        canvas.path(line, style.colour, style.dash)
+    for place, value in marks:
+        x = across(place)
+        if len(marks) == 1:
+            canvas.line(x, up(value.low), x, up(value.high), style.colour, 1.5)
+        canvas.marker(x, up(value.value), style, (label(name), show(place), show(value)))
+
+
+def _name_line(canvas: Canvas, name: str, end: tuple[float, float], right: float, y: float) -> None:
+    """The name of a line to the right of the plot, joined to the line's end."""
+    style = canvas.styles[name]
+    canvas.line(end[0] + 4, end[1], right + 12, y, style.colour, 0.75)
+    canvas.marker(right + 16, y, style)
+    canvas.text(right + 24, y + 0.35 * canvas.size, label(name))
+
+
+# bars, ranges and dumbbells, which lie in rows
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Where the rows of a figure lie: names beside or above them, marks in lanes or on one line."""
+
+    left: float  # of the plot, pixels
+    head: float  # above the marks of a row
+    height: float  # of a lane
+    lanes: int
+    names_beside: bool
+
+    @property
+    def step(self) -> float:
+        return self.head + self.height * self.lanes + 6
+
+
+def _by_place(points: Points) -> Points:
+    """Place -> (series, figure) of each mark there."""
+    by_place: Points = {}
+    for name, marks in points.items():
+        for place, value in marks:
+            by_place.setdefault(place, []).append((name, value))
+    return by_place
+
+
+def _draw_rows(canvas: Canvas, figure: Figure) -> float:
+    """Places below each other, with a mark for each series; returns the height.
+
+    A place that is a method has its colour, if the series have none: where all lie on one line, or
+    there is only one.
+    """
+    points = figure.points
+    by_place = _by_place(points)
+    styles = _told_apart(canvas.styles, points if len(points) > 1 else by_place)
+    key = KEYS.get(figure.kind, "line") if len(points) > 1 else ""
+    top = canvas.legend([(label(name), styles[name]) for name in points], 0, key)
+
+    rows = _place_rows(canvas, figure.kind == "dumbbell", by_place, len(points))
+    across = _scale_of_values(figure, rows.left + 8, canvas.width - 12)
+    bottom = top + 8 + rows.step * len(by_place)
+    canvas.x_grid(across, top + 6, bottom)
+    for i, (place, marks) in enumerate(by_place.items()):
+        y = top + 8 + i * rows.step + rows.head
+        known = {name: value for name, value in marks if not math.isnan(value.value)}
+        _name_row(canvas, rows, place, y)
+        if figure.kind == "dumbbell":
+            _join_first_two(canvas, across, styles.get(place, GREYS[2]), known, list(points), y)
+        for lane, name in enumerate(points):
+            if name not in known:
+                continue
+            style = styles[name]
+            if len(points) == 1:
+                style = styles.get(place, style)
+            mark = Mark(known[name], style, (label(name), place, show(known[name])))
+            if figure.kind == "dumbbell":
+                _draw_dot(canvas, across, y + 9, mark)
+            elif figure.kind == "bars":
+                _draw_bar(canvas, across, y + lane * rows.height, mark)
+            else:
+                _draw_range(canvas, across, y + lane * rows.height, mark, figure)
+    return canvas.x_name(figure.y_axis.name, bottom, rows.left, canvas.width - 4)
+
+
+def _told_apart(styles: Mapping[str, Style], names: Sequence[str] | Points) -> dict[str, Style]:
+    """The styles, where a name's bars are pale if an earlier name has the same colour."""
+    told_apart = dict(styles)
+    colours = set()
+    for name in names:
+        if name in told_apart:
+            style = told_apart[name]
+            told_apart[name] = replace(style, pale=style.colour in colours)
+            colours.add(style.colour)
+    return told_apart
+
+
+def _place_rows(canvas: Canvas, on_one_line: bool, by_place: Points, series: int) -> RowLayout:
+    longest = max(canvas.length(place) for place in by_place)
+    names_beside = longest < 0.38 * canvas.width
+    return RowLayout(
+        left=longest + 8 if names_beside else EDGE,
+        head=3 if names_beside else 1.5 * canvas.size,
+        height=18 if on_one_line else 12,
+        lanes=1 if on_one_line else series,
+        names_beside=names_beside,
     )
 
 
-def ranges(name: str, points: Points, *, x: str, caption: str, log_x: bool = False) -> Figure:
-    """A point and its range for each place, a name, and series; 0 and infinity lie on the two edges of a log axis."""
-    finite = [value for value in _values(points) if 0 < value < math.inf] or [1.0]
-    low, high = (min(finite) / 2, max(finite) * 2) if log_x else (-math.inf, math.inf)
-
-    def mark(
-        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
-    ) -> None:
-        value, *ends = (across(min(max(point, low), high)) for point in (f.value, f.low, f.high))
-        canvas.line(ends[0], at + 4.5, ends[1], at + 4.5, style.colour, 2)
-        canvas.marker(
-            value, at + 4.5, style, (*tip[:2], f"{show(f.value)} [{show(f.low)}, {show(f.high)}]")
-        )
-
-    def scale(start: float, end: float) -> Scale:
-        return (
-            logarithmic((low, high), start, end) if log_x else linear(_values(points), start, end)
-        )
-
-    said = "The table has the numbers" if log_x else _said(points)
-    return _rows(name, points, mark, scale, x, caption, f"Dot plot of {x}. {said}.")
+def _name_row(canvas: Canvas, rows: RowLayout, place: str, y: float) -> None:
+    if rows.names_beside:
+        canvas.text(rows.left - 8, y + rows.height * rows.lanes / 2 + 4, place, "end")
+        return
+    # the axis and the grid do not cross the name
+    canvas.line(0, y - 7, canvas.length(place) + 4, y - 7, GROUND, canvas.size)
+    canvas.text(2, y - 4, place)
 
 
-def dumbbell(name: str, points: Points, *, x: str, caption: str) -> Figure:
-    """A line for each place, a name, from the first series to the second; all series are marks on it.
-
-    Only marks in ink have their intervals, as thin lines; the page says all. `alt` has the value of each mark.
-    """
-
-    def mark(
-        canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]
-    ) -> None:
-        if style.colour == INK:
-            canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, INK, 1.2)
-        canvas.marker(across(f.value), at + 4.5, style, tip)
-
-    def scale(start: float, end: float) -> Scale:
-        return linear(_values(points), start, end)
-
-    alt = f"Dot plot of {x}. {_said(_turned(points))}."
-    return _rows(name, points, mark, scale, x, caption, alt, key="mark", on_line=True)
+def _scale_of_values(figure: Figure, start: float, end: float) -> Scale:
+    values = _all_values(figure.points)
+    if figure.kind == "bars":
+        return linear([*values, 0.0], start, end, zero=True)
+    if figure.y_axis.log:
+        return logarithmic(_log_bounds(figure), start, end)
+    return linear(values, start, end)
 
 
-def _rows(
-    name: str, points: Points, mark: Callable, scale: Callable, x: str, caption: str, alt: str, *,
-    key: str = "line", on_line: bool = False,
-) -> Figure:  # fmt: skip
-    """Places below each other, with a mark for each series, below each other or on one line.
-
-    A place that is a method has its colour, if the series have none: where all lie on one line, or there is only one.
-    """
-    by_place = _turned(points)
-    height, lanes = (18, 1) if on_line else (12, len(points))
-
-    def draw(canvas: Canvas) -> float:
-        styles, seen = dict(canvas.styles), set()
-        for one in (one for one in (points if len(points) > 1 else by_place) if one in styles):
-            styles[one] = styles[one]._replace(pale=styles[one].colour in seen)
-            seen.add(styles[one].colour)
-        top = canvas.legend(
-            [(label(one), styles[one]) for one in points], 0, key if len(points) > 1 else ""
-        )
-        longest = max(canvas.length(place) for place in by_place)
-        beside = longest < 0.38 * canvas.width
-        left, head = (longest + 8 if beside else EDGE), 3 if beside else 1.5 * canvas.size
-        step = head + height * lanes + 6
-        across, bottom = scale(left + 8, canvas.width - 12), top + 8 + step * len(by_place)
-        canvas.x_grid(across, top + 6, bottom)
-        for i, (place, of) in enumerate(by_place.items()):
-            start, known = (
-                top + 8 + i * step + head,
-                {one: f for one, f in of if not math.isnan(f.value)},
-            )
-            middle = (left - 8, start + height * lanes / 2 + 4, place, "end")
-            if not beside:  # the axis and the grid do not cross the name
-                canvas.line(0, start - 7, canvas.length(place) + 4, start - 7, GROUND, canvas.size)
-            canvas.text(*(middle if beside else (2, start - 4, place)))
-            line = [across(known[one].value) for one in [*points][:2] if on_line and one in known]
-            if len(line) == 2:
-                canvas.line(
-                    line[0], start + 9, line[1], start + 9, styles.get(place, GREYS[2]).colour, 4
-                )
-            for number, one in enumerate(points):
-                if one in known:
-                    style = styles.get(place, styles[one]) if len(points) == 1 else styles[one]
-                    at = start + (4.5 if on_line else number * height)
-                    mark(
-                        canvas, across, at, style, known[one], (label(one), place, show(known[one]))
-                    )
-        return canvas.x_name(x, bottom, left, canvas.width - 4)
-
-    coloured = [place for place in by_place if fixed(place) or (on_line and " below " not in place)]
-    return _figure(name, [*points, *coloured], draw, "", caption, alt)
+def _log_bounds(figure: Figure) -> tuple[float, float]:
+    """The edges of a log axis, on which 0 and infinity lie."""
+    finite = [value for value in _all_values(figure.points) if 0 < value < math.inf] or [1.0]
+    return min(finite) / 2, max(finite) * 2
 
 
-def _turned(points: Points) -> Points:
-    turned: dict[str, list] = {}
-    for key, of in points.items():
-        for place, f in of:
-            turned.setdefault(place, []).append((key, f))
-    return turned
+@dataclass(frozen=True)
+class Mark:
+    """What a mark shows, how it looks, and the lines that the page says when it is pointed at."""
+
+    value: Interval
+    style: Style
+    tip: Sequence[str]
 
 
-def _values(points: Points) -> list[float]:
-    return [value for of in points.values() for _, f in of for value in (f.value, f.low, f.high)]
+def _draw_bar(canvas: Canvas, across: Scale, y: float, mark: Mark) -> None:
+    """A lying bar from zero, with its interval as a line that is seen on bars of any colour."""
+    value = mark.value
+    canvas.box(across(0), y, across(value.value) - across(0), 9, mark.style, mark.tip)
+    canvas.line(across(value.low), y + 4.5, across(value.high), y + 4.5, GROUND, 3.5)
+    canvas.line(across(value.low), y + 4.5, across(value.high), y + 4.5, INK, 1.2)
 
 
-def _said(points: Points) -> str:
-    return "; ".join(
-        f"{label(key)}: {', '.join(f'{label(place)} {show(float(f.value))}' for place, f in of)}"
-        for key, of in points.items()
-    )
+def _draw_dot(canvas: Canvas, across: Scale, y: float, mark: Mark) -> None:
+    """A mark; only one in ink has its interval, as a thin line. The page says all intervals."""
+    value = mark.value
+    if mark.style.colour == INK:
+        canvas.line(across(value.low), y, across(value.high), y, INK, 1.2)
+    canvas.marker(across(value.value), y, mark.style, mark.tip)
 
 
-def _figure(
-    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str
-) -> Figure:
-    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
-    names = {key: label(key) for key in keys}
+def _draw_range(canvas: Canvas, across: Scale, y: float, mark: Mark, figure: Figure) -> None:
+    """A point and its range; on a log axis 0 and infinity lie on the two edges."""
+    low = -math.inf
+    high = math.inf
+    if figure.y_axis.log:
+        low, high = _log_bounds(figure)
 
-    def drawn(chosen: Mapping[str, Style]) -> tuple[str, str]:
-        of_series = {key: chosen[shown] for key, shown in names.items()}
-        wide, narrow = (Canvas(width, of_series) for width in (drawing.WIDE, drawing.NARROW))
-        return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
+    value = mark.value
+    value_at = across(min(max(value.value, low), high))
+    low_at = across(min(max(value.low, low), high))
+    high_at = across(min(max(value.high, low), high))
+    canvas.line(low_at, y + 4.5, high_at, y + 4.5, mark.style.colour, 2)
+    words = f"{show(value.value)} [{show(value.low)}, {show(value.high)}]"
+    canvas.marker(value_at, y + 4.5, mark.style, (*mark.tip[:2], words))
 
-    return Figure(name, caption, alt, (*names.values(),), drawn)
+
+def _join_first_two(
+    canvas: Canvas,
+    across: Scale,
+    style: Style,
+    known: Mapping[str, Interval],
+    series: Sequence[str],
+    y: float,
+) -> None:
+    """The line of a dumbbell, from the first series to the second, where both are known."""
+    ends = [across(known[name].value) for name in series[:2] if name in known]
+    if len(ends) == 2:
+        canvas.line(ends[0], y + 9, ends[1], y + 9, style.colour, 4)

@@ -1,45 +1,46 @@
-"""What a page is made of: sections of text, links, tables and figures; and the findings on a paper's claims."""
+"""What a page is made of: sections of text, links, tables and figures; and findings on the papers'
+claims.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
-from pipelines.intervals import NORMAL, Interval
-from pipelines.pages.values import digits_of, is_number
+from pipelines.evaluation.tables import column
+from pipelines.intervals import NORMAL, NOTHING, Interval
+from pipelines.pages.values import digits_of, is_number, label
 
-RULES = {  # of being right, the first is the default -> what they ask of an answer
-    "substring": "An answer is right if it contains a gold answer (substring, the published rule).",
-    "word": "An answer is right if it holds a gold answer as whole words (word).",
-}
-AGREE = "Both rules of being right, substring and word, give the same here."
-VERDICTS = (
-    "shown",
-    "the opposite",
-    "no clear effect",
-    "not testable",
-)  # of findings, in the order of the page
+SHOWN = "shown"
+OPPOSITE = "the opposite"
+UNCLEAR = "no clear effect"
+NOT_TESTABLE = "not testable"
+VERDICTS = (SHOWN, OPPOSITE, UNCLEAR, NOT_TESTABLE)  # of findings, in the order of the page
+SERIES_DRAWN = 10  # of a figure at most, one for each style; its table has all
+
+Row = Mapping[str, Any]  # column -> value, as `evaluation/tables.py` reads them
+Points = dict[str, list[tuple[Any, Interval]]]  # series -> (place, figure) of each mark
 
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's.
-
-    Of the columns in `rules`, head -> rule, the page shows those of one of RULES at a time; the CSV file has all.
-    """
+    """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's."""
 
     name: str
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    rules: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> list[list[Any]]:
         """The cells of each column that hold something."""
-        return [[row[i] for row in self.rows if row[i] is not None] for i in range(len(self.head))]
+        columns = []
+        for i in range(len(self.head)):
+            columns.append([row[i] for row in self.rows if row[i] is not None])
+        return columns
 
     @property
     def numeric(self) -> list[bool]:
@@ -48,31 +49,63 @@ class Table:
 
     @property
     def digits(self) -> list[int]:
-        """The digits after the point of the Intervals in each column, the same for all of a column."""
-        return [
-            digits_of([cell for cell in cells if isinstance(cell, Interval)])
-            for cells in self.columns
-        ]
+        """The digits after the point of the Intervals in each column, the same for all
+        of a column.
+        """
+        digits = []
+        for cells in self.columns:
+            digits.append(digits_of(cell for cell in cells if isinstance(cell, Interval)))
+        return digits
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a figure: its name, and whether it is logarithmic or has a line of zero."""
+
+    name: str
+    log: bool = False
+    zero: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing; `alt` says in words what it shows, and `rules` has the same figure by the other RULES.
+    """A drawing of rows: `y` by `x`, with a line or a mark for each value of the column `series`.
 
-    `drawn` makes it, wide and for a phone, with the style of each of its `series` (drawing.py:Style).
+    `x` and `y` are columns. Places along `x` are numbers or texts, values of `y` Intervals or
+    numbers; shares are drawn in per cent. Only lines have an `x_axis`.
     """
 
     name: str
+    kind: Literal["lines", "bars", "ranges", "dumbbell"]
+    rows: Sequence[Row]
+    x: str
+    y: str
+    y_axis: Axis
     caption: str
-    alt: str
-    series: tuple[str, ...]
-    drawn: Callable[[Mapping[str, Any]], tuple[str, str]]
-    rules: dict[str, Figure] = field(default_factory=dict)
+    x_axis: Axis = Axis("")
+    series: str = "series"
+    low_is_good: bool = False  # decides which lines show their intervals
+    min_marks: int = 1  # that a series must have, else there is no figure
 
-    @property
-    def by_rule(self) -> dict[str, Figure]:
-        """Rule -> the figure by it; "" -> the figure, if it is of no rule."""
-        return {next(iter(RULES)): self, **self.rules} if self.rules else {"": self}
+    @cached_property
+    def points(self) -> Points:
+        """The marks of each series; none where there is nothing to draw."""
+        known = [row for row in self.rows if not math.isnan(as_interval(row[self.y]).value)]
+        names = list(dict.fromkeys(row[self.series] for row in known))
+        points: Points = {name: [] for name in names[:SERIES_DRAWN]}
+        marks = dict.fromkeys(names, 0)
+
+        factor = 100 if column(self.y).unit in ("share", "points") else 1
+        for row in self.rows:
+            name = row[self.series]
+            if name in marks:
+                marks[name] += 1
+            if name in points:
+                place = label(row[self.x]) if isinstance(row[self.x], str) else row[self.x]
+                points[name].append((place, as_interval(row[self.y]).times(factor)))
+
+        enough = max(marks.values(), default=0) >= self.min_marks
+        return points if enough else {}
 
 
 @dataclass(frozen=True)
@@ -87,8 +120,35 @@ Block = str | Link | Table | Figure
 
 
 @dataclass(frozen=True)
+class Section:
+    """A section of a page, which leads with the sentence `leads` and its first figure; all else is
+    folded.
+
+    `missing` says what there is no data for, if anything.
+    """
+
+    id: str
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+    leads: str = ""
+    missing: str = ""
+
+    @property
+    def without_empty_blocks(self) -> Section:
+        """The section without blocks that show nothing."""
+        return replace(self, blocks=[block for block in self.blocks if not is_empty(block)])
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether the section has a figure or a table."""
+        return any(isinstance(block, Table | Figure) for block in self.blocks)
+
+
+@dataclass(frozen=True)
 class Finding:
-    """A claim of a paper held against a figure: `expected` is the sign of a figure that supports it."""
+    """A claim of a paper held against a figure: `expected` is the sign of a figure that supports
+    it.
+    """
 
     id: str
     paper: str
@@ -96,68 +156,73 @@ class Finding:
     measured: str  # what the figure is, with its unit
     on: str  # the question set, corpus or benchmark
     method: str  # or the retriever, with the language model's name if that is not the main one
-    said: str  # the figure
-    beside: str  # further figures
+    said: str  # the figure as text
+    beside: str  # further figures as text
     figure: Interval
     expected: int
     lacking: str = ""  # why the figure can show no effect
-    remains: bool = (
-        False  # whether its effect is clear even after Holm's correction for all findings
-    )
+    remains: bool = False  # whether its effect is clear even after Holm's correction
     unit: str = ""  # of `said`: points, for which `figure` has shares; %; or none
-    n: int = 0  # questions or texts that it is of
+    n: int = 0  # questions or texts that the figure is of
 
     @property
     def verdict(self) -> str:
         """One of VERDICTS."""
-        shown, opposite, unclear, not_testable = VERDICTS
         if self.lacking:
-            return not_testable
-        return {0: unclear, self.expected: shown}.get(self.figure.sign, opposite)
+            return NOT_TESTABLE
+        if self.figure.sign == 0:
+            return UNCLEAR
+        return SHOWN if self.figure.sign == self.expected else OPPOSITE
 
     @property
     def p(self) -> float:
-        """The two-sided p-value of no effect, if errors are normal: the interval's side toward zero is 1.96 of them."""
-        near = self.figure.low if self.figure.value > 0 else self.figure.high
-        z = NORMAL * self.figure.value / ((self.figure.value - near) or math.nan)
+        """The two-sided p-value of no effect, as if errors were normal.
+
+        The bound of the interval toward zero lies 1.96 standard errors from the figure.
+        """
+        figure = self.figure
+        bound = figure.low if figure.value > 0 else figure.high
+        distance = (figure.value - bound) or math.nan
+        z = NORMAL * figure.value / distance
         return math.erfc(z / math.sqrt(2)) if z >= 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
-        names = ("id", "paper", "claim", "measured", "on", "method", "said", "beside", "lacking")
-        row = {name: getattr(self, name) for name in names} | {"expected_sign": self.expected}
-        tested = {"p": None if self.lacking else self.p, "remains_after_holm": self.remains}
-        return (
-            row
-            | self.figure.as_json()
-            | tested
-            | {"verdict": self.verdict, "shown": self.verdict == "shown"}
-        )
+        """A row of findings.json; `shown` is true if the figure's whole interval has the expected
+        sign.
+        """
+        return {
+            "id": self.id,
+            "paper": self.paper,
+            "claim": self.claim,
+            "measured": self.measured,
+            "on": self.on,
+            "method": self.method,
+            "said": self.said,
+            "beside": self.beside,
+            "lacking": self.lacking,
+            "expected_sign": self.expected,
+            **self.figure.as_json(),
+            "p": None if self.lacking else self.p,
+            "remains_after_holm": self.remains,
+            "verdict": self.verdict,
+            "shown": self.verdict == SHOWN,
+        }
 
 
-@dataclass(frozen=True)
-class Section:
-    """`missing` says what else there is no data for, if anything.
-
-    `says` is what the section shows, in a sentence for each of RULES, or in one for "", for all; a section that has it
-    leads with its first figure, and all else is folded.
-    """
-
-    id: str
-    title: str
-    blocks: list[Block] = field(default_factory=list)
-    missing: str = ""
-    says: Mapping[str, str] = field(default_factory=dict)
+def as_interval(value: Any) -> Interval:
+    """A value of a row as a figure; a number has no width, and None is no figure."""
+    if isinstance(value, Interval):
+        return value
+    if value is None:
+        return NOTHING
+    number = float(value)
+    return Interval(number, number, number)
 
 
-def by_rule(draw: Callable[[str], Figure]) -> Figure:
-    """The figure that `draw` makes of the first of RULES, with those of the others."""
-    drawn = {rule: draw(rule) for rule in RULES}
-    drawn = {
-        rule: replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items()
-    }
-    first, *others = drawn
-    return replace(
-        drawn[first],
-        rules={rule: replace(drawn[rule], name=f"{drawn[rule].name}-{rule}") for rule in others},
-    )
+def is_empty(block: Block) -> bool:
+    """Whether a block shows nothing: no text, no row, no mark."""
+    if isinstance(block, Table):
+        return not block.rows
+    if isinstance(block, Figure):
+        return not block.points
+    return isinstance(block, str) and not block

@@ -1,4 +1,4 @@
-"""Tables as text: CSV for spreadsheets, and lines for a terminal."""
+"""Tables and figures as text: CSV for spreadsheets, and lines for a terminal."""
 
 import csv
 import io
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.intervals import Interval
-from pipelines.pages.section import Table
-from pipelines.pages.values import Percent, show
+from pipelines.pages.section import Figure, Table
+from pipelines.pages.values import Percent, label, show
 
 FORMULA = tuple("=+-@\t\r")  # what a spreadsheet's formula begins with
 BOUNDS = ("_low", "_high")  # of the two columns that follow a column of intervals
@@ -51,7 +51,9 @@ def _csv_cells(cell: Any, wide: bool) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as CSV has it: up to ten digits of a float, and no carriage return, which csv does not quote."""
+    """A value as CSV has it: up to ten digits of a float, and no carriage return, which csv does
+    not quote.
+    """
     if isinstance(value, float):
         if math.isnan(value):
             return ""
@@ -61,6 +63,21 @@ def _plain(value: Any) -> str:
     if isinstance(value, str) and text.startswith(FORMULA):
         return f"'{text}"
     return text
+
+
+def figure_csv(figure: Figure) -> str:
+    """The values of a figure as it draws them: a row for each place, a column for each series."""
+    values: dict[Any, dict[str, float]] = {}  # place -> series -> value
+    for series, marks in figure.points.items():
+        for place, value in marks:
+            values.setdefault(place, {})[series] = value.value
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([figure.x, *(_plain(label(series)) for series in figure.points)])
+    for place, by_series in values.items():
+        writer.writerow([_plain(place), *(_plain(by_series.get(name)) for name in figure.points)])
+    return out.getvalue()
 
 
 def to_lines(table: Table) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""How values are shown on pages and terminals: names of methods and relations, figures with their intervals."""
+"""How values are shown on pages and terminals: names of methods and relations, figures with their
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,9 @@ def is_number(value: Any) -> bool:
 
 
 def digits_of(figures: Iterable[Interval]) -> int:
-    """How many digits after the point to show of figures in one column: fewer for larger numbers."""
+    """How many digits after the point to show of figures in one column: fewer for
+    larger numbers.
+    """
     largest = 0.0
     for figure in figures:
         for bound in (figure.value, figure.low, figure.high):

@@ -1,9 +1,10 @@
-"""The papers' numbers held against a run: a result counts only if the run has what the paper's set-up demands.
+"""The papers' numbers held against a run: a result counts only if the run has what the paper's
+set-up demands.
 
-`verdict` is the rule by which two numbers agree. The papers' are in papers.yaml, which has a group for each table or
-passage. What a group says holds for all its numbers; its `columns` and `rows` add to that. A row's `values` has a
-number for each column, null where the paper has none, and two numbers where an exact repetition would not get what is
-printed: as printed, and what it would get.
+`verdict` is the rule by which two numbers agree. The papers' are in papers.yaml, which has a group
+for each table or passage. What a group says holds for all its numbers; its `columns` and `rows` add
+to that. A row's `values` has a number for each column, null where the paper has none, and two
+numbers where an exact repetition would not get what is printed: as printed, and what it would get.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ import numpy as np
 import yaml
 
 from pipelines.answering import answer_files, latency
-from pipelines.evaluation import accuracy, stage_metrics, tables
+from pipelines.evaluation import accuracy, answer_sets, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.params import params
 
 FILE = Path(__file__).with_name("papers.yaml")
 RULE = (
-    "A number is `ok` if our 95 % interval meets the published number, give or take half a unit of its last printed "
-    "digit, or what a *roughly* in the text allows. Where the paper states a bound, our interval must reach below it. "
-    "Where an exact repetition would get another figure than the printed one, ours may lie anywhere between the two."
+    "A number is `ok` if our 95 % interval meets the published number, give or take half a unit of "
+    "its last printed digit, or what a *roughly* in the text allows. Where the paper states a "
+    "bound, our interval must reach below it. Where an exact repetition would get another figure "
+    "than the printed one, ours may lie anywhere between the two."
 )
 FINISHED = "a finished run; `longtail run` brings every stage up to date"
 PART = "this part of the pipeline (`parts` in params.yaml)"
@@ -145,7 +147,9 @@ def _number(number: dict, *levels: dict) -> Number:
 
 @dataclass(frozen=True)
 class Compared:
-    """A published number and ours: `verdict` is "ok", "differs" or "not run here", `needs` says why it was not."""
+    """A published number and ours: `verdict` is "ok", "differs" or "not run here", `needs` says why
+    it was not.
+    """
 
     number: Number
     ours: Interval = NOTHING  # in the paper's set-up
@@ -165,13 +169,17 @@ def verdict(number: Number, ours: Interval) -> str:
 
 
 def alike(name: str | None, other: str) -> bool:
-    """Whether two names mean one model: the last part of a path or Hub name, whatever the case and separators."""
+    """Whether two names mean one model: the last part of a path or Hub name, whatever the case and
+    separators.
+    """
     one, two = (re.sub(r"[^a-z0-9]+", "-", (_last(text) or "").lower()) for text in (name, other))
     return one == two != ""
 
 
 class Run:
-    """The outputs in a folder `data` and the params that made them; `finished` if all outputs are of these."""
+    """The outputs in a folder `data` and the params that made them; `finished` if all outputs are
+    of these.
+    """
 
     def __init__(
         self,
@@ -188,7 +196,9 @@ class Run:
 
     @cached_property
     def names(self) -> dict[str, str | None]:
-        """Language model of the run -> its path, or the name that imported answers have; None if trained here."""
+        """Language model of the run -> its path, or the name that imported answers have; None if
+        trained here.
+        """
         imported = {row["lm"]: row["imported"] for row in self._table("models")}
         return {
             lm: lm if elsewhere else self.params.lm[lm].path for lm, elsewhere in imported.items()
@@ -214,7 +224,9 @@ class Run:
         return Compared(number, of[lm], verdict=verdict(number, of[lm]), **of_model)
 
     def needs(self, number: Number, right: list[str], lm: str, outputs: bool = True) -> list[str]:
-        """What a number needs and the run lacks, whose right models are `right`; without `outputs`, by params alone."""
+        """What a number needs and the run lacks, whose right models are `right`; without `outputs`,
+        by params alone.
+        """
         wanted = {
             key: value for setup in number.setups for key, value in self.setups[setup].items()
         }
@@ -225,7 +237,9 @@ class Run:
         return lacks + self.differences(wanted, lm)
 
     def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
-        """What of `needs` the run does not have. How imported answers were made is not known, and not asked."""
+        """What of `needs` the run does not have. How imported answers were made is not known, and
+        not asked.
+        """
         imported = lm not in ("", *self.params.lms) and lm in self.names
         lacking = []
         for key in (key for key in needs if not (imported and key.startswith(ANSWERING))):
@@ -237,8 +251,9 @@ class Run:
     def setting(self, key: str, lm: str) -> Any:
         """What the run has: a param by its dotted name, or one of these; None where it has none.
 
-        `retriever.<param>` of the main retriever; `lsr.lm`, the name of LSR's language model; `questions.<set>`, how
-        many were asked; `files.<data set>`, the names of its raw files; `metrics.<file>.<key>` of data/metrics.
+        `retriever.<param>` of the main retriever; `lsr.lm`, the name of LSR's language model;
+        `questions.<set>`, how many were asked; `files.<data set>`, the names of its raw files;
+        `metrics.<file>.<key>` of data/metrics.
         """
         kind, _, name = key.partition(".")
         if key == "lsr.lm":
@@ -269,11 +284,13 @@ class Run:
         return value
 
     def measure(self, find: dict[str, Any], lm: str) -> Interval:
-        """Our figure for a language model, NOTHING if the run has none. `find` has one of these, and `times`, a factor:
+        """Our figure for a language model, NOTHING if the run has none. `find` has one of these,
+        and `times`, a factor:
 
-        `table` and `value`, a column of data/analyses or a function of DERIVED, with what picks rows, and counts as
-        their mean; `metrics` and the dotted `key` of a figure; `least_popular`, so many questions of `dataset` as
-        `method` answered them; `seconds`, a question's by `method` ("taken"), or what thresholds save ("saved").
+        `table` and `value`, a column of data/analyses or a function of DERIVED, with what picks
+        rows, and counts as their mean; `metrics` and the dotted `key` of a figure; `least_popular`,
+        so many questions of `dataset` as `method` answered them; `seconds`, a question's by
+        `method` ("taken"), or what thresholds save ("saved").
         """
         if "metrics" in find:
             figure = self.metrics.get(find["metrics"], {})
@@ -294,7 +311,9 @@ class Run:
         return measured.times(find.get("times", 1)) if math.isfinite(measured.value) else NOTHING
 
     def way(self, find: dict[str, Any], lm: str) -> str:
-        """Which of two accepted ways gave a figure: what the param or column that `find` names says; "" without one."""
+        """Which of two accepted ways gave a figure: what the param or column that `find` names
+        says; "" without one.
+        """
         way = find.get("way", "")
         rows = self.rows(find, lm) if way and "." not in way else []
         return self.setting(way, lm) if "." in way else next((row[way] or "" for row in rows), "")
@@ -311,7 +330,9 @@ class Run:
         return rows if len(rows) == math.prod(map(len, wanted.values())) else []
 
     def mean(self, find: dict[str, Any], lm: str) -> Interval:
-        """The mean of a column over the rows that `find` picks; their errors are independent of each other."""
+        """The mean of a column over the rows that `find` picks; their errors are independent of
+        each other.
+        """
         cells = [row[find["value"]] for row in self.rows(find, lm)]
         cells = [
             cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3)
@@ -332,7 +353,9 @@ class Run:
         return gain.times(100 / closed_book.value) if closed_book.value > 0 else NOTHING
 
     def perplexity_saved(self, find: dict[str, Any], lm: str) -> Interval:
-        """The share of perplexity saved, in %: ln of the perplexity falls by the share of bits saved."""
+        """The share of perplexity saved, in %: ln of the perplexity falls by the share of bits
+        saved.
+        """
         saved = self.mean(find | {"value": "saved"}, lm)
         without = self.mean(find | {"value": "perplexity", "retriever": "none", "k": 0}, lm).value
         return Interval(
@@ -345,7 +368,9 @@ class Run:
         return cost if cost.value > 0 else NOTHING
 
     def _seconds(self, find: dict[str, Any], lm: str) -> Interval:
-        """NOTHING unless one machine, which runs the model, took the seconds with passages and those without."""
+        """NOTHING unless one machine, which runs the model, took the seconds with passages and
+        those without.
+        """
         files = [
             file
             for method, file in self._answers(find, lm).items()
@@ -398,7 +423,7 @@ class Run:
         if method not in files:
             return NOTHING
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
-        answers = accuracy.read_answered(questions, {method: files[method]})
+        answers = answer_sets.read_answered(questions, {method: files[method]})
         order = accuracy.least_popular(answers, find["least_popular"])
         if len(order) < find["least_popular"]:
             return NOTHING
@@ -415,7 +440,8 @@ DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
 
 
 def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str, list[Number]]:
-    """The published numbers by kind: their language model is "gone", or LSR's "teacher"; they are "unmeasured" here;
+    """The published numbers by kind: their language model is "gone", or LSR's "teacher"; they are
+    "unmeasured" here;
 
     all others are "reached" by their profile, as far as its params tell, or "unreached".
     """

@@ -1,4 +1,6 @@
-"""The papers' numbers beside ours: those with a verdict as lines for a terminal, all of them as a page."""
+"""The papers' numbers beside ours: those with a verdict as lines for a terminal, all of them as a
+page.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
 
 
 def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
-    """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN."""
+    """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that
+    are not NOT_RUN.
+    """
     yield count_agreeing(groups)
     for group, of_group in groups:
         judged = [compared for compared in of_group if compared.verdict != NOT_RUN]
@@ -48,7 +52,9 @@ def page(
     reach: Mapping[str, Sequence[Number]],
     docs: str = "../",
 ) -> str:
-    """The page, as Markdown; `docs` is the way to the folder docs, and `reach` what comparison.reach returns."""
+    """The page, as Markdown; `docs` is the way to the folder docs, and `reach` what
+    comparison.reach returns.
+    """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )

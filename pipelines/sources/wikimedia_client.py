@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from pipelines.errors import LongtailError
+from pipelines.storage.kept_answers import KeptAnswers
 from pipelines.work import http
 
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
@@ -106,7 +107,7 @@ class Client(http.Client):
     def __init__(self, contact: str, cache: Path) -> None:
         super().__init__(AT_ONCE, (CONNECT_SECONDS, READ_SECONDS))
         self.session.headers["User-Agent"] = f"longtail/0.1 ({contact})"
-        self._kept = http.Kept(cache, KEPT_DAYS)
+        self._kept = KeptAnswers(cache, KEPT_DAYS)
 
     def ask(
         self, url: str, params: Mapping[str, str] | None = None, check: http.Check | None = None

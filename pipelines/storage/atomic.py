@@ -1,7 +1,7 @@
 """Write a file or a folder as a whole or not at all. A killed run leaves no half-written output.
 
-Temporary files lie in .longtail/tmp. Where data/ is on another file system, its temporary files lie in
-data/.longtail/tmp, from where a rename works.
+Temporary files lie in .longtail/tmp. Where data/ is on another file system, its temporary files lie
+in data/.longtail/tmp, from where a rename works.
 """
 
 import errno
@@ -21,23 +21,25 @@ SCRATCH = Path(".longtail")
 
 @contextmanager
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
+    """Yield a temporary path, and put the file or folder written there in `path`'s place.
 
-    It is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between them, none. With
-    `keep`, what came to be at `path` meanwhile stays.
+    Where the block raises an error, `path` stays as it was.
+
+    It is on disk by then. A power cut leaves the old or the new. Of a folder it may leave neither,
+    in the moment between them. With `keep`, what came to be at `path` meanwhile stays.
     """
     path = Path(path)
-    holder = Path(
-        tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path))
-    )
-    if holder.is_relative_to(
-        Path.cwd()
-    ):  # DuckDB gets such names, and the project's may have a quote
+    holder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=_temporary(path)))
+    if holder.is_relative_to(Path.cwd()):
+        # DuckDB gets such names, and the project's folder may have a quote in its name.
         holder = holder.relative_to(Path.cwd())
+    temporary = holder / path.name
+
     try:
-        yield (temporary := holder / path.name)
+        yield temporary
         if keep and path.exists():
             return
+
         for file in [*temporary.rglob("*"), temporary]:
             sync(file)
         if temporary.is_dir():
@@ -55,30 +57,38 @@ def _temporary(path: Path) -> Path:
     home = SCRATCH / "tmp"
     near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
     home.mkdir(parents=True, exist_ok=True)
-    if _together(home, near):
+    if _in_one_mount(home, near):
         return home
     if Path.cwd() not in near.parents:
         return near
-    while near.parent != Path.cwd() and _together(
-        near, near.parent
-    ):  # to the file system's top: outside of outputs
-        near = near.parent
-    (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
-    return near / SCRATCH.name / "tmp"
+
+    # The top of the other file system is outside of all outputs.
+    top = near
+    while top.parent != Path.cwd() and _in_one_mount(top, top.parent):
+        top = top.parent
+    beside = top / SCRATCH.name / "tmp"
+    beside.mkdir(parents=True, exist_ok=True)
+    return beside
 
 
-def _together(one: Path, other: Path) -> bool:
-    """Whether files can be renamed from a folder to another: both are in one mount of one file system."""
+def _in_one_mount(source: Path, target: Path) -> bool:
+    """Whether files can be renamed from a folder to another."""
     try:
-        os.rename(
-            one / "\n", other / "\n"
-        )  # there is no such file; the system looks at the mounts first
+        # There is no such file, but the system looks at the mounts first.
+        os.rename(source / "\n", target / "\n")
     except OSError as error:
-        return error.errno != errno.EXDEV and one.stat().st_dev == other.stat().st_dev
+        on_one_device = source.stat().st_dev == target.stat().st_dev
+        return error.errno != errno.EXDEV and on_one_device
     return True
 
 
+def _prefix() -> str:
+    """How this process's temporary folders are called; `sweep` reads the process from it."""
+    return f"{platform.node()}.{os.getpid()}-"
+
+
 def sync(path: Path) -> None:
+    """Have the system write a file or a folder's entries to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -87,25 +97,24 @@ def sync(path: Path) -> None:
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory:
-    """A temporary folder for a block; if this process is killed in the block, `sweep` removes the folder."""
-    (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(
-        prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp"
-    )
+    """A temporary folder for a block; `sweep` removes it if this process is killed in the block."""
+    home = SCRATCH / "tmp"
+    home.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=_prefix(), dir=home)
 
 
 def sweep() -> None:
-    """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    """Remove the temporary files of processes that were killed."""
     node = platform.node()
     for place in (Path(), Path("data"), *Path("data").glob("*/")):
         for holder in (place / SCRATCH / "tmp").glob(f"{glob.escape(node)}.*-*"):
             pid = holder.name.removeprefix(f"{node}.").split("-")[0]
-            if pid.isdecimal() and not lives(int(pid)):
+            if pid.isdecimal() and not is_running(int(pid)):
                 shutil.rmtree(holder, ignore_errors=True)
 
 
-def lives(pid: int) -> bool:
-    """Whether a process runs. A zombie, of whose end nobody took note, does not."""
+def is_running(pid: int) -> bool:
+    """Whether a process runs. A zombie, which has ended and waits for its parent, does not."""
     import psutil
 
     try:
@@ -116,7 +125,6 @@ def lives(pid: int) -> bool:
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as stable, readable JSON, atomically."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     with atomic(path) as temporary:
-        temporary.write_text(
-            json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        temporary.write_text(f"{text}\n", encoding="utf-8")

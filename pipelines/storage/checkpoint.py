@@ -1,9 +1,9 @@
 """Checkpoints of trainings, from which a killed training goes on.
 
 A checkpoint has the weights, the optimizer's moments, torch's random state, and the progress so
-far. It lies in the store of work (storage/work_store.py), as .longtail/work/<stage>/<key>/saved-<n>/.
-The key stands for all that the weights depend on, so that a training with other inputs, params,
-code or libraries starts anew.
+far. It lies in the store of work (storage/work_store.py) below .longtail/work/<stage>/<key>, as
+saved-<n>. The key stands for all that the weights depend on, so that a training with other inputs,
+params, code or libraries starts anew.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class Checkpoints:
     """The checkpoints of one training. The last one stays until a new one is complete."""
 
     def __init__(self, stage: str, *parts: Any) -> None:
-        """`parts` are the training's inputs, params and code; arrays are given by their `digest`."""
+        """`parts` are the training's inputs, params and code; arrays count by their `digest`."""
         versions = [(name, version(name)) for name in LIBRARIES]
         key = key_of(*parts, versions, torch.get_num_threads(), Path(__file__))
         self._stage = stage

@@ -1,4 +1,4 @@
-"""DuckDB for joins that may exceed memory, and Parquet files whose bytes repeat. Paths come by `view` and `ask`."""
+"""Join tables that may exceed memory with DuckDB, and write Parquet files whose bytes repeat."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,35 +13,36 @@ from pipelines.errors import LongtailError
 from pipelines.storage import parquet
 from pipelines.storage.atomic import SCRATCH, scratch_folder
 
-ROW_GROUP = 100_000  # rows
+ROWS_PER_GROUP = 100_000  # rows of a Parquet row group
 
-Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
+Values = Mapping[str, Any] | Sequence[Any] | None  # the values of a query's parameters
 
 
 @contextmanager
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in memory that spills beyond `memory_gb`; LongtailError where that, or the disk, is too small."""
-    with (
-        scratch_folder() as spill,
-        duckdb.connect(
-            config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}
-        ) as db,
-    ):
-        db.execute("SET enable_progress_bar = false")
-        try:
-            yield db
-        except (
-            duckdb.InvalidInputException
-        ) as error:  # what a stream raised, with a traceback as its text
-            if said := re.search(r"^pipelines\.errors\.\w+: (.*)", str(error), re.MULTILINE):
-                raise LongtailError(said[1]) from None
-            raise
-        except duckdb.OutOfMemoryException as error:
-            said = str(error).partition("\n")[0]
-            mend = f"raise it, lower compute.threads, or free space at {SCRATCH}/tmp"
-            raise LongtailError(
-                f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); {mend}"
-            ) from None
+    """A DuckDB in memory that spills to the disk beyond `memory_gb`.
+
+    Raises LongtailError where that much memory, or the disk, is too small.
+    """
+    with scratch_folder() as folder:
+        memory = f"{memory_gb} GB"
+        config = {"memory_limit": memory, "threads": threads, "temp_directory": folder}
+        with duckdb.connect(config=config) as db:
+            db.execute("SET enable_progress_bar = false")
+            try:
+                yield db
+            except duckdb.InvalidInputException as error:
+                # A stream that DuckDB reads raised an error. Its traceback is this error's text.
+                ours = re.search(r"^pipelines\.errors\.\w+: (.*)", str(error), re.MULTILINE)
+                if ours:
+                    raise LongtailError(ours[1]) from None
+                raise
+            except duckdb.OutOfMemoryException as error:
+                reason = str(error).partition("\n")[0]
+                advice = f"raise it, lower compute.threads, or free space at {SCRATCH}/tmp"
+                raise LongtailError(
+                    f"ingest.memory_gb: {memory_gb:g} is not enough ({reason}); {advice}"
+                ) from None
 
 
 def view(
@@ -52,16 +53,31 @@ def view(
     numbered: bool = False,
     named: bool = False,
 ) -> None:
-    """Let `name` be some or all columns of Parquet files in SQL; LongtailError if a file is missing or damaged."""
+    """Make Parquet files a view called `name` in SQL, with the `columns`, or all without any.
+
+    A view that is `numbered` has the column file_row_number, one that is `named` has filename.
+    Raises LongtailError if a file is missing or damaged.
+    """
     for path in paths:
         parquet.metadata(path)
     rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
-    kept = [*columns, *["file_row_number"] * numbered, *["filename"] * named] if columns else ["*"]
-    rows.project(", ".join(kept)).create_view(name)
+
+    shown = list(columns)
+    if not shown:
+        shown = ["*"]
+    else:
+        if numbered:
+            shown.append("file_row_number")
+        if named:
+            shown.append("filename")
+    rows.project(", ".join(shown)).create_view(name)
 
 
 def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:
-    """The rows of a query, to be fetched once; each Parquet file is a table called by its keyword (`view`)."""
+    """The rows of a query, which can be fetched once.
+
+    Each keyword is a table of the query: the Parquet file that it names (see `view`).
+    """
     db = duckdb.connect()
     for name, path in files.items():
         view(db, name, path)
@@ -69,44 +85,57 @@ def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRela
 
 
 def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
-    (only,) = db.sql(query, params=values).fetchall()
-    return only
+    """The only row of a query."""
+    (only_row,) = db.sql(query, params=values).fetchall()
+    return only_row
 
 
 def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> pa.Table:
+    """The rows of a query, in memory."""
     return db.sql(query, params=values).to_arrow_table()
 
 
 def write_query(
     db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None
 ) -> None:
-    """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
-    reader = db.sql(query, params=values).to_arrow_reader(ROW_GROUP)
+    """Write a query's rows to Parquet in full row groups, with one of them in memory at a time.
+
+    The query must ORDER BY a unique key.
+    """
+    reader = db.sql(query, params=values).to_arrow_reader(ROWS_PER_GROUP)
     with row_group_writer(path, reader.schema) as add:
-        for batch in reader:  # of any size, which must not show in the file
+        for batch in reader:  # batches may have any size, which does not show in the file
             add(pa.Table.from_batches([batch]))
 
 
 @contextmanager
 def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that adds rows to a Parquet file, in full row groups but for the last; one is in memory."""
-    held, whole = schema.empty_table(), 0
+    """Yield a function that adds rows to a Parquet file.
+
+    All row groups but the last are full. One of them is in memory.
+    """
+    waiting = schema.empty_table()  # rows that do not fill a group yet
+    groups = 0
 
     def add(rows: pa.Table) -> None:
-        nonlocal held, whole
-        held = pa.concat_tables([held, rows])
-        while held.num_rows >= ROW_GROUP:
-            file.write_table(held.slice(0, ROW_GROUP).combine_chunks())
-            held, whole = held.slice(ROW_GROUP), whole + 1
+        nonlocal waiting, groups
+        waiting = pa.concat_tables([waiting, rows])
+        while waiting.num_rows >= ROWS_PER_GROUP:
+            file.write_table(waiting.slice(0, ROWS_PER_GROUP).combine_chunks())
+            waiting = waiting.slice(ROWS_PER_GROUP)
+            groups += 1
 
     with parquet.writer(path, schema) as file:
         yield add
-        if held.num_rows or not whole:
-            file.write_table(held.combine_chunks())
+        if waiting.num_rows or groups == 0:
+            file.write_table(waiting.combine_chunks())
 
 
 def mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Record batches as a table in the file `path`; only the rows that are looked at come into memory."""
+    """Write record batches to the file `path`, and map it into memory as a table.
+
+    Only the rows that are looked at come into memory.
+    """
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)

@@ -10,11 +10,15 @@ def md5(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "md5").hexdigest()
-    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
-    return of_listing({name: md5(file) for name, file in files.items()})
+    hashes = {}
+    for file in path.rglob("*"):
+        if file.is_file():
+            hashes[file.relative_to(path).as_posix()] = md5(file)
+    return of_listing(hashes)
 
 
 def of_listing(files: dict[str, str]) -> str:
-    """DVC's hash of a folder with these files: paths below it -> their hashes."""
-    listed = [{"md5": files[name], "relpath": name} for name in sorted(files)]
-    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"
+    """DVC's hash of a folder with the `files`: paths below the folder -> their hashes."""
+    entries = [{"md5": files[name], "relpath": name} for name in sorted(files)]
+    listing = json.dumps(entries, sort_keys=True)
+    return hashlib.md5(listing.encode()).hexdigest() + ".dir"

@@ -1,4 +1,7 @@
-"""What stands in the place of data, told by its first bytes: pointers, error pages, other formats, other encodings."""
+"""Recognise a file that is not the data it should be by its first bytes.
+
+It may be a pointer, an error page, or another format or encoding.
+"""
 
 import re
 import shlex
@@ -8,7 +11,7 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 
-HEAD = 1 << 12  # bytes of a file that tell what it is
+HEAD = 1 << 12  # bytes at a file's start that tell what it is
 PARQUET_MARK = b"PAR1"  # begins a Parquet file
 UTF8_MARK = b"\xef\xbb\xbf"  # bytes that some programs write before UTF-8 text
 AGAIN = "fetch or copy it again"
@@ -51,7 +54,8 @@ STAND_INS = (
     ),
     Kind("a server's error page", XML + rb"<Error>", f"{AGAIN}, or ask for access"),
 )
-# What holds something else than text, or text in another encoding. Text is read as UTF-8, or UTF-16 with its mark.
+# Files without text, or with text in another encoding. Text is read as UTF-8, or UTF-16 with its
+# mark.
 FORMATS = (
     Kind("an Office file (.xls, or a workbook with a password)", rb"\xd0\xcf\x11\xe0", TABLE),
     Kind(
@@ -77,7 +81,7 @@ FORMATS = (
     Kind("text in UTF-16 without its mark", rb"(?:[\t-~]\0){3}", CONVERT.format("le")),
     Kind("text in UTF-16 without its mark", rb"(?:\0[\t-~]){3}", CONVERT.format("be")),
 )
-# What a zip is by the name of one of its files.
+# What a zip holds, by the name of one of its files.
 ZIPPED = (
     Kind("an Excel workbook", rb"xl/", TABLE),
     Kind("a PyTorch file", rb"(?:.*/)?data\.pkl$", PARQUET.format("PyTorch")),
@@ -85,7 +89,7 @@ ZIPPED = (
 
 
 def check_stand_in(path: Path) -> None:
-    """Raise LongtailError if a pointer or an error page stands in a file's place, or a link to nothing."""
+    """Raise LongtailError if a file is a pointer, an error page, or a link to nothing."""
     check_link(path)
     if path.is_file():
         refuse(path, head_of(path), STAND_INS)
@@ -95,24 +99,26 @@ def check_link(path: Path) -> None:
     """Raise LongtailError for a link to a file that is not here."""
     if path.is_symlink() and not path.exists():
         target = path.readlink().as_posix()
-        does = "run git annex get" if "annex/objects" in target else "bring that file"
-        raise LongtailError(f"{path}: a link to {target}, which is not here; {does}")
+        advice = "run git annex get" if "annex/objects" in target else "bring that file"
+        raise LongtailError(f"{path}: a link to {target}, which is not here; {advice}")
 
 
 def head_of(path: Path) -> bytes:
+    """The first HEAD bytes of a file."""
     with path.open("rb") as raw:
         return raw.read(HEAD)
 
 
 def refuse(path: Path, start: bytes, kinds: Iterable[Kind] = (*STAND_INS, *FORMATS)) -> None:
-    """Raise LongtailError if `start`, the HEAD bytes that a file begins with, are of one of the `kinds`."""
+    """Raise LongtailError if `start`, the file's first HEAD bytes, fit one of the `kinds`."""
+    text = start.removeprefix(UTF8_MARK)
     for kind in kinds:
-        if re.match(kind.start, start.removeprefix(UTF8_MARK)):
+        if re.match(kind.start, text):
             raise refusal(path, kind)
 
 
 def refusal(path: Path, kind: Kind) -> LongtailError:
     """The error for a file of a kind that is not read."""
     expected = "data" if kind in STAND_INS else "text in UTF-8 or Parquet"
-    does = kind.advice.replace("FILE", shlex.quote(path.name))
-    return LongtailError(f"{path}: {kind.name}, expected {expected}; {does}")
+    advice = kind.advice.replace("FILE", shlex.quote(path.name))
+    return LongtailError(f"{path}: {kind.name}, expected {expected}; {advice}")

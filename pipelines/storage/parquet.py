@@ -1,9 +1,11 @@
-"""Parquet files: each page is written with a checksum, which pyarrow compares while it reads. DuckDB does not."""
+"""Read and write Parquet files. Each page has a checksum, which pyarrow compares while it reads.
+
+DuckDB does not compare checksums.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +16,34 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.storage.file_kinds import check_link, head_of, refuse
 
-WRITTEN = {"compression": "zstd", "write_page_checksum": True}
-AGAIN = (
+WRITE_OPTIONS = {"compression": "zstd", "write_page_checksum": True}
+MEND_OUTPUT = (
     "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
 )
-BATCH = 1 << 16  # rows
-FEW = 8  # rows that are read at once however long their texts may be
-DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
-SHOWN = 200  # characters of what a library says
-OF_FOREIGN = (
-    "fetch or copy it again",
-    (pa.ArrowException, OSError, UnicodeDecodeError),
-)  # for `naming`
+MEND_FOREIGN = "fetch or copy it again"
+ROWS_PER_BATCH = 1 << 16  # rows
+MIN_ROWS = 8  # rows that are read at once however long their texts may be
+MAX_RATIO = 1000  # bytes of text for one on disk; ordinary texts have ten by Zstandard
+MESSAGE_LENGTH = 200  # characters of a library's message that are shown
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    pq.write_table(table, path, **WRITTEN)
+    """Write a table to a file."""
+    pq.write_table(table, path, **WRITE_OPTIONS)
 
 
 def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A file that tables are written to one after another, in a `with` block."""
-    return pq.ParquetWriter(path, schema, **WRITTEN)
+    return pq.ParquetWriter(path, schema, **WRITE_OPTIONS)
 
 
 def read_parquet(
     path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None
 ) -> pa.Table:
-    """A file, or some columns, in memory; with `schema` its columns, null where the file lacks them."""
+    """A file, or some `columns` of it, in memory.
+
+    With a `schema`, the table has its columns. They are null where the file lacks them.
+    """
     options = {"schema": schema, "partitioning": None, "page_checksum_verification": True}
     with naming(path):
         return pq.read_table(path, columns=columns and list(columns), **options)
@@ -48,55 +51,67 @@ def read_parquet(
 
 def batches(
     path: Path,
-    size: int = BATCH,
+    size: int = ROWS_PER_BATCH,
     columns: Sequence[str] | None = None,
     groups: Sequence[int] | None = None,
     mapped: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some row groups, `size` at a time; `mapped` into memory, by this thread alone."""
-    with (
-        naming(path),
-        pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file,
-    ):
-        yield from file.iter_batches(
-            size, groups, columns and list(columns), use_threads=not mapped
-        )
+    """The rows of a file, or of some row `groups`, `size` at a time.
+
+    A `mapped` file is mapped into memory, and this thread alone reads it.
+    """
+    options = {"memory_map": mapped, "page_checksum_verification": True}
+    with naming(path), pq.ParquetFile(path, **options) as file:
+        names = columns and list(columns)
+        yield from file.iter_batches(size, groups, names, use_threads=not mapped)
 
 
 def foreign_rows(
     path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a file from elsewhere, of the columns that `columns` chooses, up to `size` at once.
+    """The rows of a file from elsewhere, read up to `size` at once.
 
-    Raises LongtailError if it is damaged, or a thousand bytes stand for gigabytes.
+    `columns(schema)` chooses the columns.
+
+    Raises LongtailError if the file is damaged, or a thousand of its bytes stand for gigabytes.
     """
+    errors = (pa.ArrowException, OSError, UnicodeDecodeError)
     options = {"buffer_size": 1 << 20, "page_checksum_verification": True}
-    with naming(path, *OF_FOREIGN), pq.ParquetFile(path, **options) as file:
-        if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
-            raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
+    with naming(path, MEND_FOREIGN, errors), pq.ParquetFile(path, **options) as file:
+        for name, count in Counter(file.schema_arrow.names).items():
+            if count > 1:
+                raise LongtailError(f"{path}: two columns {name!r}, expected one of each name")
+
         names = list(columns(file.schema_arrow))
-        rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
-        for batch in file.iter_batches(rows, columns=names, use_threads=False):
+        top_names = {name.partition(".")[0] for name in names}
+        n_rows = _rows_that_fit(path, file.metadata, top_names, size)
+        for batch in file.iter_batches(n_rows, columns=names, use_threads=False):
             yield from batch.to_pylist()
 
 
-def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
-    """How many rows have few records' bytes; LongtailError for texts that are far smaller on disk than texts are."""
-    for group, number in product(range(about.num_row_groups), range(about.num_columns)):
-        chunk = about.row_group(group).column(number)
-        if chunk.path_in_schema.partition(".")[0] in columns:
+def _rows_that_fit(path: Path, meta: pq.FileMetaData, columns: Collection[str], size: int) -> int:
+    """How many rows, at most `size`, have no more bytes than a few records may have.
+
+    Raises LongtailError for texts that are far smaller on disk than texts are.
+    """
+    n_rows = size
+    for group in range(meta.num_row_groups):
+        for number in range(meta.num_columns):
+            chunk = meta.row_group(group).column(number)
+            if chunk.path_in_schema.partition(".")[0] not in columns:
+                continue
+
             length = max(chunk.total_uncompressed_size, 1)
-            if length > max(bounds.WHOLE, DENSEST * chunk.total_compressed_size):
-                raise bounds.too_large(
-                    f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts"
-                )
-            # a text may stand once in the file for many rows, so that few rows have far more than their share
-            size = min(
-                size,
-                max(1, bounds.RECORD * chunk.num_values // length),
-                max(FEW, bounds.RECORD // length),
-            )
-    return size
+            if length > max(bounds.WHOLE, MAX_RATIO * chunk.total_compressed_size):
+                where = f"{path}: {chunk.path_in_schema} in row group {group}"
+                raise bounds.too_large(where, "shorter texts")
+
+            # A text may stand once in the file for many rows. A few rows then have far more
+            # bytes than their share.
+            by_share = max(1, bounds.RECORD * chunk.num_values // length)
+            by_length = max(MIN_ROWS, bounds.RECORD // length)
+            n_rows = min(n_rows, by_share, by_length)
+    return n_rows
 
 
 def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -107,24 +122,24 @@ def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.
 
 
 def metadata(path: Path) -> pq.FileMetaData:
-    """What stands at a file's end, as its number of rows; LongtailError if it is missing or damaged."""
+    """A file's metadata, as its number of rows; LongtailError if it is missing or damaged."""
     with naming(path):
         return pq.read_metadata(path)
 
 
-def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
-    """The columns of a file; LongtailError, which ends in what to do, if it is missing or damaged."""
-    with naming(path, again):
+def schema_of(path: Path, mend: str = MEND_OUTPUT) -> pa.Schema:
+    """The columns of a file. Raises LongtailError, with the advice `mend`, if it is damaged."""
+    with naming(path, mend):
         return pq.read_schema(path)
 
 
 @contextmanager
 def naming(
     path: Path,
-    again: str = AGAIN,
+    mend: str = MEND_OUTPUT,
     errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError),
 ) -> Iterator[None]:
-    """Turn a reader's error into one that says what stands in the file's place, if that is known, and what to do."""
+    """Turn a reader's error into one that says what is wrong, and how to `mend` the file."""
     try:
         yield
     except FileNotFoundError:
@@ -135,7 +150,7 @@ def naming(
     except errors as error:
         with suppress(OSError):
             refuse(path, head_of(path))
-        said = " ".join(str(error).split())[:SHOWN]
+        reason = " ".join(str(error).split())[:MESSAGE_LENGTH]
         raise LongtailError(
-            f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}"
+            f"{path}: damaged ({reason}), expected a Parquet file as it was written; {mend}"
         ) from None

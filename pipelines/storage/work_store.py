@@ -185,7 +185,7 @@ class WorkStore:
                 yield next_finished()
 
     def file(self, work: str, key: str, write: Callable[[Path], None]) -> Path:
-        """The finished file or folder of a work and key; `write(path)` makes it if it is missing."""
+        """The finished file or folder of a work and key; `write(path)` makes a missing one."""
         path = self.path(work, key)
         if path.exists():
             os.utime(path)  # it is in use, and `sweep` leaves it

@@ -9,8 +9,8 @@ rows_of_rules     rows of the tables RULE_TABLES in data/adaptive, from all thre
 rows_of_answers   rows of TABLES in data/analyses, from a language model's answers (`analyse`)
 rows_of_figures   rows of TABLES in data/analyses, from figures that other stages left (`analyse`)
 
-pipelines/with_studies/ has a module for each of these stages, which lists its studies. Its fingerprint
-follows these studies alone, so a changed study makes no other stage run again. The sections of
-the report are in pipelines/report/studies/. To delete a study, delete its files and the lines that
-name it. A study may be a stage of its own as well, with an entry in dvc.yaml.
+pipelines/with_studies/ has a module for each of these stages, which lists its studies. Its
+fingerprint follows these studies alone, so a changed study makes no other stage run again. The
+sections of the report are in pipelines/report/studies/. To delete a study, delete its files and the
+lines that name it. A study may be a stage of its own as well, with an entry in dvc.yaml.
 """

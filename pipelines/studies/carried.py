@@ -6,7 +6,6 @@ A subject that is held out is held out on both sides, because splits are drawn b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,83 +15,96 @@ from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import Fitted
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
-from pipelines.params import params
+from pipelines.params.params import Thresholds
 
 if TYPE_CHECKING:
+    from pipelines.adaptive.tune_thresholds import Settings
     from pipelines.adaptive.tuning import Tuned
 
-_FIGURES = ("own", "carried", "difference", "retrieved_own", "retrieved_carried")
-RULE_TABLES = {
-    "carried": pa.schema(
-        dict.fromkeys(("dataset", "lm", "method", "fitted"), pa.string())
-        | {"questions": pa.int64()}
-        | {name + end: pa.float64() for name in _FIGURES for end in ("", "_low", "_high")}
-    )
-}
+KEYS = ("dataset", "lm", "method", "fitted")
+FIGURES = ("own", "carried", "difference", "retrieved_own", "retrieved_carried")
+
+
+def _schema() -> pa.Schema:
+    fields = [(name, pa.string()) for name in KEYS]
+    fields.append(("questions", pa.int64()))
+    for name in FIGURES:
+        fields += [(f"{name}{end}", pa.float64()) for end in ("", "_low", "_high")]
+    return pa.schema(fields)
+
+
+RULE_TABLES = {"carried": _schema()}
 
 
 def rows_of_rules(
-    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], chosen: SimpleNamespace
+    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
 ) -> dict[str, list[dict]]:
-    """The rows of carried.parquet: each language model's answers, judged by the thresholds of each other one.
+    """The rows of carried.parquet: each language model's answers, judged by the thresholds of each
+    other one.
 
-    `tuned` are (dataset, language model, method) -> both answers and the thresholds. Relations that the other model has
-    no threshold for retrieve.
+    `tuned` is (dataset, language model, method) -> the answers and their thresholds. Relations that
+    the other model has no threshold for retrieve.
     """
     rows = []
-    for (dataset, lm, method), (pairs, own) in tuned.items():
-        for (other_dataset, other, other_method), (_, brought) in tuned.items():
-            if (other_dataset, other_method) == (dataset, method) and other != lm:
-                found = (
-                    own.fitted,
-                    brought.fitted,
-                    chosen.thresholds,
-                    chosen.seed,
-                    chosen.report.bootstrap,
-                )
-                key = {"dataset": dataset, "lm": lm, "method": method, "fitted": other}
-                rows.append(key | compare_carried(pairs, *found))
+    for (dataset, lm, method), (pairs, tuned_here) in tuned.items():
+        for (other_dataset, other_lm, other_method), (_, tuned_there) in tuned.items():
+            if (other_dataset, other_method) != (dataset, method) or other_lm == lm:
+                continue
+            key = {"dataset": dataset, "lm": lm, "method": method, "fitted": other_lm}
+            row = compare_carried(
+                pairs,
+                own=tuned_here.fitted,
+                carried=tuned_there.fitted,
+                settings=settings.thresholds,
+                seed=settings.seed,
+                resamples=settings.report.bootstrap,
+            )
+            rows.append(key | row)
     return {"carried": rows}
 
 
 def compare_carried(
-    pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Thresholds, seed: int, resamples: int
+    pairs: Pairs, own: Fitted, carried: Fitted, settings: Thresholds, seed: int, resamples: int
 ) -> dict:
-    """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
-    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    everywhere = Fitted(
-        _everywhere(brought.splits, own.splits),
-        _everywhere(brought.whole, own.whole),
-        tuple(map(_everywhere, brought.parts, own.parts)),
+    """Held-out accuracy by thresholds fitted to these answers and by those `carried` over, on the
+    same splits, and the difference."""
+    train, drawn = held_out.sides(pairs, settings, seed, resamples)
+    parts = []
+    for carried_part, own_part in zip(carried.parts, own.parts, strict=True):
+        parts.append(_for_all_relations(carried_part, own_part))
+    carried_here = Fitted(
+        splits=_for_all_relations(carried.splits, own.splits),
+        whole=_for_all_relations(carried.whole, own.whole),
+        parts=tuple(parts),
     )
     columns = {
         "own": Column(pairs.right_above, {"own": pairs.gains}),
         "carried": Column(pairs.right_above, {"carried": pairs.gains}),
         "difference": Column(0.0, {"carried": pairs.gains, "own": -pairs.gains}, apart=True),
+        "retrieved_own": Column(0.0, {"own": 1.0}, apart=True),
+        "retrieved_carried": Column(0.0, {"carried": 1.0}, apart=True),
     }
-    columns |= {
-        f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")
-    }
-    policies = {
-        name: held_out.policy(
-            pairs, held_out.judge(pairs, train, fitted.splits).retrieved, drawn, fitted
-        )
-        for name, fitted in (("own", own), ("carried", everywhere))
-    }
+    policies = {}
+    for name, fitted in {"own": own, "carried": carried_here}.items():
+        retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
+        policies[name] = held_out.policy(pairs, retrieved, drawn, fitted)
+
     row = {"questions": len(pairs.signal)}
     for name, mean in refits.refitted_means(columns, policies, drawn).items():
         row |= mean.columns(name)
     return row
 
 
-def _everywhere(
-    brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]
+def _for_all_relations(
+    carried: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The thresholds `brought` to all relations of `own`, as many; one that they lack always retrieves.
+    """The thresholds `carried` over to all relations of `own`, as many for each.
 
-    Very many questions have fewer resamples, whose thresholds come again then.
+    A relation that they lack always retrieves. Very many questions have fewer resamples, whose
+    thresholds then repeat.
     """
-    return {
-        of: np.resize(brought.get(of, np.full(len(cut), np.inf)), len(cut))
-        for of, cut in own.items()
-    }
+    thresholds = {}
+    for relation, own_thresholds in own.items():
+        always = np.full(len(own_thresholds), np.inf)
+        thresholds[relation] = np.resize(carried.get(relation, always), len(own_thresholds))
+    return thresholds

@@ -1,9 +1,10 @@
-"""Controls of the ensemble: its documents in one prompt, and as much more of the text itself instead of a document.
+"""Controls of the ensemble: its documents in one prompt, and as much more of the text itself
+instead of a document.
 
-The first says what REPLUG's ensemble is worth against concatenation (§3.2), as far as the model's positions allow. The
-second says what a document is worth beside plain context. They are scored beside the candidates' pairs, into
-controls.parquet. Scoring takes long, so nothing is imported here that it does not use: a change there would score all
-texts again.
+The first says what REPLUG's ensemble is worth against concatenation (section 3.2), as far as the
+model's positions allow. The second says what a document is worth beside plain context. They are
+scored beside the candidates' pairs, into controls.parquet. Scoring takes long, so nothing is
+imported here that it does not use: a change there would score all texts again.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,32 +30,57 @@ if TYPE_CHECKING:
     from pipelines.evaluation.evaluate_lm import Bits
     from pipelines.evaluation.stage_metrics import StageMetrics
     from pipelines.lm.open_lm import LMWorkers
+    from pipelines.params.params import Replug
+    from pipelines.scoring.score_lm import Settings
 
-CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
+CONCATENATED = "concatenated"
+LONGER_CONTEXT = "longer_context"
 RETRIEVERS = ("dense", "lsr")  # the retrievers whose documents are concatenated
-AGAINST = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
+BEFORE = """SELECT before FROM queries
+    SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"""
 TABLES = {
     "lm_controls": (
-        "corpus lm control retriever k:int documents:float added_bytes:float bits_per_byte:interval "
-        "saved:interval saved_over_same:interval saved_over_ensemble:interval"
+        "corpus lm control retriever k:int documents:float added_bytes:float "
+        "bits_per_byte:interval saved:interval saved_over_same:interval "
+        "saved_over_ensemble:interval"
     )
 }
 SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("query_id", "control", "retriever")),
-        *(
-            (name, pa.int32()) for name in ("documents", "added_bytes")
-        ),  # read whole, or as the only one; put in front
-        ("log_probs", pa.list_(pa.float32())),  # per token of the continuation
+        ("query_id", pa.string()),
+        ("control", pa.string()),
+        ("retriever", pa.string()),
+        ("documents", pa.int32()),  # read whole, or as the only one
+        ("added_bytes", pa.int32()),  # in front of the query's context
+        ("log_probs", pa.list_(pa.float32())),  # of each token of the continuation
     ]
 )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Queries that are scored together."""
+
+    queries: Queries
+    # the text in front of each query's context, up to a document's length, (queries,) str
+    before: np.ndarray
+    texts: dict[str, np.ndarray]  # retriever -> the documents of each query, (queries, k) str
+
+    def length(self) -> int:
+        """Characters that a model reads to score the part."""
+        query_texts = [*self.queries.contexts, *self.queries.continuations]
+        characters = sum(map(len, query_texts)) * (1 + len(self.texts))
+        characters += sum(map(len, self.before))
+        for texts in self.texts.values():
+            characters += sum(map(len, texts.ravel()))
+        return characters
+
+
 def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
-    """The candidates that are concatenated: those of RETRIEVERS, or the first retriever's if a run has neither."""
-    return [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS] or list(
-        retrieved[:1]
-    )
+    """The candidates that are concatenated: those of RETRIEVERS, or the first retriever's if a run
+    has neither."""
+    candidates = [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS]
+    return candidates or list(retrieved[:1])
 
 
 def score_more(
@@ -64,84 +90,93 @@ def score_more(
     queries: Queries,
     corpus: Path,
     retrieved: Sequence[Candidates],
-    params: SimpleNamespace,
+    settings: Settings,
     size: int,
 ) -> dict[str, tuple[list[Path], str, str]]:
-    """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in the queries' order.
+    """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in
+    the queries' order.
 
-    The result is the table's name -> its files, and under which stage and key they stay, as in logprobs.score_parts;
-    nothing where params ask for no controls.
+    The result is the table's name -> its files, and under which stage and key they stay, as in
+    logprobs.score_parts; nothing where the settings ask for no controls.
     """
-    if not params.logprobs.controls:
+    if not settings.logprobs.controls:
         return {}
-    asked, k, docs = compared(retrieved), params.replug.top_k, corpus / "docs.parquet"
-    query = "SELECT before FROM queries SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"
-    found = database.ask(
-        query, [queries.ids.tolist()], queries=corpus / "queries.parquet"
-    )  # these ids are sorted
-    before = found.fetchnumpy()["before"]
-    ranked = hashlib.blake2b(
-        b"".join(candidates.positions[:, :k].tobytes() for candidates in asked)
-    ).digest()
-    kept = f"{stage}-controls", key_of(key, ranked)
+    k = settings.replug.top_k
+    candidates_of_retrievers = compared(retrieved)
+    docs = corpus / "docs.parquet"
+    ids = queries.ids.tolist()  # sorted, as BEFORE's rows are
+    before = database.ask(BEFORE, [ids], queries=corpus / "queries.parquet").fetchnumpy()["before"]
 
     def read(rows: np.ndarray) -> Part:
-        texts = {
-            c.retriever: documents.read_documents(docs, c.positions[rows, :k]).filled(
-                queries.document
-            )
-            for c in asked
-        }
+        texts = {}
+        for candidates in candidates_of_retrievers:
+            best = documents.read_documents(docs, candidates.positions[rows, :k])
+            texts[candidates.retriever] = best.filled(queries.document)
         return Part(queries.take(rows), before[rows], texts)
 
-    every = np.arange(len(queries))
-    parts = np.split(every, every[size::size])
-    steps = workers.Steps(
-        read, _scored, lambda _, table, path: parquet.write_parquet(table, path), Part.length
+    def write(_rows: np.ndarray, table: pa.Table, path: Path) -> None:
+        parquet.write_parquet(table, path)
+
+    stage_of_controls = f"{stage}-controls"
+    positions = [candidates.positions[:, :k].tobytes() for candidates in candidates_of_retrievers]
+    key_of_controls = key_of(key, hashlib.blake2b(b"".join(positions)).digest())
+    rows = np.arange(len(queries))
+    parts = np.split(rows, rows[size::size])
+    files = workers.map_texts(
+        lm,
+        stage_of_controls,
+        key_of_controls,
+        parts,
+        workers.Steps(read, _scored, write, Part.length),
+        sizes=[len(part) for part in parts],
+        unit="query",
     )
-    sizes = [len(part) for part in parts]
-    return {
-        "controls": (workers.map_texts(lm, *kept, parts, steps, sizes=sizes, unit="query"), *kept)
-    }
+    return {"controls": (files, stage_of_controls, key_of_controls)}
 
 
-class Part(NamedTuple):
-    queries: Queries
-    before: (
-        np.ndarray
-    )  # the text in front of each query's context, up to a document's length, (queries,) str
-    texts: dict[str, np.ndarray]  # retriever -> the documents of each query, (queries, k) str
+@dataclass(frozen=True)
+class Prompts:
+    """A control's prompts, one for each query."""
 
-    def length(self) -> int:
-        asked = [self.queries.contexts, self.queries.continuations] * (1 + len(self.texts))
-        read = [self.before, *asked, *(texts.ravel() for texts in self.texts.values())]
-        return sum(len(text) for texts in read for text in texts)
+    control: str
+    retriever: str  # "" where there are no documents
+    documents: np.ndarray  # how many each prompt has, (queries,) int32
+    prompts: list[Prompt]
 
 
 def _scored(lm: LanguageModel, part: Part) -> pa.Table:
-    """The rows of SCHEMA of some queries. A longer context that is too long loses its far end, the beginning."""
-    queries, n, tables = part.queries, len(part.queries), []
-    longer = [
-        Prompt(before + context)
-        for before, context in zip(part.before, queries.contexts, strict=True)
-    ]
-    asked = [(LONGER_CONTEXT, "", np.zeros(n, np.int32), longer)]
-    asked += [
-        (CONCATENATED, name, *concatenated(lm, queries, texts))
-        for name, texts in part.texts.items()
-    ]
-    continuations = list(queries.continuations) * len(asked)
-    scores = lm.score(
-        [prompt for *_, prompts in asked for prompt in prompts], continuations
-    ).log_probs
-    for number, (control, retriever, counts, prompts) in enumerate(asked):
-        sizes = [len((prompt.document + prompt.context).encode()) for prompt in prompts]
-        added = [
-            size - len(context.encode())
-            for size, context in zip(sizes, queries.contexts, strict=True)
-        ]
-        log_probs = scores[number * n : (number + 1) * n]
-        columns = [queries.ids, [control] * n, [retriever] * n, counts, added, log_probs]
+    """The rows of SCHEMA of some queries. A longer context that is too long loses its far end, the
+    beginning."""
+    queries = part.queries
+    n = len(queries)
+    longer = []
+    for before, context in zip(part.before, queries.contexts, strict=True):
+        longer.append(Prompt(before + context))
+    controls = [Prompts(LONGER_CONTEXT, "", np.zeros(n, np.int32), longer)]
+    for retriever, texts in part.texts.items():
+        counts, prompts = concatenated(lm, queries, texts)
+        controls.append(Prompts(CONCATENATED, retriever, counts, prompts))
+
+    all_prompts = []
+    for control in controls:
+        all_prompts += control.prompts
+    continuations = list(queries.continuations) * len(controls)
+    log_probs = lm.score(all_prompts, continuations).log_probs
+
+    tables = []
+    for number, control in enumerate(controls):
+        added_bytes = []
+        for prompt, context in zip(control.prompts, queries.contexts, strict=True):
+            size = len((prompt.document + prompt.context).encode())
+            added_bytes.append(size - len(context.encode()))
+        columns = {
+            "query_id": queries.ids,
+            "control": [control.control] * n,
+            "retriever": [control.retriever] * n,
+            "documents": control.documents,
+            "added_bytes": added_bytes,
+            "log_probs": log_probs[number * n : (number + 1) * n],
+        }
         tables.append(pa.table(columns, schema=SCHEMA))
     return pa.concat_tables(tables)
 
@@ -149,15 +184,18 @@ def _scored(lm: LanguageModel, part: Part) -> pa.Table:
 def concatenated(
     lm: LanguageModel, queries: Queries, texts: np.ndarray
 ) -> tuple[np.ndarray, list[Prompt]]:
-    """How many documents each prompt has, (n,), and the prompts: the documents, the best nearest the context.
+    """How many documents each prompt has, (n,), and the prompts: the documents, the best nearest
+    the context.
 
-    `texts` (n, k) are the documents, best first, "" in empty places, which come last. Where they don't fit into what
-    the model reads, the worst are left out one by one. A single document that is too long is cut as in an ensemble.
+    `texts` (n, k) are the documents, best first, "" in empty places, which come last. Where they do
+    not fit into what the model reads, the worst are left out one by one. A single document that is
+    too long is cut as in an ensemble.
     """
     counts = (texts != "").sum(1).astype(np.int32)
 
     def prompt(i: int) -> Prompt:
-        return queries.prompt(i, "".join(texts[i, : counts[i]][::-1]))
+        worst_first = texts[i, : counts[i]][::-1]
+        return queries.prompt(i, "".join(worst_first))
 
     prompts = [prompt(i) for i in range(len(queries))]
     several = np.flatnonzero(counts > 1)
@@ -171,7 +209,8 @@ def concatenated(
     return counts, prompts
 
 
-class Control(NamedTuple):
+@dataclass(frozen=True)
+class Control:
     """What was scored of a control; arrays (queries,)."""
 
     control: str
@@ -182,84 +221,99 @@ class Control(NamedTuple):
 
 
 def figures_of_bits(
-    measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable
+    bits: Bits, tables: Path, replug: Replug, intervals_of: Callable
 ) -> dict[str, list[dict]]:
-    """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
-    return {
-        "controls": compare_controls(
-            measured, read_controls(tables, measured.ids), params, intervals_of
-        )
-    }
+    """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder
+    `tables`."""
+    controls = read_controls(tables, bits.ids)
+    return {"controls": compare_controls(bits, controls, replug, intervals_of)}
 
 
 def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
     """The controls that were scored of the queries `ids`; none where the params asked for none."""
     if not (tables / "controls.parquet").is_file():
         return []
-    scored, controls = parquet.read_parquet(tables / "controls.parquet"), []
+    scored = parquet.read_parquet(tables / "controls.parquet")
     scored = scored.sort_by([(name, "ascending") for name in ("control", "retriever", "query_id")])
-    nats, documents, added = (
-        -sums(scored)[0],
-        *(scored[name].to_numpy() for name in ("documents", "added_bytes")),
-    )
+    nats = -sums(scored)[0]
+    documents_read = scored["documents"].to_numpy()
+    added_bytes = scored["added_bytes"].to_numpy()
+
+    controls = []
     for start in range(0, len(scored), len(ids)):
-        part = slice(start, start + len(ids))
-        assert scored["query_id"][part].to_pylist() == list(ids), (
-            "controls.parquet is of other queries"
+        rows = slice(start, start + len(ids))
+        ids_of_control = scored["query_id"][rows].to_pylist()
+        assert ids_of_control == list(ids), "controls.parquet is of other queries"
+        control = Control(
+            control=scored["control"][start].as_py(),
+            retriever=scored["retriever"][start].as_py(),
+            nats=nats[rows],
+            documents=documents_read[rows],
+            added_bytes=added_bytes[rows],
         )
-        of = (scored[name][start].as_py() for name in ("control", "retriever"))
-        controls.append(Control(*of, nats[part], documents[part], added[part]))
+        controls.append(control)
     return controls
 
 
 def compare_controls(
-    measured: Bits, controls: Sequence[Control], params: SimpleNamespace, intervals_of: Callable
+    bits: Bits, controls: Sequence[Control], replug: Replug, intervals_of: Callable
 ) -> list[dict]:
-    """Bits per byte of each control, and the % saved against no documents, the same documents and the whole ensemble.
+    """Bits per byte of each control, and the % saved against no documents, the same documents and
+    the whole ensemble.
 
-    The same documents are, for `concatenated`, an ensemble of as many as each prompt has room for; for
-    `longer_context`, which has none, the retriever's best one. `documents` is the mean over the queries that have any,
-    `added_bytes` the mean over all. `intervals_of` takes (name, function of sums, columns (queries,) to sum).
+    A longer context, which has no documents, is compared with each retriever's ensemble.
+    `documents` is the mean over the queries that have any, `added_bytes` the mean over all.
+    `intervals_of` takes (name, function of sums, columns (queries,) to sum).
     """
-    rows, temperature = [], params.replug.temperature
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
+    rows = []
     for control in controls:
-        for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
-            nats = {
-                k: of
-                for (name, k, t), of in measured.nats.items()
-                if (name, t) == (retriever, temperature)
-            }
-            k, nats[0] = min(params.replug.top_k, max(nats)), measured.nats["none", 0, temperature]
-            sizes = (
-                control.documents
-                if control.control == CONCATENATED
-                else np.ones(len(nats[0]), np.int64)
-            )
-            same = np.stack([nats[size] for size in range(k + 1)])[sizes, np.arange(len(sizes))]
-            asked = [
-                (
-                    AGAINST[0],
-                    lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1]),
-                    [control.nats, measured.bytes],
-                )
+        compared_with = [control.retriever] if control.control == CONCATENATED else retrievers
+        with_documents = control.documents[control.documents > 0]
+        for retriever in compared_with:
+            ensembles = _ensembles(bits, retriever, replug)
+            k = len(ensembles) - 1
+            # an ensemble of as many documents as the prompt has room for, or of the best one
+            sizes = np.ones(len(bits.ids), np.int64)
+            if control.control == CONCATENATED:
+                sizes = control.documents
+            same_documents = ensembles[sizes, np.arange(len(sizes))]
+            statistics = [
+                ("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes]),
+                ("saved", _percent_saved, [control.nats, ensembles[0]]),
+                ("saved_over_same", _percent_saved, [control.nats, same_documents]),
+                ("saved_over_ensemble", _percent_saved, [control.nats, ensembles[k]]),
             ]
-            for name, ensemble in zip(AGAINST[1:], (nats[0], same, nats[k]), strict=True):
-                asked.append(
-                    (
-                        name,
-                        lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]),
-                        [control.nats, ensemble],
-                    )
-                )
-            has = control.documents[control.documents > 0]
-            row = {"control": control.control, "retriever": retriever, "k": k}
-            row |= {"documents": float(has.mean()) if len(has) else 0.0}
-            row |= {"added_bytes": float(control.added_bytes.mean())}
-            rows.append(row | intervals_of(asked))
+            row = {
+                "control": control.control,
+                "retriever": retriever,
+                "k": k,
+                "documents": float(with_documents.mean()) if len(with_documents) else 0.0,
+                "added_bytes": float(control.added_bytes.mean()),
+            }
+            rows.append(row | intervals_of(statistics))
     return rows
 
 
-def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
+def _ensembles(bits: Bits, retriever: str, replug: Replug) -> np.ndarray:
+    """The nats of ensembles of 0, 1 ... k documents of a retriever, (k + 1, queries)."""
+    by_size = {0: bits.nats["none", 0, replug.temperature]}
+    for (name, k, temperature), nats in bits.nats.items():
+        if (name, temperature) == (retriever, replug.temperature):
+            by_size[k] = nats
+    most = min(replug.top_k, max(by_size))
+    return np.stack([by_size[k] for k in range(most + 1)])
+
+
+def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
+    return sums[:, 0] / (math.log(2) * sums[:, 1])
+
+
+def _percent_saved(sums: np.ndarray) -> np.ndarray:
+    """How far the first column lies below the second, in %."""
+    return 100 * (1 - sums[:, 0] / sums[:, 1])
+
+
+def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
     """The table lm_controls."""
-    return {"lm_controls": of.by_lm("controls")}
+    return {"lm_controls": metrics.by_lm("controls")}

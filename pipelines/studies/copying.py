@@ -1,6 +1,8 @@
-"""How much of each token the documents spell out: the longest n-gram that it is part of and that a document has too.
+"""How much of each token the documents spell out: the longest n-gram that it is part of and that a
+document has too.
 
-It tells copying from other ways in which a document helps. N-grams are of the language model's tokens.
+It tells copying from other ways in which a document helps. N-grams are of the language model's
+tokens.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, OfTokens
+    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 LONGEST = 9  # longer n-grams count as this long
 COLUMN = pa.field("shared", pa.int32())
 EDGES = np.array([3, 5, 9])  # up to 2, 3 and 4, 5 to 8, and more
 MODELS = Path("data/models/lm")
+BATCH_ROWS = 4096  # documents in memory at once
+RETRIEVED = """SELECT id, text FROM docs
+    SEMI JOIN (SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id)
+    ORDER BY id"""
 TABLES = {
     "copied": (
         "corpus retriever least:int most:int tokens:int share:float bits_without:interval "
@@ -31,69 +37,71 @@ TABLES = {
 }
 
 
-def number_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
-    """The longest n-gram that each token shares with the documents; None where the model's tokenizer is not known."""
-    if not (tokenizer := open_tokenizer(MODELS / of.params.lms[0])):
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering | None, dict[str, str]]:
+    """The longest n-gram that each token shares with the documents; None where the model's
+    tokenizer is not known."""
+    tokenizer = open_tokenizer(MODELS / attributing.settings.lms[0])
+    if not tokenizer:
         return None, {}
-    database.view(of.db, "docs", of.docs, columns=["id", "text"])
-    rows = of.db.sql(
-        """SELECT id, text FROM docs
-        SEMI JOIN (SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id) ORDER BY id"""
-    ).to_arrow_reader(4096)
-    documents = database.mapped(of.scratch / "documents", rows.schema, rows)
+    database.view(attributing.db, "docs", attributing.docs, columns=["id", "text"])
+    rows = attributing.db.sql(RETRIEVED).to_arrow_reader(BATCH_ROWS)
+    documents = database.mapped(attributing.scratch / "documents", rows.schema, rows)
 
-    def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
-        texts, _ = tokenizer.continuations(of.queries["continuation"][queries].to_pylist())
-        rows, ranks = np.nonzero(doc_ids != "")
-        asked = pa.compute.index_in(pa.array(doc_ids[rows, ranks], pa.string()), documents["id"])
-        of_texts, _ = tokenizer.tokens(documents["text"].take(asked).to_pylist())
-        return shared(texts, of_texts, rows)
+    def number_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
+        continuations = attributing.queries["continuation"][queries].to_pylist()
+        tokens_of_texts, _ = tokenizer.continuations(continuations)
+        text_numbers, ranks = np.nonzero(doc_ids != "")
+        ids = pa.array(doc_ids[text_numbers, ranks], pa.string())
+        document_texts = documents["text"].take(pa.compute.index_in(ids, documents["id"]))
+        tokens_of_documents, _ = tokenizer.tokens(document_texts.to_pylist())
+        return shared(tokens_of_texts, tokens_of_documents, text_numbers)
 
-    return of_block, {}
-
-
-def rows_of_figures(of: StageMetrics) -> dict[str, list[dict]]:
-    """What documents save by how long an n-gram around a token stands in them."""
-    return {"copied": of.by_tokens("by_shared")}
+    return number_block, {}
 
 
-def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
-    """The longest shared n-gram that each token of `texts` is part of, (tokens,) int64, 0 to LONGEST; 0 if none.
+def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np.ndarray:
+    """The longest shared n-gram that each token of `texts` is part of, (tokens,) int64, 0 to
+    LONGEST; 0 if none.
 
-    `of_text` (documents,) is the number of the text that a document belongs to. An n-gram is in one text and stands in
-    one of that text's documents.
+    `text_of_document` (documents,) is the number of the text that a document belongs to. An n-gram
+    is in one text and stands in one of that text's documents.
     """
+    n_of_texts = len(texts.values)
     tokens = np.concatenate([texts.values, documents.values])
-    text = np.concatenate(
+    text_of_token = np.concatenate(
         [
             np.repeat(np.arange(len(texts.lengths)), texts.lengths),
-            np.repeat(of_text, documents.lengths),
+            np.repeat(text_of_document, documents.lengths),
         ]
     )
-    ends = np.concatenate([texts.bounds[1:], len(texts.values) + documents.bounds[1:]])
-    room = np.repeat(ends, np.concatenate([texts.lengths, documents.lengths])) - np.arange(
-        len(tokens)
-    )
+    ends = np.concatenate([texts.bounds[1:], n_of_texts + documents.bounds[1:]])
+    lengths = np.concatenate([texts.lengths, documents.lengths])
+    room = np.repeat(ends, lengths) - np.arange(len(tokens))  # tokens up to the end
     distinct = tokens.max(initial=0) + 1
-    n_of_texts, longest = len(texts.values), np.zeros(len(texts.values), np.int64)
-    gram = (
-        text  # a number for each n-gram of a text's or its documents' tokens that begins at a place
-    )
+
+    longest = np.zeros(n_of_texts, np.int64)
+    # a number for each n-gram of a text's or its documents' tokens that begins at a place
+    gram = text_of_token
     for n in range(1, LONGEST + 1):
         places = np.flatnonzero(room >= n)
-        numbers = np.unique(gram[places] * distinct + tokens[places + n - 1], return_inverse=True)[
-            1
-        ]
+        extended = gram[places] * distinct + tokens[places + n - 1]
+        numbers = np.unique(extended, return_inverse=True)[1]
         gram = np.zeros(len(tokens), np.int64)
         gram[places] = numbers
-        in_document = np.zeros(len(places) + 1, bool)
-        in_document[numbers[places >= n_of_texts]] = True
+
         in_texts = places < n_of_texts
+        in_document = np.zeros(len(places) + 1, bool)
+        in_document[numbers[~in_texts]] = True
         begins = places[in_texts][in_document[numbers[in_texts]]]
         if not len(begins):
             break
-        change = np.bincount(begins, minlength=n_of_texts + 1) - np.bincount(
-            begins + n, minlength=n_of_texts + 1
-        )
-        longest[np.cumsum(change)[:n_of_texts] > 0] = n
+        opened = np.bincount(begins, minlength=n_of_texts + 1)
+        closed = np.bincount(begins + n, minlength=n_of_texts + 1)
+        covered = np.cumsum(opened - closed)[:n_of_texts] > 0
+        longest[covered] = n
     return longest
+
+
+def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
+    """What documents save by how long an n-gram around a token stands in them."""
+    return {"copied": metrics.by_tokens("by_shared")}

@@ -1,18 +1,19 @@
-"""Stage `exposure`: in how many documents of a text each question's subject and answer occur, alone and together.
+"""Stage `exposure`: in how many documents of a text each question's subject and answer occur, alone
+and together.
 
-What a language model could have learnt from that text: an answer's accuracy grows with the documents that have both
-(Kandpal et al., 2023). Names count as whole words, exactly as written. All files at hand are read once
-and all names are looked for at once, in parts that are mapped over `compute.workers`. Of a dump of Wikipedia the same
-pass counts the articles that link to the subject's (see `wikipedia_links.count_incoming`).
-Writes data/exposure/<text>/<question set>.parquet and rejects.parquet.
+What a language model could have learnt from that text: an answer's accuracy grows with the
+documents that have both (Kandpal et al., 2023). Names count as whole words, exactly as written. All
+files at hand are read once and all names are looked for at once, in parts that are mapped over
+`compute.workers`. Of a dump of Wikipedia the same pass counts the articles that link to the
+subject's (see `wikipedia_links.count_incoming`). Writes data/exposure/<text>/<question set>.parquet
+and rejects.parquet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,8 @@ from pipelines import catalogue
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.language import language
 from pipelines.lm.ragged import Ragged
+from pipelines.params.params import Compute, Ingest, Parts
+from pipelines.params.params_models import Section
 from pipelines.questions.subject_articles import view_subjects
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
@@ -36,57 +39,122 @@ from pipelines.work import code, executors, stage
 DATA = Path("data")
 OUT = DATA / "exposure"
 LINKS = "links.parquet"  # the file of a part's links
+COLUMNS = ("question_id", "subj", "s_aliases", "possible_answers")  # of question sets
 
 
-class NamesAsked(NamedTuple):
-    """The questions' subjects and answers as sets of names; a set counts where one of its names stands."""
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    language: str
+    compute: Compute
+    ingest: Ingest
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class NamesAsked:
+    """The questions' subjects and answers as sets of names.
+
+    A set counts where one of its names stands.
+    """
 
     ids: np.ndarray  # of the questions, (questions,) str
-    of: np.ndarray  # the number of each question's file, (questions,) int64
+    files: np.ndarray  # the number of each question's file, (questions,) int64
     subject: np.ndarray  # the number of its subject's set, (questions,) int64
     answer: np.ndarray  # the number of its answers' set, (questions,) int64
     names: Names
     sets: Ragged  # the sets that each name is in
     questions: Ragged  # the questions that are about each set
+    n_names: int
     n_sets: int
 
 
+def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str, int]:
+    """Write <data>/exposure/<name> for the text `name`; return counts.
+
+    Raises LongtailError on damaged files.
+    """
+    datasets = settings.parts.answered
+    files = tuple(data / f"questions/{dataset}/{dataset}.parquet" for dataset in datasets)
+    sources = source_files(data / "raw" / name)
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
+    media = language.read_language(settings.language).media
+    fingerprint = code.fingerprint("pipelines.studies.exposure")
+    key = key_of(fingerprint, catalogue.facts(name), name, media, stats, *files)
+    parts = []
+    for file in sources:
+        parts += wikipedia_parts(file)
+    work = partial(count_part, name, key, files, media)
+    with executors.processes(settings.compute, len(parts)) as executor:
+        folders = map_shards(f"exposure-{name}", key, work, parts, executor)
+
+    asked = load_names(files)
+    rejects = Rejects(settings.ingest.max_reject_share)
+    sums = np.zeros(asked.n_sets + len(asked.ids), np.int64)
+    for folder in folders:
+        rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
+        sums += np.load(folder / "sums.npy")
+    rejects.check()
+    of_sets, together = np.split(sums, [asked.n_sets])
+    incoming = _count_links(settings, [folder / LINKS for folder in folders], files, data)
+
+    with atomic(data / "exposure" / name) as folder:
+        folder.mkdir()
+        for number, dataset in enumerate(datasets):
+            rows = asked.files == number
+            unknown = pa.nulls(int(rows.sum()), pa.int64())
+            columns = {
+                "question_id": pa.array(asked.ids[rows], pa.string()),
+                "subject": of_sets[asked.subject[rows]],
+                "answer": of_sets[asked.answer[rows]],
+                "together": together[rows],
+                "links": incoming[number] if incoming else unknown,
+            }
+            parquet.write_parquet(pa.table(columns), folder / f"{dataset}.parquet")
+        rejects.write(folder / "rejects.parquet")
+    forget_shards(f"exposure-{name}", key)
+    counts = {"questions": len(together), "together": int((together > 0).sum())}
+    return counts | rejects.metrics()
+
+
 def load_names(files: Sequence[Path]) -> NamesAsked:
-    """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
-    rows = []
+    """The questions of these question sets' tables: their subjects by all names at hand, answers by
+    any right one."""
+    ids, file_numbers, subjects, answers = [], [], [], []
     for number, file in enumerate(files):
-        wanted = {"question_id", "subj", "s_aliases", "possible_answers"}
-        columns = [name for name in parquet.schema_of(file).names if name in wanted]
-        for row in sorted(
-            parquet.read_parquet(file, columns).to_pylist(), key=lambda row: row["question_id"]
-        ):
-            subject, answers = [row["subj"], *(row.get("s_aliases") or ())], row["possible_answers"]
-            rows.append(
-                (
-                    row["question_id"],
-                    number,
-                    *(tuple(sorted({*of} - {None, ""})) for of in (subject, answers)),
-                )
-            )
-    sets = {
-        names: number
-        for number, names in enumerate(sorted({names for row in rows for names in row[2:]}))
-    }
-    names = sorted({name for of_set in sets for name in of_set})
-    places = {name: place for place, name in enumerate(names)}
-    members = sorted((places[name], number) for of_set, number in sets.items() for name in of_set)
-    place, member = np.array(members, np.int64).reshape(-1, 2).T
-    subject, answer = (np.array([sets[row[side]] for row in rows], np.int64) for side in (2, 3))
+        columns = [name for name in parquet.schema_of(file).names if name in COLUMNS]
+        rows = parquet.read_parquet(file, columns).to_pylist()
+        for row in sorted(rows, key=lambda row: row["question_id"]):
+            ids.append(row["question_id"])
+            file_numbers.append(number)
+            subjects.append(_set_of([row["subj"], *(row.get("s_aliases") or ())]))
+            answers.append(_set_of(row["possible_answers"]))
+
+    sets = {names: number for number, names in enumerate(sorted({*subjects, *answers}))}
+    names = sorted({name for names in sets for name in names})
+    name_numbers = {name: number for number, name in enumerate(names)}
+    members = []  # (name, set)
+    for names_of_set, number in sets.items():
+        members += [(name_numbers[name], number) for name in names_of_set]
+    name_of_member, set_of_member = np.array(sorted(members), np.int64).reshape(-1, 2).T
+    subject = np.array([sets[names] for names in subjects], np.int64)
+    answer = np.array([sets[names] for names in answers], np.int64)
     return NamesAsked(
-        np.array([row[0] for row in rows], object),
-        np.array([row[1] for row in rows], np.int64),
-        subject,
-        answer,
-        Names(names),
-        Ragged(member, _bounds(place, len(names))),
-        Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))),
-        len(sets),
+        ids=np.array(ids, object),
+        files=np.array(file_numbers, np.int64),
+        subject=subject,
+        answer=answer,
+        names=Names(names),
+        sets=Ragged(set_of_member, _bounds(name_of_member, len(names))),
+        questions=Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))),
+        n_names=len(names),
+        n_sets=len(sets),
     )
+
+
+def _set_of(names: Iterable[str | None]) -> tuple[str, ...]:
+    """The distinct names, sorted, without empty ones."""
+    return tuple(sorted(set(filter(None, names))))
 
 
 def _bounds(keys: np.ndarray, n: int) -> np.ndarray:
@@ -94,39 +162,14 @@ def _bounds(keys: np.ndarray, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=n))])
 
 
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct values, sorted. (np.unique hashes, which took 20 times as long on keys like these.)"""
-    values.sort()
-    return values[np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]]
-
-
-def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """How many of the documents `texts`, which are read once, have each set, and each question's two sets together."""
-    of_sets, together = np.zeros(asked.n_sets, np.int64), np.zeros(len(asked.ids), np.int64)
-    n_names = len(asked.sets.bounds) - 1
-    for text, name in asked.names.find(texts):
-        text, name = np.divmod(
-            _distinct(text * n_names + name), n_names
-        )  # each name once in each document
-        sets = asked.sets.take(name)
-        there = _distinct(
-            np.repeat(text, sets.lengths) * asked.n_sets + sets.values
-        )  # (document, set)
-        of_sets += np.bincount(there % asked.n_sets, minlength=asked.n_sets)
-        questions = asked.questions.take(there % asked.n_sets)
-        document = np.repeat(there // asked.n_sets, questions.lengths)
-        both = np.isin(document * asked.n_sets + asked.answer[questions.values], there)
-        together += np.bincount(questions.values[both], minlength=len(together))
-    return of_sets, together
-
-
-_loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))  # a process has many parts
+# a process counts in many parts
+_loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))
 
 
 def count_part(
     name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path
 ) -> None:
-    """Count in the documents of one part of a text's file; write what was counted to the folder `out`."""
+    """Count in the documents of one part of a text's file; write the counts to the folder `out`."""
     rejects = Rejects(1.0)  # bad rows are judged over all parts
     out.mkdir()
     with closing(Links(out / LINKS)) if catalogue.DATASETS[name].links else nullcontext() as links:
@@ -135,96 +178,94 @@ def count_part(
     (out / "rejects.json").write_bytes(rejects.encoded())
 
 
+def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the documents `texts`, which are read once, have each set, and each question's
+    two sets together."""
+    of_sets = np.zeros(asked.n_sets, np.int64)
+    together = np.zeros(len(asked.ids), np.int64)
+    for text_of_match, name_of_match in asked.names.find(texts):
+        # each name once in each document
+        text_and_name = _distinct(text_of_match * asked.n_names + name_of_match)
+        text, name = np.divmod(text_and_name, asked.n_names)
+        sets = asked.sets.take(name)
+        text_and_set = _distinct(np.repeat(text, sets.lengths) * asked.n_sets + sets.values)
+        text, set_number = np.divmod(text_and_set, asked.n_sets)
+        of_sets += np.bincount(set_number, minlength=asked.n_sets)
+
+        questions = asked.questions.take(set_number)
+        text_of_question = np.repeat(text, questions.lengths)
+        answer = asked.answer[questions.values]
+        both = np.isin(text_of_question * asked.n_sets + answer, text_and_set)
+        together += np.bincount(questions.values[both], minlength=len(together))
+    return of_sets, together
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """The distinct values, sorted. (np.unique hashes, which took 20 times as long on such keys.)"""
+    values.sort()
+    first = np.concatenate([[True], values[1:] != values[:-1]])
+    return values[first[: len(values)]]
+
+
 def documents(
     name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None
 ) -> Iterator[str]:
-    """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one.
+    """The text of each document of a part, wikitext as a reader sees it, behind its title if it has
+    one.
 
     `media` is as `wikitext_to_text` takes it; `links` takes the links of wikitext.
     """
-    for raw in read_raw(name, part, rejects, links and links.redirects):
-        if links and raw.wikitext:
-            links.add(raw.title, raw.text)
-        try:
-            text = wikitext_to_text(raw.text, media) if raw.wikitext else raw.text
-        except BadWikitext as error:
-            rejects.add(raw.file, raw.row, "bad_wikitext", str(error))
-            continue
+    redirects = links.redirects if links else None
+    for raw in read_raw(name, part, rejects, redirects):
+        text = raw.text
+        if raw.wikitext:
+            if links:
+                links.add(raw.title, raw.text)
+            try:
+                text = wikitext_to_text(raw.text, media)
+            except BadWikitext as error:
+                rejects.add(raw.file, raw.row, "bad_wikitext", str(error))
+                continue
         yield f"{raw.title}\n{text}" if raw.title else text
 
 
-def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dict[str, int]:
-    """Write <data>/exposure/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
-    files = tuple(
-        data / f"questions/{dataset}/{dataset}.parquet" for dataset in params.parts.answered
-    )
-    sources = source_files(data / "raw" / name)
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
-    media = language.read_language(params.language).media
-    running = code.fingerprint("pipelines.studies.exposure")
-    key = key_of(running, catalogue.facts(name), name, media, stats, *files)
-    pieces = [part for file in sources for part in wikipedia_parts(file)]
-    work = partial(count_part, name, key, files, media)
-    with executors.processes(params.compute, len(pieces)) as executor:
-        done = map_shards(f"exposure-{name}", key, work, pieces, executor)
-    asked, rejects = load_names(files), Rejects(params.ingest.max_reject_share)
-    for folder in done:
-        rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
-    rejects.check()
-    nothing = np.zeros(asked.n_sets + len(asked.ids), np.int64)
-    sets, both = np.split(
-        sum((np.load(folder / "sums.npy") for folder in done), start=nothing), [asked.n_sets]
-    )
-    incoming = _incoming(params, [folder / LINKS for folder in done], files, data)
-    with atomic(data / "exposure" / name) as folder:
-        folder.mkdir()
-        for number, dataset in enumerate(params.parts.answered):
-            rows = asked.of == number
-            columns = {
-                "subject": sets[asked.subject],
-                "answer": sets[asked.answer],
-                "together": both,
-            }
-            table = {"question_id": pa.array(asked.ids[rows], pa.string())}
-            table |= {column: values[rows] for column, values in columns.items()}
-            table["links"] = incoming[number] if incoming else pa.nulls(int(rows.sum()), pa.int64())
-            parquet.write_parquet(pa.table(table), folder / f"{dataset}.parquet")
-        rejects.write(folder / "rejects.parquet")
-    forget_shards(f"exposure-{name}", key)
-    return {"questions": len(both), "together": int((both > 0).sum())} | rejects.metrics()
-
-
-def _incoming(
-    params: SimpleNamespace, parts: list[Path], files: Sequence[Path], data: Path
+def _count_links(
+    settings: Settings, parts: Sequence[Path], files: Sequence[Path], data: Path
 ) -> list[pa.Array]:
-    """Of each question set the articles that link to each question's subject, null if unknown, ordered by question id.
+    """Of each question set the articles that link to each question's subject, null if this is not
+    known, ordered by question id.
 
     Nothing where the text has no wikitext.
     """
-    if not (
-        parts := [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]
-    ):
+    with_links = [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]
+    if not with_links:
         return []
-    with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+    entities = data / "knowledge/wikidata/entities.parquet"
+    selects = [f"SELECT title FROM asked_{number}" for number in range(len(files))]
+    titles = " UNION ".join(selects)
+    query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
+    with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
         for number, file in enumerate(files):
-            view_subjects(db, f"asked_{number}", file, data / "knowledge/wikidata/entities.parquet")
-        asked = " UNION ".join(f"SELECT title FROM asked_{number}" for number in range(len(files)))
+            view_subjects(db, f"asked_{number}", file, entities)
         db.execute(
-            f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL"
+            f"CREATE TEMP TABLE titles AS SELECT title FROM ({titles}) WHERE title IS NOT NULL"
         )
-        count_incoming(db, parts)
-        query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
-        return [
-            database.read_rows(db, query.format(number))["links"] for number in range(len(files))
-        ]
+        count_incoming(db, with_links)
+        rows = [database.read_rows(db, query.format(number)) for number in range(len(files))]
+        return [table["links"] for table in rows]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the stage on the text that the command line names."""
     name = stage.arguments(__doc__, text=catalogue.names("documents")).text
     stage.run(
         f"exposure@{name}",
-        ("language", "compute", "ingest", "parts"),
-        lambda params: count_exposure(params, name),
+        Settings,
+        lambda settings: count_exposure(settings, name),
         out=str(OUT / name),
         metrics=Path(f"data/metrics/exposure_{name}.json"),
     )
+
+
+if __name__ == "__main__":
+    main()

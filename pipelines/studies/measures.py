@@ -1,25 +1,28 @@
-"""How well measures of popularity, links and mentions predict which questions a model answers from memory.
+"""How well measures of popularity, links and mentions predict which questions a model answers from
+memory.
 
-Each measure is a number of a question's subject, or of its subject and answer: page views of the month, which
-thresholds go by, and the measures that might do better. As PopQA does with page views (its section 4), `compare`
-correlates the logarithm of each, of 1 + it, with being right closed-book, on the same questions.
+Each measure is a number of a question's subject, or of its subject and answer: page views of the
+month, which thresholds go by, and the measures that might do better. As PopQA does with page views
+(its section 4), `compare_measures` correlates the logarithm of each, of 1 + it, with being right
+closed-book, on the same questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import intervals
-from pipelines.evaluation.accuracy import FEWEST, Answers
+from pipelines.evaluation.answer_sets import FEWEST, Answers
 from pipelines.intervals import NOTHING
 from pipelines.questions.subject_articles import view_subjects
 from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.analyse import AnswersOf
+    from pipelines.evaluation.analyse import AnswersOfLM, Tables
 
 VIEWS = "views"
 WORDS = {
@@ -33,6 +36,8 @@ WORDS = {
 }
 COUNTED = ("links", "subject", "answer", "together")  # columns of data/exposure
 LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared
+BY_VIEWS = (VIEWS, "")
+FIGURES = ("correlation", "over_views")
 
 Measure = tuple[str, str]  # its name, and the text that it is counted in or ""
 TABLES = {
@@ -42,86 +47,106 @@ TABLES = {
 }
 
 
-def rows_of_answers(of: AnswersOf) -> dict[str, list[dict]]:
+def rows_of_answers(answered: AnswersOfLM) -> Tables:
     """The table of measures."""
-    return {"popularity_measures": compare_measures(of.answers, read_measures(of), *of.draw)}
+    settings = answered.settings
+    rows = compare_measures(
+        answered.answers, read_measures(answered), settings.seed, settings.report.bootstrap
+    )
+    return {"popularity_measures": rows}
 
 
-def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
-    """Measure -> its value of each question, (questions,) float, NaN where not known; only measures that a run has."""
-    found: dict[Measure, np.ndarray] = {(VIEWS, ""): of.answers.popularity}
-    knowledge = of.data / "knowledge"
+def read_measures(answered: AnswersOfLM) -> dict[Measure, np.ndarray]:
+    """Measure -> its value of each question, (questions,) float, NaN where it is not known.
+
+    Only measures that a run has are there.
+    """
+    knowledge = answered.data / "knowledge"
+    views = knowledge / "popularity/views.parquet"
+    mentions = knowledge / "term_frequency/term_frequency.parquet"
     columns = {  # measure -> file, column, what joins it to the subject
-        ("mean_views", ""): (knowledge / "popularity/views.parquet", "mean", "title"),
-        ("term_frequency", ""): (
-            knowledge / "term_frequency/term_frequency.parquet",
-            "term_frequency",
-            "qid",
-        ),
+        ("mean_views", ""): (views, "mean", "title"),
+        ("term_frequency", ""): (mentions, "term_frequency", "qid"),
     }
-    columns |= {
-        (name, text): (file, name, "question_id")
-        for text, file in of.exposure.items()
-        for name in COUNTED
-    }
+    for text, file in answered.exposure.items():
+        for name in COUNTED:
+            columns[name, text] = (file, name, "question_id")
+
+    measures: dict[Measure, np.ndarray] = {BY_VIEWS: answered.answers.popularity}
     for measure, (file, column, key) in columns.items():
         if file.is_file() and column in parquet.schema_of(file).names:
-            with database.connect(1.0, 1) as db:
-                database.view(db, "measured", file, columns=[key, column])
-                view_subjects(db, "asked", of.questions, knowledge / "wikidata/entities.parquet")
-                query = f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})"
-                values = dict(db.execute(query).fetchall())
-            numbers = np.array(
-                [values.get(id_) for id_ in of.answers.ids.tolist()], float
-            )  # None becomes NaN
-            if np.isfinite(numbers).any():
-                found[measure] = numbers
-    return found
+            values = _read_column(answered, file, column, key)
+            if np.isfinite(values).any():
+                measures[measure] = values
+    return measures
+
+
+def _read_column(answered: AnswersOfLM, file: Path, column: str, key: str) -> np.ndarray:
+    """A file's column for each question, joined to its subject by `key`; NaN where there is
+    none."""
+    entities = answered.data / "knowledge/wikidata/entities.parquet"
+    with database.connect(1.0, 1) as db:
+        database.view(db, "measured", file, columns=[key, column])
+        view_subjects(db, "asked", answered.questions, entities)
+        query = f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})"
+        values = dict(db.execute(query).fetchall())
+    return np.array([values.get(id_) for id_ in answered.answers.ids.tolist()], float)
 
 
 def compare_measures(
     answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int
 ) -> list[dict]:
-    """A row for each measure: its correlation with being right closed-book, and that less that of page views.
+    """A row for each measure: its correlation with being right closed-book, and that less the
+    correlation of page views.
 
-    All are judged on the questions of which all are known, over the same resamples of subjects. Measures that are known
-    of fewer than LEAST_KNOWN of the questions have no figures, nor has one that is the same for all.
+    All are judged on the questions of which all are known, over the same resamples of subjects.
+    Measures that are known of fewer than LEAST_KNOWN of the questions have no figures, nor has one
+    that is the same for all.
     """
     if "closed_book" not in answers.by_method:
         return []
     logs = {measure: np.log10(1 + values) for measure, values in measures.items()}
-    known = {measure: int(np.isfinite(values).sum()) for measure, values in logs.items()}
-    compared = [
-        measure for measure, n in known.items() if n >= max(FEWEST, LEAST_KNOWN * len(answers.ids))
-    ]
-    rows = np.ones(len(answers.ids), bool)
-    for measure in compared:
-        rows &= np.isfinite(logs[measure])
-    answers = answers.take(rows)
-    right, views = answers.by_method["closed_book"].correct, (VIEWS, "")
-    sums = {}
-    for measure in compared if len(right) >= FEWEST and np.ptp(right) > 0 else ():
-        if np.ptp(values := logs[measure][rows]) > 0:
-            x, y = (
-                values - values.mean(),
-                right - right.mean(),
-            )  # centred, so that sums of squares keep their digits
-            sums[measure] = [np.ones(len(x)), x, y, x * x, y * y, x * y]
+    counts = {measure: int(np.isfinite(values).sum()) for measure, values in logs.items()}
+    enough = max(FEWEST, LEAST_KNOWN * len(answers.ids))
+    comparable = {measure: logs[measure] for measure, n in counts.items() if n >= enough}
 
-    def asked() -> Iterator[tuple]:
-        for measure, columns in sums.items():
-            yield (measure, "correlation"), intervals.pearson, columns
-            if measure != views and views in sums:
-                yield (measure, "over_views"), _less, [*columns, *sums[views]]
+    complete = answers.everyone
+    for values in comparable.values():
+        complete &= np.isfinite(values)
+    comparable = {measure: values[complete] for measure, values in comparable.items()}
+    answers = answers.take(complete)
+    figures = answers.bootstraps(_statistics(answers, comparable), seed, resamples)
 
-    found = answers.bootstraps(asked(), seed, resamples)
-    return [
-        {"measure": measure[0], "text": measure[1], "known": n, "questions": len(right)}
-        | {name: found.get((measure, name), NOTHING) for name in ("correlation", "over_views")}
-        for measure, n in known.items()
-    ]
+    rows = []
+    for measure, n in counts.items():
+        name, text = measure
+        row = {"measure": name, "text": text, "known": n, "questions": len(answers.ids)}
+        for figure in FIGURES:
+            row[figure] = figures.get((measure, figure), NOTHING)
+        rows.append(row)
+    return rows
 
 
-def _less(sums: np.ndarray) -> np.ndarray:
+def _statistics(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> Iterator[tuple]:
+    """The correlations and differences to bootstrap, as `intervals.of_clusters` takes them."""
+    right = answers.by_method["closed_book"].correct
+    if len(right) < FEWEST or np.ptp(right) == 0:
+        return
+
+    columns = {}
+    for measure, values in measures.items():
+        if np.ptp(values) > 0:
+            # centred, so that sums of squares keep their digits
+            x = values - values.mean()
+            y = right - right.mean()
+            columns[measure] = [np.ones(len(x)), x, y, x * x, y * y, x * y]
+    for measure, columns_of_measure in columns.items():
+        yield (measure, "correlation"), intervals.pearson, columns_of_measure
+        if measure != BY_VIEWS and BY_VIEWS in columns:
+            both = [*columns_of_measure, *columns[BY_VIEWS]]
+            yield (measure, "over_views"), _difference_of_correlations, both
+
+
+def _difference_of_correlations(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 12) sums: one correlation less another."""
     return intervals.pearson(sums[:, :6]) - intervals.pearson(sums[:, 6:])

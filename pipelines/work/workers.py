@@ -1,9 +1,9 @@
-"""Do work with a model in many processes. Texts go to a worker, arrays come back, and this process
-writes the files.
+"""Do work with a model in many processes.
 
-A worker opens a model once and keeps it. One worker computes a whole shard, with the same number of
-threads wherever it runs, so the bytes don't depend on which worker did it. Little work is done in
-this process, because a worker's start imports torch.
+Texts go to a worker, arrays come back, and this process writes the files. A worker opens a
+model once and keeps it. One worker computes a whole shard, with the same number of threads wherever
+it runs, so the bytes don't depend on which worker did it. Little work is done in this process,
+because a worker's start imports torch.
 """
 
 import threading
@@ -26,9 +26,7 @@ OPERATIONS_PER_WORKER = {"cpu": 4e12, "cuda": 1e15}
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
 MEMORY_SHARE = 0.8  # share of the free memory that models may take
 SHARDS_PER_WORKER = 2  # shards begun or waiting, for each worker
-SHARDS_AT_SERVER = (
-    4  # shards that ask a server together: one waits for its last answers, others go on
-)
+SHARDS_AT_SERVER = 4  # shards that ask a server together: while one waits, others go on
 ROUNDS = 4  # a server's shard has this many times the prompts that the server gets at once
 
 
@@ -248,7 +246,7 @@ def shard_size(prompts: int, of_question: int, server: params.LMServer | None) -
 def counted(
     work: Callable[[Any, Any], Any], model: Any, work_input: Any
 ) -> tuple[Any, dict[str, float]]:
-    """`work(model, work_input)`, and how far it raised the counts in the model's `usage`, if any."""
+    """`work(model, work_input)`, and how much it added to the counts in the model's `usage`."""
     usage = getattr(model, "usage", {})
     before = dict(usage)
     result = work(model, work_input)

@@ -18,9 +18,10 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
-from pipelines.adaptive.ask import Opened
 from pipelines.answering import answer, passages, prompts
+from pipelines.answering import session as sessions
 from pipelines.answering.predictions import PREDICTIONS
+from pipelines.answering.session import Session
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
@@ -331,12 +332,19 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
     assert (code, said) == (0, f"? {single[0]}? {single[1]}? \n")
 
 
-def test_a_model_made_anew_between_two_questions_is_opened_anew(project, asked, tmp_path):
-    data, session = shutil.copytree(project / "data", tmp_path / "data"), Opened()
-    first, again = (asked("Where is Velm?", data=data, opened=session) for _ in range(2))
+def test_a_model_that_a_run_made_anew_between_two_questions_is_opened_anew(
+    project, asked, tmp_path, monkeypatch
+):
+    lock = tmp_path / "dvc.lock"
+    lock.write_text("first")
+    monkeypatch.setattr(sessions, "LOCK", lock)
+    data = shutil.copytree(project / "data", tmp_path / "data")
+    session = Session()
+    first, again = (asked("Where is Velm?", data=data, session=session) for _ in range(2))
     shutil.rmtree(data / "models/lm/tiny")
     tiny_models.language_model(data / "models/lm/tiny", positions=512, scale=0.1)
-    anew = asked("Where is Velm?", data=data, opened=session)
+    lock.write_text("second")
+    anew = asked("Where is Velm?", data=data, session=session)
     assert first == again != anew == asked("Where is Velm?", data=data)
 
 

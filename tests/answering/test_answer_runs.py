@@ -32,7 +32,7 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
     questions, method, size, monkeypatch
 ):
     whole = ask(questions, method, key="whole")
-    monkeypatch.setattr(answer, "SHARD", size)
+    monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", size)
     shuffled = questions.take(np.random.default_rng(0).permutation(questions.num_rows))
     assert ask(shuffled, method, key=f"shards of {size}", at_once=size + 1).equals(whole)
 
@@ -61,7 +61,9 @@ def test_a_slow_method_has_fewer_questions_in_a_shard_and_a_server_at_least_four
         server and settings("http://localhost", **server).http,
     )
     assert (
-        answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served).shard
+        answer.Setup(
+            "popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served
+        ).questions_per_shard
         == expected
     )
 
@@ -92,7 +94,7 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
     questions, monkeypatch
 ):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
-    monkeypatch.setattr(answer, "SHARD", 10)
+    monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", 10)
     monkeypatch.setattr(passages, "time", SimpleNamespace(monotonic=itertools.count().__next__))
 
     def answered(lm, key):
@@ -170,7 +172,7 @@ def test_a_way_is_answered_anew_where_what_it_depends_on_changed_and_no_other(st
     )
     (folder / "dense_dense.parquet").write_bytes(first["dense_dense.parquet"][:-9])
     ways.remove("replug")
-    assert answered() == n, "a damaged file is made anew"
+    assert answered() == 0, "finished answers are kept, and the output is written from them"
     del first["replug_dense.parquet"]
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     Path("data/code.json").write_text(json.dumps({"stage": {"answer": "other code"}}))

@@ -6,7 +6,8 @@ import pytest
 from corpora import LEARNT, text_of
 
 from pipelines.corpus import chunk
-from pipelines.corpus.tokenizer import _by_offsets, open_tokenizer, train_tokenizer
+from pipelines.corpus.token_bytes import _by_offsets
+from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -34,5 +35,5 @@ def slow(folder: Path):
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chunk, "BATCH_BYTES", 20_000)
-    monkeypatch.setattr(chunk, "FOR_A_PROCESS", 1)
+    monkeypatch.setattr(chunk, "BYTES_PER_PROCESS", 1)
     return tmp_path

@@ -6,7 +6,7 @@ import pytest
 from corpora import chosen, joined, make, text_of, write_pile
 
 from pipelines.corpus import chunk
-from pipelines.corpus.tokenizer import open_encoder
+from pipelines.corpus.token_bytes import open_encoder
 from pipelines.errors import LongtailError
 
 pytestmark = pytest.mark.usefixtures("project")

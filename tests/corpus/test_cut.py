@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus.cut import cut_tokens, rolling_windows, separate_windows
-from pipelines.corpus.tokenizer import open_encoder, open_tokenizer
+from pipelines.corpus.token_bytes import open_encoder
+from pipelines.corpus.tokenizer import open_tokenizer
+from pipelines.corpus.windows import cut_tokens, rolling_windows, separate_windows
 
 WIDE = "🙂🙂🙂é北京𝄞"  # characters that a small byte-level vocabulary spells in two to four tokens
 ASCII = st.text(st.characters(max_codepoint=127), max_size=120)

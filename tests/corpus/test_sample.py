@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from corpora import chosen
 
-from pipelines.corpus.chunk import split_of
+from pipelines.corpus.source_batches import split_of
 
 NAMES = [f"document{i}" for i in range(4000)]
 

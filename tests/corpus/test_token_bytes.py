@@ -12,15 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from pipelines.corpus.cut import cut_tokens
-from pipelines.corpus.tokenizer import (
-    Encoder,
-    byte_pairs,
-    encode,
-    open_encoder,
-    open_tokenizer,
-    train_tokenizer,
-)
+from pipelines.corpus.token_bytes import Encoder, byte_pairs, open_encoder
+from pipelines.corpus.tokenizer import encode, open_tokenizer, train_tokenizer
+from pipelines.corpus.windows import cut_tokens
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())

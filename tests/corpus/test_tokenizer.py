@@ -100,7 +100,7 @@ def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_na
     monkeypatch.chdir(tmp_path)
     pretrained = SimpleNamespace(source="pretrained", path=str(folder), revision=None)
     size = float(open_tokenizer(folder).get_vocab_size())
-    assert module.work(SimpleNamespace(tokenizer=pretrained)) == {"vocabulary": size}
+    assert module.make_tokenizer(SimpleNamespace(tokenizer=pretrained)) == {"vocabulary": size}
     assert open_tokenizer(module.OUT).to_str() == open_tokenizer(folder).to_str()
     Path("empty").mkdir()
     for path, message in (

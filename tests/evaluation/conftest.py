@@ -7,7 +7,7 @@ import benchmark_files
 import numpy as np
 import pytest
 
-from pipelines.evaluation import accuracy
+from pipelines.evaluation import answer_sets
 
 N = 20
 NUMBER = np.arange(N)
@@ -15,7 +15,8 @@ NUMBER = np.arange(N)
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, Path]:
-    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
+    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense
+    right below 15."""
     relations = ["P1" if i % 2 else "P2" for i in range(N)]
     answer_tables.write_questions(
         tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations
@@ -30,8 +31,8 @@ def files(tmp_path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def answers(files) -> accuracy.Answers:
-    return accuracy.read_answered(files["dense"].with_name("questions.parquet"), files)
+def answers(files) -> answer_sets.Answers:
+    return answer_sets.read_answered(files["dense"].with_name("questions.parquet"), files)
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ import pytest
 from scipy.stats import binomtest
 
 from pipelines import intervals
-from pipelines.evaluation import accuracy
+from pipelines.evaluation import answer_sets, paired
 
 N = 20
 NUMBER = np.arange(N)
 
 
-def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> accuracy.Answers:
-    """One model's answers to the questions `asked` of 20, right where each method's array (20,) says."""
+def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> answer_sets.Answers:
+    """One model's answers to the questions `asked` of 20, right where each method's array (20,)
+    says."""
     questions = folder.parent / "questions.parquet"
     answer_tables.write_questions(
         questions, [10 * (i + 1) for i in range(N)], [f"P{i % 3}" for i in range(N)]
@@ -26,11 +27,11 @@ def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> accuracy.Answe
         files[method] = folder / f"{method}.parquet"
         rows = {"question_id": [f"q{i:03}" for i in asked], "doc_has_answer": NUMBER[asked] < 8}
         answer_tables.write_answers(files[method], correct[asked], **rows)
-    return accuracy.read_answered(questions, files)
+    return answer_sets.read_answered(questions, files)
 
 
 @pytest.fixture
-def models(tmp_path) -> dict[str, accuracy.Answers]:
+def models(tmp_path) -> dict[str, answer_sets.Answers]:
     """tiny was asked all but the last four, big all but the first four.
 
     On the 12 questions that both were asked, 4 to 15, tiny is right on 4, 5 and 6, big on 6 to 11.
@@ -48,7 +49,7 @@ def models(tmp_path) -> dict[str, accuracy.Answers]:
 def test_methods_of_one_model_are_compared_over_its_own_questions(models):
     rows = [
         row
-        for row in accuracy.comparisons(models, 0, 100)
+        for row in paired.comparisons(models, 0, 100)
         if row["lm"] == row["against_lm"] == "tiny"
     ]
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
@@ -68,7 +69,7 @@ def test_language_models_are_compared_on_what_both_answered_and_by_the_same_meth
     def of(lm, models):
         return [
             row
-            for row in accuracy.comparisons(models, 0, 200)
+            for row in paired.comparisons(models, 0, 200)
             if row["lm"] == lm != row["against_lm"]
         ]
 
@@ -91,25 +92,23 @@ def test_language_models_are_compared_on_what_both_answered_and_by_the_same_meth
 
 
 def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, tmp_path):
-    first, second = accuracy.in_common(list(models.values()))
+    first, second = paired.in_common(list(models.values()))
     assert first.ids.tolist() == second.ids.tolist() == [f"q{i:03}" for i in range(4, 16)]
     assert first.popularity.tolist() == [10 * (i + 1) for i in range(4, 16)]
     assert first.by_method["closed_book"].correct.tolist() == [1] * 3 + [0] * 9
     assert second.by_method["closed_book"].correct.tolist() == [0] * 2 + [1] * 6 + [0] * 4
     third = read(tmp_path / "third", NUMBER[[2, 5, 15, 18]], closed_book=NUMBER > 5)
-    common = accuracy.in_common([*models.values(), third])
+    common = paired.in_common([*models.values(), third])
     assert {tuple(answers.ids) for answers in common} == {("q005", "q015")}
     rows = [
-        row
-        for row in accuracy.comparisons(models | {"third": third}, 0, 20)
-        if row["lm"] == "third"
+        row for row in paired.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"
     ]
     assert [(row["against_lm"], row["questions"]) for row in rows] == [("tiny", 3), ("big", 3)]
     apart = {
         "third": third,
         "fourth": read(tmp_path / "fourth", NUMBER[6:9], closed_book=NUMBER > 5),
     }
-    (row,) = accuracy.comparisons(apart, 0, 20)
+    (row,) = paired.comparisons(apart, 0, 20)
     assert (row["questions"], row["only_this"], row["only_that"]) == (0, 0, 0)
     assert math.isnan(row["gain"].value)
     assert (row["p"], intervals.mcnemar(7, 7)) == (1, 1)

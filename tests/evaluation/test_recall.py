@@ -1,4 +1,5 @@
-"""Recall@k counts the questions of which a gold passage is found, and says so where there are none."""
+"""Recall@k counts the questions of which a gold passage is found, and says so where there are
+none."""
 
 import importlib.util
 import json
@@ -10,13 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import report_tables
+import small_results
 import tiny_models
 import yaml
+from report_tables import section_of
 
 from pipelines import methods
 from pipelines.evaluation import recall
 from pipelines.params import params_file
-from pipelines.report.sections import report_sections
+from pipelines.report import recall_section as recall_section
 from pipelines.retrieval.encoder import Encoder
 from pipelines.sources.passage_files import Passage, QuestionWithPassages
 
@@ -40,7 +44,8 @@ def question(i, answer):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold passage."""
+    """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold
+    passage."""
     folder = tmp_path_factory.mktemp("retrieval")
     for seed, kind in enumerate(("dense", "lsr")):
         tiny_models.encoder(
@@ -164,22 +169,22 @@ def test_nearest_is_an_exact_search_in_blocks_and_the_first_gold_passage_has_the
     assert recall.ranks_of(positions, [{9, 3}, {5}, {7}]).tolist() == [2, 1, 0]
 
 
-def test_the_reports_section_states_the_figures(made):
-    parts = SimpleNamespace(passages=["retrieval"], datastore="wikipedia")
-    of_run = {"main": "", "main_questions": "", "tables": {"retrievers": []}}
-    inputs = SimpleNamespace(parts=parts, metrics={"retrieval": made[1]}, **of_run)
-    (table,) = report_sections()["recall"].section(inputs).blocks
+def test_the_reports_section_states_the_figures(made, tmp_path):
+    chosen = small_results.settings([], passages=["retrieval"])
+    tables = report_tables.tables_of(tmp_path, chosen, {"retrieval": made[1]})
+    (table,) = section_of(recall_section.section, tables).blocks
     retrievers = ("BM25", "dense", "LSR", "BM25 + dense")
     assert [row[:4] for row in table.rows] == [
         [name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers
     ]
     assert table.rows[0][4].interval.value == 1.0
-    inputs.metrics["retrieval"] = {"sets": {}}
-    assert report_sections()["recall"].section(inputs) is None
+    tables.metrics["retrieval"] = {"sets": {}}
+    assert section_of(recall_section.section, tables) is None
 
 
 def on_real_questions(real, root, retriever):
-    """Metrics and recall in the working folder of 250 questions with their passages; a document answers none."""
+    """Metrics and recall in the working folder of 250 questions with their passages; a document
+    answers none."""
     QUESTIONS.mkdir(parents=True)
     (QUESTIONS / "a.jsonl").symlink_to(real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl")
     CORPUS.parent.mkdir(parents=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.evaluation import paired, retrieval_effects
+from pipelines.evaluation.examples import draw_examples
 
 N = 20
 NUMBER = np.arange(N)
@@ -18,7 +19,8 @@ NUMBER = np.arange(N)
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, Path]:
-    """20 questions, the more popular the higher their number; closed-book right from 10, dense below 15 but for 3."""
+    """20 questions, the more popular the higher their number; closed-book right from 10, dense
+    below 15 but for 3."""
     relations = [f"P{i % 7}" for i in range(N)]
     answer_tables.write_questions(
         tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations
@@ -75,14 +77,14 @@ def test_recall_in_the_two_by_two(answers):
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
     assert (
         retrieval_effects.where_retrieval_helps(alone, 0, 10)
-        == accuracy.comparisons({"tiny": alone}, 0, 10)
+        == paired.comparisons({"tiny": alone}, 0, 10)
         == []
     )
 
 
 def examples(files, seed=0):
     names = ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet")
-    return retrieval_effects.examples(*map(files["dense"].with_name, names), seed)
+    return draw_examples(*map(files["dense"].with_name, names), seed)
 
 
 def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(files):
@@ -113,7 +115,8 @@ def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
 
 
 def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(files):
-    """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6 within a word."""
+    """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6
+    within a word."""
     ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]
     texts = {4: "So it is A4, they say.", 5: "x" * 1_000 + " a5", 6: "a66"}
     table = {"id": ids, "title": titles, "text": [texts.get(i, f"text {i}") for i in range(N)]}

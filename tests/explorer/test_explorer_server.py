@@ -3,30 +3,25 @@ elsewhere tries.
 """
 
 import html
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 from types import SimpleNamespace
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import hostile
 import psutil
 import pytest
 import requests
-from asked_run import QUESTIONS
-from waiting import PATIENCE, until
+from waiting import PATIENCE
 
 from flows import explorer
-from pipelines.adaptive import ask
 from pipelines.errors import LongtailError
-from pipelines.explorer.run import OPENED, Run
-from pipelines.lm.language_model import Generation
-from pipelines.lm.local import LocalModel
+from pipelines.explorer.run import SESSION, Run
 
-PATHS = ("/", "/questions", "/question?id=q0007", "/ask", "/report/", "/style.css")
+PATHS = ("/", "/questions", "/question?id=q0007", "/report/", "/style.css")
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +34,6 @@ def server(answered, tmp_path_factory):
     (run.data / "report/index.html").write_text("the report")
     with explorer.serving(open_run=lambda: run) as address:
         yield address
-
-
-@pytest.fixture
-def asking(at_work):
-    """A server of a project that can be asked."""
-    with explorer.serving(open_run=lambda: at_work) as address:
-        yield address
-
-
-def token(address):
-    return re.search(r'name="token" value="([^"]+)"', requests.get(f"{address}/ask").text)[1]
-
-
-def post(address, headers=None, **fields):
-    return requests.post(f"{address}/ask", data=fields, headers=headers, allow_redirects=False)
 
 
 def test_only_a_name_of_this_machine_is_answered(server):
@@ -146,7 +126,6 @@ def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken
             ("", "this run answers no questions"),
             ("questions", "predictions: no answers; this run asks none"),
             ("texts", "no scored texts; this run scores none"),
-            ("ask", "`longtail search WORDS` finds passages"),
         ):
             assert said in requests.get(f"{other}/{page}").text
 
@@ -177,7 +156,7 @@ def test_hostile_texts_are_words_on_every_page_and_every_link_leads_on(spoilt):
 
 
 def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, root):
-    command = [sys.executable, "-m", "flows.cli", "explore", "--method", "bm25", "--cell", "both"]
+    command = [sys.executable, "-m", "flows.cli", "explore", "/questions?method=bm25&cell=both"]
     child = subprocess.Popen(
         command,
         cwd=asked.folder,
@@ -195,84 +174,16 @@ def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, r
     assert child.returncode == 0
 
 
-def test_an_index_that_is_made_anew_is_opened_anew(at_work):
+def test_an_index_that_a_run_made_anew_is_opened_anew(at_work, tmp_path, monkeypatch):
+    lock = tmp_path / "dvc.lock"
+    monkeypatch.setattr("pipelines.answering.session.LOCK", lock)
+    lock.write_text("first")
+
     def opened(method):
-        return OPENED.source(method, at_work.params, at_work.data)
+        return SESSION.source(method, at_work.params, at_work.data)
 
     first = opened("bm25")
     assert opened("bm25") is first
-    os.utime(at_work.data / "index/bm25/wikipedia/meta.json")
+    lock.write_text("second")
     assert opened("bm25") is not first
     assert opened("closed_book") is None
-
-
-def test_a_form_from_elsewhere_asks_nothing(asking, monkeypatch):
-    asked = []
-    monkeypatch.setattr(ask, "ask", lambda *args, **more: asked.append(args))
-    own = token(asking)
-    question = {"question": QUESTIONS[0][4], "lm": "tiny", "method": "bm25"}
-    assert post(asking, **question).status_code == 403
-    for other in ("x" * len(own), "é"):
-        assert post(asking, **question, token=other).status_code == 403
-    for origin in ("http://evil.invalid", "null", asking.replace("http", "https")):
-        assert post(asking, {"Origin": origin}, **question, token=own).status_code == 403
-    assert post(asking, **{**question, "question": "x" * 30_000}, token=own).status_code == 413
-    assert requests.get(f"{asking}/ask?{urlencode(question)}").status_code == 200, (
-        "looking at the form asks nothing"
-    )
-    assert asked == []
-    assert post(asking, {"Origin": asking}, **question, token=own).status_code == 303
-
-
-def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_why_not(
-    asking, at_work
-):
-    def once_answered(**fields) -> str:
-        """The page of a question once it is answered."""
-        page = (
-            asking
-            + post(asking, **fields, lm="tiny", method="bm25", token=token(asking)).headers[
-                "location"
-            ]
-        )
-        return until(lambda: (shown := requests.get(page).text) * ("http-equiv" not in shown))
-
-    question = "who was the director of old reel?"
-    known = ask.ask(question, "tiny", "bm25", at_work.params, data=at_work.data)
-    words = " ".join(words_of(once_answered(question=question)).split())
-    assert known.decision.retrieve
-    for said in (
-        f"Retrieve. {known.decision.why}",
-        "Rule: BM25 of tiny; BM25 answers.",
-        known.passage.title,
-        known.answer.split()[0],
-    ):
-        assert said in words
-    shown = once_answered(question="Who was the director of Old Reel?", subject="Q777")
-    assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
-    assert "the question is empty, expected some words" in once_answered(question=" ")
-    shown = once_answered(question="How are you?")
-    assert (
-        "The question follows no template of this run, so bm25 answers without a threshold."
-        in shown
-    )
-    assert "BM25&#39;s score" in shown, "what the passage's number is"
-    form = requests.get(f"{asking}/ask").text
-    examples = [html.unescape(one) for one in re.findall(r'<a href="(/ask\?question=[^"]+)"', form)]
-    fields = [parse_qs(urlsplit(one).query) for one in examples]
-    known = [(QUESTIONS[i][4], f"Q{QUESTIONS[i][2]}") for i in (1, 5)]
-    assert [(one["question"][0], one["subject"][0]) for one in fields] == known, (
-        "the subject, whatever its namesakes"
-    )
-    assert f'value="{html.escape(QUESTIONS[1][4])}"' in requests.get(asking + examples[0]).text
-
-
-def test_an_answer_without_a_word_is_called_that(asking, monkeypatch):
-    monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(" .", -1.0, 9)])
-    asked = post(asking, question="Who?", lm="tiny", method="bm25", token=token(asking)).headers[
-        "location"
-    ]
-    shown = until(
-        lambda: (shown := requests.get(asking + asked).text) * ("http-equiv" not in shown)
-    )
-    assert '<p class="missing">The answer has no word, so nothing of it is attributed' in shown

@@ -171,23 +171,24 @@ def test_hostile_texts_stay_words_in_a_file(spoilt):
 
 def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
     file = tmp_path / "page.html"
-    for words, error in (
+    for address, error in (
         (
-            "--method lsr",
-            "--method: there is no 'lsr', expected one of: closed_book, bm25, genread",
+            "/questions?method=lsr",
+            "method: there is no 'lsr', expected one of: closed_book, bm25, genread",
         ),
         (
-            "--relation father --words zzzz",
-            "--relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",
+            "/questions?relation=father&words=zzzz",
+            "relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",
         ),
-        (
-            "--popularity 0-1 --words zzzz",
-            "--popularity 0-1 with --words zzzz: no question matches; leave an option out",
-        ),
+        ("/questions?popularity=0-1&words=zzzz", "no question matches"),
+        ("/questions?colour=red", "no part 'colour', expected set, lm, base, method, relation"),
+        ("/texts", "only questions are exported, expected /questions?..."),
     ):
-        assert call("explore", "--export", file, *words.split()) == (1, "", f"error: {error}\n")
+        code, out, said = call("explore", address, "--export", file)
+        assert (code, out) == (1, "")
+        assert error in said
     assert not file.exists()
-    chosen = ("--method", "bm25", "--cell", "neither")
-    assert call("explore", "--export", file, *chosen) == (0, f"the page: {file}\n", "")
+    address = "http://127.0.0.1:4300/questions?method=bm25&cell=neither"
+    assert call("explore", address, "--export", file) == (0, f"the page: {file}\n", "")
     chosen = Slice.parse(asked.run, {"method": "bm25", "cell": "neither"})
     assert file.read_text(encoding="utf-8") == pages.export(asked.run, chosen, 50)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows import searching
+from flows.commands import asking
 from pipelines.errors import LongtailError
 from pipelines.explorer import scored_texts
 from pipelines.explorer.scored_texts import Texts
@@ -73,7 +73,7 @@ def test_texts_that_there_are_not_are_named(scored, answered):
 
 def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
     monkeypatch.setattr("pipelines.explorer.run.open_run", lambda: scored)
-    lines = [*searching.attribute_text("q1", "lsr")]
+    lines = [*asking.attribute_text("q1", "lsr")]
     assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == [
         "' Oslo,'",
         "' they'",
@@ -85,4 +85,4 @@ def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
     with pytest.raises(
         LongtailError, match=r"no text 'q9' of pile was scored with documents by lsr"
     ):
-        [*searching.attribute_text("q9", "lsr")]
+        [*asking.attribute_text("q9", "lsr")]

@@ -90,10 +90,10 @@ def _copy(template: Path, folder: Path) -> Path:
 @pytest.fixture
 def checkout(root, tmp_path, monkeypatch) -> Path:
     """The working folder, with the project's conf/; `data` in it is the user's folder."""
-    from flows import init_profile
+    from flows.init import write_profile
 
     shutil.copytree(root / "conf", tmp_path / "conf")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP)
+    monkeypatch.setattr(write_profile, "this_machine", lambda: LAPTOP)
     (tmp_path / "data").mkdir()
     return tmp_path / "data"

@@ -18,7 +18,8 @@ import pytest
 import yaml
 from waiting import PATIENCE, until
 
-from flows import cli, graph, running, workspace
+from flows import cli, graph, server, workspace
+from flows.commands import running
 from pipelines.plan import forecast
 from pipelines.work.run_log import FLOW
 
@@ -237,7 +238,7 @@ def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_al
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as prefect:
         threading.Thread(target=prefect.serve_forever, daemon=True).start()
-        note = tmp_path / running.HOME / "server.json"
+        note = tmp_path / server.HOME / "server.json"
         note.parent.mkdir(parents=True)
         note.write_text(json.dumps({"url": f"http://127.0.0.1:{prefect.server_port}/api"}))
         command = [sys.executable, "-m", "flows.cli", "explore", "--all"]

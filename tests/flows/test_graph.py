@@ -9,7 +9,7 @@ from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
 from flows import graph
-from flows.dvc_tasks import Done, _lines
+from flows.dvc_tasks import Ended, _lines
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 
@@ -74,7 +74,7 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
     Path("params.yaml").write_text(PARAMS.replace("fp32", "bf16").replace("2", "3"))
     Path("other.json").write_text('{"x": {"y": 3}}')
     with Repo(str(tmp_path)) as repo:
-        expected = {name: graph._reasons(entries) for name, entries in repo.status().items()}
+        expected = {name: [*graph._reasons(entries)] for name, entries in repo.status().items()}
     assert set(expected) == {"a", "b", "c"}
     assert (
         graph.read_graph(tmp_path)[1]
@@ -100,7 +100,7 @@ READ_ONLY = "unexpected error - [Errno 30] Read-only file system: 'data'"
     ],
 )
 def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(code, last, errors, cause):
-    assert Done(code, last, None, errors).cause().startswith(cause)
+    assert Ended(code, last, None, errors).cause().startswith(cause)
 
 
 def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from user_folder import FILES, LAPTOP, bert, composed, gpt, model, write
 
-from flows import init_profile, model_folders
+from flows.init import model_folders, write_profile
 
 
 def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_template_is_used_is_said(
@@ -16,7 +16,7 @@ def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_temp
     gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
     instruct = gpt(checkout / "Smol-1.4b", positions=2048, parameters=1000)
     write(instruct, {"tokenizer_config.json": {"chat_template": "{{ messages }}"}})
-    said = "\n".join(init_profile.init(checkout, None))
+    said = "\n".join(write_profile.init(checkout, None))
     params = composed()
     assert (params.lms, params.lm["smol-1-4b"].chat) == (["gpt2-small", "smol-1-4b"], False)
     assert params.tokenizer.path.endswith("0123abcd")
@@ -34,10 +34,10 @@ def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_temp
 def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_time(
     checkout, monkeypatch, positions, gpu, n_shots
 ):
-    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))
+    monkeypatch.setattr(write_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "gpt2", positions=positions), bert(checkout / "encoder")
-    init_profile.init(checkout, None)
+    write_profile.init(checkout, None)
     params = composed()
     assert params.answer.n_shots == n_shots
     assert params.answer.passage_tokens == min(
@@ -51,7 +51,7 @@ def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_question
     made = []
     for parameters in (10, 1_500_000_000, 3_000_000_000):
         gpt(checkout / "gpt2", parameters=parameters)
-        init_profile.init(checkout, None, force=True)
+        write_profile.init(checkout, None, force=True)
         made.append(composed())
     small, large, largest = made
     assert (small.compute.workers, small.compute.threads) == (4, 1)
@@ -86,7 +86,7 @@ MODULES = [
             ("cls", "dot", "", TITLED),
         ),
         ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
-        ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE, TITLED)),
+        ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE_QUERY, TITLED)),
         ("contriever", {}, ("mean", "dot", "", TITLED)),
         ("own", {"config_sentence_transformers.json": OWN}, ("mean", "dot", "q: ", TITLED)),
     ],
@@ -94,7 +94,7 @@ MODULES = [
 def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     bert(checkout / name)
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
-    (encoder,) = init_profile.look(checkout).encoders
+    (encoder,) = write_profile.look(checkout).encoders
     made = encoder.settings
     assert (made["pooling"], made["similarity"], made["query_prefix"], made["document"]) == expected
     assert made["max_tokens"] == 256
@@ -107,8 +107,8 @@ def test_weights_may_be_pytorchs_older_files_and_dprs_two_encoders_belong_togeth
     for folder, size in zip(folders, (4000, 80), strict=True):
         (folder / "model.safetensors").unlink()
         (folder / "pytorch_model.bin").write_bytes(bytes(size))
-    assert init_profile.look(checkout).lms[0].parameters == 1000
-    init_profile.init(checkout, None)
+    assert write_profile.look(checkout).lms[0].parameters == 1000
+    write_profile.init(checkout, None)
     params = composed()
     made = params.retriever[params.retrievers[0]]
     assert (Path(made.path).name, Path(made.query_path).name) == ("dpr-ctx", "dpr-question")
@@ -126,7 +126,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     (gpt(checkout / "old") / "model.safetensors").unlink()
     bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode": ["max", "mean"]}})
     write(checkout / "moved", {"modules.json": MODULES[:1], "0_Transformer/config.json": {}})
-    said = "\n".join(init_profile.init(checkout, None))
+    said = "\n".join(write_profile.init(checkout, None))
     for name, why in (
         ("reranker", "a model of the kind BertForSequenceClassification"),
         ("t5", "a model of the kind T5ForConditionalGeneration"),
@@ -163,7 +163,7 @@ def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_ta
     for kind in good:
         bert(checkout / f"z-{kind}", kind)
     bert(checkout / "z-pooled", "Qwen2ForCausalLM", **pooled)
-    seen = init_profile.look(checkout)
+    seen = write_profile.look(checkout)
     assert {encoder.folder.name for encoder in seen.encoders} == {
         f"z-{kind}" for kind in (*good, "pooled")
     }
@@ -197,7 +197,7 @@ def test_a_splade_is_told_by_its_files_and_other_masked_models_are_encoders(chec
         folder = bert(checkout / name, kind)
         config = {"architectures": [kind], "model_type": "bert"} | files.pop("config.json", {})
         write(folder, {**files, "config.json": config})
-    seen = init_profile.look(checkout)
+    seen = write_profile.look(checkout)
     assert {encoder.folder.name for encoder in seen.encoders} == {"mentioned", "not-splade"}
     assert [why for place, why in seen.unused if place.name.startswith("by-")] == [
         "a SPLADE, with a weight for each word, which is not computed; take an encoder with vectors"

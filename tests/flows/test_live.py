@@ -83,7 +83,7 @@ def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts
 def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
     console = Console(file=io.StringIO(), width=80)
     log = logging.Logger("of a flow")
-    log.addHandler(live._Above(console))
+    log.addHandler(live._AboveTable(console))
     log.info("a stage begins")
     log.warning("regression: [b]accuracy[/b] from 0.5 to 0.3\x1b[2J")
     log.error("Finished in state Failed('a: a bug')")

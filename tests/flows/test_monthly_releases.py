@@ -30,7 +30,7 @@ pull:
 deployments:
   - name: monthly
     description: A release of each month
-    entrypoint: flows.runs.refresh
+    entrypoint: flows.refresh.refresh
     parameters: {month: next, make_up: 2, anew: true, release: true}
     work_pool: {name: longtail}
     schedules:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import months, profiles, runs
+from flows import months, profiles, refresh
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 from pipelines.work.run_log import name_run
@@ -57,30 +57,30 @@ def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of
     dumps.views("2026-08", b"views")
     assert begin() == "2026-09"
     assert yaml.safe_load(Path("params.yaml").read_text())["popularity"]["month"] == "2026-09"
-    monkeypatch.setattr(runs, "get_run_logger", logging.getLogger)
-    monkeypatch.setattr(runs.graph, "read_with_cache", lambda root, say: ([], {}))
-    monkeypatch.setattr(runs.graph, "part", lambda stages, part: stages)
-    monkeypatch.setattr(runs, "_reproduce_all", lambda *_: ([], []))
+    monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
+    monkeypatch.setattr(refresh.graph, "read_with_cache", lambda root, say: ([], {}))
+    monkeypatch.setattr(refresh.graph, "part", lambda stages, part: stages)
+    monkeypatch.setattr(refresh, "_reproduce", lambda *_: None)
     names: list[str] = []
-    monkeypatch.setattr(runs, "_rename", names.append)
+    monkeypatch.setattr(refresh, "_rename", names.append)
     for said in ("0 unchanged; 2026-09 has landed", "nothing is due: 2026-09 has landed"):
-        assert runs.refresh.fn(month="next").message.endswith(said)
+        assert refresh.refresh.fn(month="next").message.endswith(said)
     assert names == [name_run(month="2026-09")]
 
 
 def test_missed_months_come_one_after_the_other_and_no_more_than_asked(dumps):
-    months.landed("2026-07", "refresh")
+    months.keep_landed("2026-07", "refresh")
     for month in ("2026-08", "2026-09"):
         add(dumps, month)
     for make_up, month in ((0, "2026-09"), (1, "2026-08"), (9, "2026-08")):
         assert begin(make_up=make_up) == month
     for month in ("2026-08", "2026-09"):
         assert begin() == begin() == month, "a run that failed is begun again"
-        months.landed(month, "refresh")
+        months.keep_landed(month, "refresh")
 
 
 def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
-    months.landed("2026-08", "refresh")
+    months.keep_landed("2026-08", "refresh")
     before = Path("params.yaml").read_text()
     with pytest.raises(
         months.Nothing, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"
@@ -95,7 +95,7 @@ def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
 
 
 def test_a_missed_month_whose_dumps_are_gone_is_said_and_left_out(dumps):
-    months.landed("2026-05", "refresh")
+    months.keep_landed("2026-05", "refresh")
     for base in ("/wikidatawiki/entities", "/enwiki"):
         dumps.drop(base, "20260720")
     add(dumps, "2026-08")
@@ -107,10 +107,10 @@ def test_a_missed_month_whose_dumps_are_gone_is_said_and_left_out(dumps):
 
 
 def test_a_month_lands_for_a_profile_and_a_flow(dumps):
-    months.landed("2026-09", "popqa")
+    months.keep_landed("2026-09", "popqa")
     add(dumps, "2026-09")
     assert begin() == begin("last") == "2026-09"
-    months.landed("2026-08", "popqa")  # by hand, later
+    months.keep_landed("2026-08", "popqa")  # by hand, later
     assert json.loads(months.LANDED.read_text()) == {"smoke/popqa": "2026-09"}
     before = Path("params.yaml").read_text()
     for month, said in (

@@ -20,7 +20,7 @@ pull:
 deployments:
   - name: often
     description: Everything, time and again
-    entrypoint: flows.runs.refresh
+    entrypoint: flows.refresh.refresh
     work_pool: {name: longtail}
     schedules:
       - interval: 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from flows import profiles
-from flows.init_choices import GIB, Machine
+from flows.init.choices import GIB, Machine
 from pipelines.params import params_file
 from pipelines.params.params import Params
 from pipelines.questions import published

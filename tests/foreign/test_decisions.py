@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs
 
-from pipelines.foreign import tune_from_files
 from pipelines.adaptive import tuning
+from pipelines.foreign import tune_from_files
 from pipelines.foreign.tune_from_files import BUDGETS, curve
 
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from flows import cli, terminal
 from pipelines.answering import answer_files
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.answer_files import sets
-from pipelines.foreign.import_answers import Import, import_answers
+from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
+from pipelines.foreign.import_answers import Import, import_answers
 
 ASKED = [  # two films of one name, and their two answers' questions
     (
@@ -84,7 +84,7 @@ def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
         ),
         (
             {"cost": "cheap"},
-            "cost of row 1 is 'cheap', expected a number, or nothing where it is not known; correct it",
+            "cost of row 1 is 'cheap', expected a number such as 12345.6, or nothing where it is not known; correct it",
         ),
     ):
         with pytest.raises(LongtailError) as refused:

@@ -9,7 +9,8 @@ import pytest
 from three_questions import GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.prediction_files import cut_answers, read_predictions
+from pipelines.foreign.prediction_files import read_predictions
+from pipelines.foreign.prediction_texts import cut_answers
 
 
 def as_quoted(delimiter, names=("id", "Prediction")):
@@ -58,9 +59,8 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
     read = read_predictions(tmp_path / "a.parquet")
     assert (read.layout, read.ids, read.texts) == ("Parquet", {"id": IDS}, SAID)
     assert read.answers == [tuple(answers) for answers in GOLD]
-    for name, content in {"list.json": SAID, "list.txt": "\n".join(SAID) + "\n\n"}.items():
-        read = read_predictions(write(tmp_path, name, content))
-        assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
+    read = read_predictions(write(tmp_path, "list.json", SAID))
+    assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,12 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         (["", "Oslo", "Ho", "x"], "\n"),
     ],
 )
-def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, texts, ends):
-    for name, newline in product(("a.txt", "a", "a.out", "predictions.pred"), ("\n", "\r\n")):
+def test_lines_of_text_are_refused_with_the_command_that_makes_records(tmp_path, texts, ends):
+    for name, newline in product(("a.txt", "a"), ("\n", "\r\n")):
         path = write(tmp_path, name, ("\n".join(texts) + ends).replace("\n", newline))
-        read = read_predictions(path, questions=len(texts))
-        assert (read.layout, read.texts) == ("text, a prediction a line", texts)
+        with pytest.raises(LongtailError) as refused:
+            read_predictions(path)
+        assert f"jq -R '{{prediction: .}}' {name} > {name}.jsonl" in str(refused.value)
 
 
 def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
@@ -107,7 +108,7 @@ def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
         ("a", " \n\n", "nothing but blank lines"),
     ]:
         with pytest.raises(LongtailError, match=said):
-            read_predictions(write(tmp_path, name, content), questions=2)
+            read_predictions(write(tmp_path, name, content))
 
 
 @pytest.mark.parametrize("order", ["le", "be"])

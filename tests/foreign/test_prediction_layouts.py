@@ -9,8 +9,8 @@ import pytest
 from three_questions import ASKED, GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.prediction_files import read_predictions
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
+from pipelines.foreign.prediction_files import read_predictions
 
 # What published systems write, made again with three questions of PopQA.
 HARNESS = [
@@ -272,7 +272,11 @@ def test_opencompass_and_llama_factory_number_the_questions_and_carry_prompts_an
         for _, _, asked, _, said in ROWS
     ]
     read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
-    assert (read.layout, read.texts, read.answers) == ("LLaMA-Factory's predictions", SAID, [("Beijing",)] * 3)
+    assert (read.layout, read.texts, read.answers) == (
+        "LLaMA-Factory's predictions",
+        SAID,
+        [("Beijing",)] * 3,
+    )
     assert read.column("prompt") == [f"user {asked}" for asked in ASKED]
     records = [{"label": f"{gold[0]}\n", "predict": said} for *_, gold, said in ROWS]
     read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))

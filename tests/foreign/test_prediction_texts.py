@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipelines.foreign.prediction_files import UnreadableError, texts_of
+from pipelines.foreign.prediction_texts import UnreadableError, texts_of
 
 WRONG = "Beijing"  # stands in all that nobody may take for the answer
 USER = {"role": "user", "content": f"Is it {WRONG}?"}

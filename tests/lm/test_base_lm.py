@@ -12,7 +12,7 @@ from tiny_models import trained_lm
 from transformers import AutoModelForCausalLM
 
 from pipelines.errors import LongtailError
-from pipelines.lm import base_lm
+from pipelines.lm import base_lm, training_texts
 
 LM = trained_lm()
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -32,7 +32,7 @@ def c4(tmp_path) -> Path:
 
 
 def test_a_documents_kind_is_its_hosts_first_label_and_a_line_that_is_no_document_is_named(c4):
-    kinds = list(base_lm.read_c4(c4))
+    kinds = list(training_texts.read_c4(c4))
     assert kinds[:2] == [
         ("a", "The town number 0 lies by the sea."),
         ("b", "The town number 1 lies by the sea."),
@@ -40,7 +40,7 @@ def test_a_documents_kind_is_its_hosts_first_label_and_a_line_that_is_no_documen
     assert len(kinds) == 40
     (c4 / "d.json").write_text('{"text": "x", "url": "https://a.example"}\n{"text": 3}\n')
     with pytest.raises(LongtailError, match=r"d\.json: line 2"):
-        list(base_lm.read_c4(c4))
+        list(training_texts.read_c4(c4))
 
 
 def test_training_on_c4_leaves_a_model_that_loads_and_no_text_is_an_error_that_leaves_nothing(
@@ -65,7 +65,7 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
             pa.table({"text": [f"The {name} by the sea."] * 9}),
             tmp_path / "corpus" / name / "docs.parquet",
         )
-    texts = {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)}
+    texts = {text for _, text in training_texts.read_corpora(tmp_path / "corpus", corpora)}
     assert texts == {"The pile by the sea.", "The wikipedia by the sea."}
     base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM, corpora)
     assert (tmp_path / "lm/model.safetensors").is_file()

@@ -6,8 +6,8 @@ import tiny_models
 from local_models import open_model
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import task_items
-from pipelines.evaluation.task_items import answer_by_letter
+from pipelines.evaluation import answer_letters
+from pipelines.evaluation.answer_letters import answer_by_letter
 from pipelines.lm import token_prompts
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
@@ -116,7 +116,7 @@ def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(opened, server, here
     letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][
         :4
     ]
-    monkeypatch.setattr(task_items, "LETTERS", letters)
+    monkeypatch.setattr(answer_letters, "LETTERS", letters)
     server.said = "I can't say."
     answers = answer_by_letter(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
     each = np.stack(

@@ -8,8 +8,8 @@ from local_models import counted, encode, open_model
 from scipy.special import logsumexp
 
 from pipelines.lm import local as local_model
-from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.shared_prefixes import BLOCK_TOKENS
 from pipelines.replug import ensemble
 
 STEPS = 12
@@ -141,7 +141,7 @@ def test_what_all_prompts_begin_with_is_read_once(tiny, same):
     own = [len(ids_of(lm, prompt)) for prompt in prompts]
     common = own[0] - 1 if same else 1 + len(encode(lm, 2 * SHOTS))
     read = [rows * columns for rows, columns in shapes]
-    assert read[0] == common // prefixes.BLOCK * prefixes.BLOCK
+    assert read[0] == common // BLOCK_TOKENS * BLOCK_TOKENS
     assert sum(read[:2]) < 0.6 * sum(own)
     new = sum(rows for rows, columns in shapes if columns == 1)
     tokens = sum(n for n, weight in zip(own, log_weights.ravel(), strict=True) if weight > -np.inf)

@@ -6,8 +6,8 @@ import tiny_models
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Mixture, decide
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.server_mixture import Mixture, decide
 from pipelines.replug import ensemble
 
 STEPS, K = 6, 3
@@ -93,7 +93,7 @@ def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_pl
     assert not mixture.decided
     mixture = Mixture([[7]], np.zeros(1), 2, moving=False)
     assert mixture.follow([logs(_0=0.9)], {0}) is False
-    assert (mixture.decided, mixture.tokens, mixture.read, mixture.made) == (True, [], 1, 1)
+    assert (mixture.decided, mixture.tokens, mixture.prompt_tokens, mixture.new_tokens) == (True, [], 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from completions_server import settings
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import task_items
-from pipelines.evaluation.task_items import answer_by_letter
-from pipelines.lm.http_choice import Choice, LogProbs
+from pipelines.evaluation import answer_letters
+from pipelines.evaluation.answer_letters import answer_by_letter
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.server_answers import Choice, LogProbs
 from pipelines.params import params, params_file
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble import vote
@@ -101,7 +101,7 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(
         local, prompts, weights
     )
     monkeypatch.setattr(
-        task_items, "LETTERS", "ATiw"
+        answer_letters, "LETTERS", "ATiw"
     )  # each a token: the likeliest, and by scoring what does not show
     assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(
         local, prompts, weights
@@ -111,12 +111,12 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(
         opened(logprobs=8, extra={"another": 1}), SHORT, weights
     )  # else the probe is kept
     ids, probable = (
-        [local.token_id(f" {letter}") for letter in task_items.LETTERS],
+        [local.token_id(f" {letter}") for letter in answer_letters.LETTERS],
         np.exp(local.next_token(SHORT)),
     )
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
-    assert answers == [task_items.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
+    assert answers == [answer_letters.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
     assert len(set(answers)) > 1
 
 

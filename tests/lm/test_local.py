@@ -173,7 +173,7 @@ def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_
 def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
     server, tiny, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("pipelines.storage.atomic.SCRATCH", tmp_path)
+    monkeypatch.setattr("pipelines.lm.open_lm.SCRATCH", tmp_path)
     monkeypatch.setenv("LONGTAIL_API_KEY", "k")
     server.echo = False
     assert open_lm(tiny, settings(server.url), None).name == "tiny"

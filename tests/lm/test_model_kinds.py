@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 from transformers import AutoModelForCausalLM
 
-from flows.model_folders import read_model_folder
+from flows.init.model_folders import read_model_folder
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import save_pretrained
 from pipelines.retrieval.tower import Tower

@@ -11,8 +11,8 @@ import pytest
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Choice, fault
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.server_answers import Choice, fault
 
 PROMPT = [Prompt("Where is the Louvre?")]
 WRITTEN = {  # who writes so -> a whole answer of "Paris"

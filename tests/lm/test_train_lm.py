@@ -22,8 +22,8 @@ def one_thread():
 
 
 @pytest.fixture(autouse=True)
-def scratch(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.storage.atomic.SCRATCH", tmp_path / "scratch")
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the
 
 @torch.inference_mode()
 def test_a_document_learns_nothing_from_those_packed_before_it(model, words, monkeypatch):
-    monkeypatch.setattr(train_lm, "NUMBERS", torch.float32)
+    monkeypatch.setattr(train_lm, "PRODUCT_DTYPE", torch.float32)
     tokens, _, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
     ids, mask = torch.from_numpy(tokens[:4]), train_lm.document_mask(documents[:4])
     begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
@@ -121,7 +121,7 @@ def test_the_written_out_gradient_is_autograds():
 def test_the_learning_rate_warms_up_and_falls_to_nothing():
     factors = np.array([train_lm.schedule(step, 1000) for step in range(1000)])
     assert factors[0] < 0.1
-    assert (factors[train_lm.WARMUP : 500] == 1).all()
+    assert (factors[train_lm.WARMUP_STEPS : 500] == 1).all()
     assert (np.diff(factors[501:]) < 0).all()
     assert factors[-1] < 0.01
 

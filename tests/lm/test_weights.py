@@ -11,7 +11,7 @@ import torch
 from local_models import open_model, pairs
 
 from pipelines.errors import LongtailError
-from pipelines.lm import local
+from pipelines.lm import weights
 
 
 def score(lm) -> np.ndarray:
@@ -34,8 +34,8 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
     monkeypatch.chdir(tmp_path)
     Path(".longtail").mkdir()
-    open_weights = local._open
-    monkeypatch.setattr(local, "_open", lambda *args: opened.append(args[1]) or open_weights(*args))
+    open_weights = weights._open
+    monkeypatch.setattr(weights, "_open", lambda *args: opened.append(args[1]) or open_weights(*args))
     for _ in range(2):
         open_model(folder, dtype="bf16")
         assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
@@ -48,20 +48,20 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
 def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
     """No GPU is needed: the model opens on the CPU, as the format is chosen before."""
     folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
-    open_weights = local._open
+    open_weights = weights._open
 
     def on_cpu(folder, dtype, device):
         opened.append((dtype, device))
         return open_weights(folder, dtype, "cpu")
 
-    monkeypatch.setattr(local, "_open", on_cpu)
+    monkeypatch.setattr(weights, "_open", on_cpu)
     tokenizer = open_model(folder).tokenizer
     opened.clear()
     for has_bf16, kind in ((False, torch.float16), (True, torch.bfloat16)):
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation, has=has_bf16: has
         )
-        assert local.load(folder, tokenizer, "bf16", "cuda").dtype == kind
+        assert weights.load(folder, tokenizer, "bf16", "cuda").dtype == kind
     assert [which for which in opened if which[1] == "cuda"] == [("fp16", "cuda"), ("bf16", "cuda")]
     assert "log-probs in fp16 are 0.0" in capsys.readouterr().out
 

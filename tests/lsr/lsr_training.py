@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from small_project import TUNED
 
-from pipelines.lsr.rounds import Trainer
+from pipelines.lsr.trainer import Trainer
 
 METRICS = Path("data/metrics/lsr_dense.json")
 

@@ -11,7 +11,13 @@ from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.lsr import objective, training_queries
-from pipelines.lsr.rounds import SHOWN, Refresher, ScoredCandidates, Trainer, TrainingFiles
+from pipelines.lsr.rounds import (
+    VALIDATION_DOCUMENTS,
+    Refresher,
+    ScoredCandidates,
+    TrainingFiles,
+)
+from pipelines.lsr.trainer import Trainer
 from pipelines.lsr.training_queries import Schedule
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.encoder import EXACT, Encoder
@@ -24,7 +30,7 @@ def changed(project):
 
     def parts(**changes):
         change(project, **changes)
-        corpora = training_queries.read_training_queries(project.params)
+        corpora = training_queries.read_training_queries(project.params, "dense")
         return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr")
 
     return parts
@@ -36,7 +42,7 @@ def nearest(params, name, corpus, rows, k):
         methods.encoder_folder(methods.Method(name, "dense")),
         methods.index_folder(methods.Method(name, "dense"), corpus.corpus),
     )
-    encoder = Encoder.open(folder, params.retriever, params.compute)
+    encoder = Encoder.open(folder, params.retriever["dense"], params.compute)
     index = dense.Dense(out, corpus.docs, folder, encoder, params.compute)
     return index.search(list(corpus.queries.texts[rows]), k)
 
@@ -52,7 +58,7 @@ def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_model
     kind, project, changed
 ):
     corpora, schedule, files = changed(likelihood=kind, top_k=3)
-    refresher = Refresher(project.params, corpora, schedule, files)
+    refresher = Refresher(project.params, "dense", corpora, schedule, files)
     for number, (corpus, (rows, positions)) in enumerate(
         zip(corpora, refresher.search(0), strict=True)
     ):
@@ -70,9 +76,11 @@ def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_model
 def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, changed):
     """Ten documents, and lambda the softmax of the similarities themselves."""
     corpora, schedule, files = changed()
-    refresher = Refresher(project.params, corpora, schedule, files)
+    refresher = Refresher(project.params, "dense", corpora, schedule, files)
     figures, (of_texts, of_questions) = refresher.validate(), corpora
-    positions, similarities = nearest(project.params, "dense", of_texts, of_texts.validation, SHOWN)
+    positions, similarities = nearest(
+        project.params, "dense", of_texts, of_texts.validation, VALIDATION_DOCUMENTS
+    )
     nats = n_bytes = 0.0
     for row, found, scores in zip(
         of_texts.validation.tolist(), positions.tolist(), similarities, strict=True
@@ -82,7 +90,9 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
         nats -= np.log(weights @ each).sum()
         n_bytes += len(of_texts.queries.continuations[row].encode())
     assert figures["bpb_k10"] == pytest.approx(nats / math.log(2) / n_bytes, abs=1e-4)
-    positions, _ = nearest(project.params, "dense", of_questions, of_questions.validation, SHOWN)
+    positions, _ = nearest(
+        project.params, "dense", of_questions, of_questions.validation, VALIDATION_DOCUMENTS
+    )
     read = documents.read_documents(of_questions.docs, positions).filled("{title}\n{text}").tolist()
     answers = of_questions.answers[of_questions.validation]
     pairs = zip(read, answers, strict=True)
@@ -99,8 +109,8 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
 
 def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
     corpora, schedule, files = changed(steps=4, refresh_steps=2)
-    refresher = Refresher(project.params, corpora, schedule, files)
-    shutil.copytree(TUNED, files.of_step("model", schedule.steps(1).start))
+    refresher = Refresher(project.params, "dense", corpora, schedule, files)
+    shutil.copytree(TUNED, files.model(schedule.steps(1).start))
     for corpus, candidates in zip(corpora, refresher.make_round(1)[1], strict=True):
         tuned, untuned = (
             nearest(project.params, name, corpus, candidates.rows, len(refresher.ranks))[0].tolist()
@@ -120,7 +130,9 @@ def trainer(project, changed):
             positions = np.array([draw.permutation(30)[:5] for _ in rows]).reshape(-1, 5)
             scores = -draw.gamma(2.0, size=(2, *positions.shape))
             candidates.append(ScoredCandidates(rows, positions, *scores))
-        encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
+        encoder = Encoder.open(
+            UNTUNED, project.params.retriever["dense"], project.params.compute, EXACT
+        )
         betas = [project.params.lsr.beta + number for number in range(len(corpora))]
         made = Trainer(encoder, corpora, schedule, project.params.lsr, betas)
         made.start_round(candidates)

@@ -7,8 +7,9 @@ import pytest
 from lsr_training import METRICS, change, watched
 
 from pipelines.errors import LongtailError
-from pipelines.lsr import objective, train_lsr, training_queries
-from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
+from pipelines.lsr import objective, teacher, train_lsr, training_queries
+from pipelines.lsr.rounds import Refresher, TrainingFiles
+from pipelines.lsr.trainer import Trainer
 from pipelines.lsr.training_queries import Schedule
 
 HOLDS = np.array([[True, False, False], [True, True, True], [False, True, False]])
@@ -22,18 +23,18 @@ def looked(project):
 
     def rows(**changes):
         change(project, **changes)
-        corpora = training_queries.read_training_queries(project.params)
+        corpora = training_queries.read_training_queries(project.params, "dense")
         files = TrainingFiles("train_lsr", repr(changes))
         with Refresher(
-            project.params, corpora, Schedule(corpora, project.params.lsr, 0), files
+            project.params, "dense", corpora, Schedule(corpora, project.params.lsr, 0), files
         ) as refresher:
-            return train_lsr.look(refresher, project.params)
+            return teacher.look(refresher, project.params)
 
     return rows
 
 
 def test_a_judge_ranks_documents_with_an_answer_above_those_without():
-    figures = train_lsr.judged(LM, RETRIEVER, HOLDS)
+    figures = teacher.judged(LM, RETRIEVER, HOLDS)
     np.testing.assert_allclose(
         figures["auc_lm"], [1, np.nan, 1], err_msg="equal documents teach nothing"
     )
@@ -76,10 +77,11 @@ def test_beta_gives_q_the_entropy_that_is_asked_for():
 
 
 def test_candidates_come_from_further_down_too(project, looked):
-    corpora = training_queries.read_training_queries(project.params)
+    corpora = training_queries.read_training_queries(project.params, "dense")
     change(project, top_k=5, further_k=2)
     refresher = Refresher(
         project.params,
+        "dense",
         corpora,
         Schedule(corpora, project.params.lsr, 0),
         TrainingFiles("train_lsr"),
@@ -91,6 +93,7 @@ def test_candidates_come_from_further_down_too(project, looked):
     change(project, top_k=30, further_k=0)
     whole = Refresher(
         project.params,
+        "dense",
         corpora,
         Schedule(corpora, project.params.lsr, 0),
         TrainingFiles("train_lsr"),
@@ -100,7 +103,7 @@ def test_candidates_come_from_further_down_too(project, looked):
     np.testing.assert_allclose(similarities, every[1][:, refresher.ranks], atol=1e-6)
 
 
-def teacher(value, entropy=0.5):
+def row_of(value, entropy=0.5):
     return {"corpus": "popqa", "entropy": entropy} | {
         name: {"value": figure, "low": figure - 0.1, "high": figure + 0.1}
         for name, figure in (("auc_lm", 0.8 + value), ("auc_retriever", 0.8), ("auc_gain", value))
@@ -112,28 +115,28 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
 ):
     def check(*rows, required):
         change(project, require_better_teacher=required)
-        train_lsr.check("train_lsr@dense", rows, project.params.lsr)
+        teacher.check("train_lsr@dense", rows, project.params.lsr)
         return capsys.readouterr().out
 
-    assert "warning" not in check(teacher(0.1), required=True)
-    said = check(teacher(0.1), teacher(0.0), required=False)
+    assert "warning" not in check(row_of(0.1), required=True)
+    said = check(row_of(0.1), row_of(0.0), required=False)
     assert "no better than the retriever does (AUC 0.80 against 0.80)" in said
     with pytest.raises(
         LongtailError,
         match=r"require_better_teacher: popqa: .*AUC 0\.70 against 0\.80.*raise lsr\.n_sh",
     ):
-        check(teacher(-0.1), required=True)
+        check(row_of(-0.1), required=True)
     unknown = {"value": np.nan, "low": np.nan, "high": np.nan}
-    assert "auc_gain not known" in check(teacher(0.1) | {"auc_gain": unknown}, required=True)
+    assert "auc_gain not known" in check(row_of(0.1) | {"auc_gain": unknown}, required=True)
     with pytest.raises(LongtailError, match=r"uniform \(entropy 0\.99980 of 1\)"):
-        check(teacher(0.1, 0.9998), required=False)
-    assert "nearly uniform" in check(teacher(0.1, 0.9998), teacher(0.1, 0.9), required=False)
+        check(row_of(0.1, 0.9998), required=False)
+    assert "nearly uniform" in check(row_of(0.1, 0.9998), row_of(0.1, 0.9), required=False)
     for entropy, said in (
         (0.99, "nearly uniform .*lower lsr.beta"),
         (0.01, "alone .*raise lsr.beta"),
         (0.5, None),
     ):
-        found = list(train_lsr.advice(teacher(0.1, entropy)))
+        found = list(teacher.advice(row_of(0.1, entropy)))
         assert len(found) == (said is not None)
         assert not said or re.search(said, found[0])
 
@@ -141,9 +144,9 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
 def test_the_training_looks_first(project, monkeypatch):
     seen, betas = {}, []
     watched(monkeypatch, Trainer, "start_round", lambda trainer, _: betas.append(trainer.betas))
-    monkeypatch.setattr(train_lsr, "check", lambda name, rows, _: seen.update(name=name, rows=rows))
+    monkeypatch.setattr(teacher, "check", lambda name, rows, _: seen.update(name=name, rows=rows))
     change(project, steps=2, refresh_steps=2, q_entropy=0.6)
-    train_lsr.train_retriever(project.params)
+    train_lsr.train_retriever(project.params, "dense")
     assert seen["name"] == "train_lsr@dense"
     assert METRICS.read_text().count('"auc_gain"') == 1
     assert [row["beta"] for row in seen["rows"]] == betas[0]

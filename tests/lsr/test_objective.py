@@ -65,7 +65,10 @@ def gradient(project):
     targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
 
     def compute(**changes):
-        sizes, encoder = [], Encoder.open(UNTUNED, project.params.retriever, project.params.compute)
+        sizes, encoder = (
+            [],
+            Encoder.open(UNTUNED, project.params.retriever["dense"], project.params.compute),
+        )
         embed = encoder.embed_with_gradient
 
         def counted(texts, queries=False):
@@ -89,7 +92,7 @@ def gradient(project):
 
 
 def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
-    settings = project.params.retriever.model_copy(update={"query_prefix": "Norland: "})
+    settings = project.params.retriever["dense"].model_copy(update={"query_prefix": "Norland: "})
     encoder, seen = Encoder.open(UNTUNED, settings, project.params.compute), []
 
     def loss(documents, queries):

@@ -14,7 +14,8 @@ from lsr_training import (
 )
 
 from pipelines.lsr import train_lsr, training_queries
-from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
+from pipelines.lsr.rounds import Refresher, TrainingFiles
+from pipelines.lsr.trainer import Trainer
 from pipelines.lsr.training_queries import Schedule
 
 
@@ -33,7 +34,7 @@ def test_a_round_is_made_by_the_encoder_at_its_start(project, monkeypatch):
         lambda self, number: searched.update({number: weights(self.encoder)}),
     )
     change(project, steps=5, refresh_steps=2)
-    train_lsr.train_retriever(project.params)
+    train_lsr.train_retriever(project.params, "dense")
     (trainer,) = trainers
     trained[5] = weights(trainer.encoder)
     assert sorted(searched) == [0, 1, 2, 3]
@@ -51,10 +52,11 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     project.params.lm = {main: project.params.lm[main], "second": project.params.lm[main]}
     project.params.lms = [main, "second"]
     change(project, lm="second")
-    corpora = training_queries.read_training_queries(project.params)
+    corpora = training_queries.read_training_queries(project.params, "dense")
     schedule = Schedule(corpora, project.params.lsr, 0)
     assert (
-        Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
+        Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr")).lm.name
+        == "second"
     )
 
 
@@ -65,10 +67,10 @@ def test_a_served_model_teaches_and_its_cost_counts_and_its_kept_answers_are_fre
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)
         project.params.lm = {project.params.lms[0]: served}
-        metrics = train_lsr.train_retriever(project.params)
+        metrics = train_lsr.train_retriever(project.params, "dense")
         assert 0 < metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
         asked = len(server.requests)
         steps_from_now(monkeypatch, lambda number: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            train_lsr.train_retriever(project.params)
+            train_lsr.train_retriever(project.params, "dense")
         assert len(server.requests) == asked

@@ -11,8 +11,9 @@ from small_project import TUNED, UNTUNED
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
-from pipelines.lsr import objective, rounds, train_lsr, training_queries
-from pipelines.lsr.rounds import Refresher, ScoredCandidates, Trainer, TrainingFiles
+from pipelines.lsr import objective, scores, teacher, train_lsr, training_queries
+from pipelines.lsr.rounds import Refresher, ScoredCandidates, TrainingFiles
+from pipelines.lsr.trainer import Trainer
 from pipelines.params import params_file
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import EXACT, Encoder
@@ -39,9 +40,9 @@ def prompts(project, monkeypatch):
 
 
 def opened(project):
-    corpora = training_queries.read_training_queries(project.params)
+    corpora = training_queries.read_training_queries(project.params, "dense")
     schedule = training_queries.Schedule(corpora, project.params.lsr, seed=0)
-    return Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr"))
+    return Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr"))
 
 
 def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer_without_a_document(
@@ -60,7 +61,7 @@ def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer
 
 
 def test_killed_while_it_answers_no_prompt_is_answered_twice(project, prompts, monkeypatch):
-    monkeypatch.setattr(rounds, "ANSWERED", 7)
+    monkeypatch.setattr(scores, "ANSWERS_AT_ONCE", 7)
     whole, calls = LocalModel.generate, iter(range(2))
 
     def killed(*arguments):
@@ -70,9 +71,9 @@ def test_killed_while_it_answers_no_prompt_is_answered_twice(project, prompts, m
     with monkeypatch.context() as patch:
         patch.setattr(LocalModel, "generate", killed)
         with pytest.raises(StopIteration):
-            train_lsr.train_retriever(project.params)
+            train_lsr.train_retriever(project.params, "dense")
     assert len(prompts) == 14
-    metrics = train_lsr.train_retriever(project.params)
+    metrics = train_lsr.train_retriever(project.params, "dense")
     assert len(prompts) == len(set(prompts)) == metrics["scored_wikipedia"]
 
 
@@ -99,11 +100,11 @@ def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names
         with pytest.raises(
             LongtailError, match="a chat interface shows no log-probabilities of prompts"
         ):
-            train_lsr.train_retriever(project.params)
+            train_lsr.train_retriever(project.params, "dense")
         change(
             project, **RIGHT, steps=20, refresh_steps=20, learning_rate=5e-3, keep="last", beta=0.1
         )
-        metrics = train_lsr.train_retriever(project.params)
+        metrics = train_lsr.train_retriever(project.params, "dense")
         answered = [
             body
             for body in server.requests
@@ -113,7 +114,7 @@ def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names
         TUNED.rename("tuned")
         steps_from_now(monkeypatch, lambda number: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            train_lsr.train_retriever(project.params)
+            train_lsr.train_retriever(project.params, "dense")
         again = [
             body
             for body in server.requests
@@ -134,9 +135,11 @@ def trainer(project):
 
     def make(targets, **changes):
         change(project, **RIGHT, **changes)
-        corpora = training_queries.read_training_queries(project.params)
+        corpora = training_queries.read_training_queries(project.params, "dense")
         schedule = training_queries.Schedule(corpora, project.params.lsr, seed=0)
-        encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
+        encoder = Encoder.open(
+            UNTUNED, project.params.retriever["dense"], project.params.compute, EXACT
+        )
         made = Trainer(encoder, corpora, schedule, project.params.lsr, [0.1])
         made.start_round(
             [ScoredCandidates(np.arange(6), np.arange(30).reshape(6, 5), targets, targets)]
@@ -171,21 +174,21 @@ def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(
     with pytest.raises(
         LongtailError, match=r"uniform .*answer_right, .*right with all documents or with none; rai"
     ):
-        train_lsr.train_retriever(project.params)
+        train_lsr.train_retriever(project.params, "dense")
     assert "to the language model all documents of a query are equal" in capsys.readouterr().out
     change(project, require_better_teacher=True)
     with pytest.raises(
         LongtailError,
         match="require_better_teacher: wikipedia: to the language model all documents",
     ):
-        train_lsr.train_retriever(project.params)
+        train_lsr.train_retriever(project.params, "dense")
 
 
 def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_others(
     project, prompts
 ):
     change(project, top_k=2)
-    (row,) = train_lsr.look(opened(project), project.params)
+    (row,) = teacher.look(opened(project), project.params)
     assert 0 < row["uniform"] < 1
     assert row["uniform"] * row["queries"] == pytest.approx(round(row["uniform"] * row["queries"]))
     assert row["entropy"] < 1

@@ -1,7 +1,6 @@
 """A killed LSR training resumes to the same bytes, wherever it was; with another param it starts anew."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,8 @@ from small_project import TUNED, UNTUNED
 from pipelines import methods
 from pipelines.lm.local import LocalModel
 from pipelines.lsr import rounds, train_lsr, training_queries
-from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
+from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
+from pipelines.lsr.trainer import Trainer
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
 
@@ -22,7 +22,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
     project, monkeypatch
 ):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
-    train_lsr.train_retriever(project.params)
+    train_lsr.train_retriever(project.params, "dense")
     whole = written()
     remove_training()
     for owner, name, allowed in (
@@ -34,14 +34,14 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
         with monkeypatch.context() as patch:
             watched(patch, owner, name, lambda *_, calls=calls: next(calls))
             with pytest.raises(StopIteration):
-                train_lsr.train_retriever(project.params)
+                train_lsr.train_retriever(project.params, "dense")
     assert not TUNED.exists()
     folder = Path(".longtail/work/train_lsr@dense")
     (saved,) = folder.glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
     steps = steps_from_now(monkeypatch)
-    assert train_lsr.train_retriever(project.params)["kept_step"] in (0, 3, 6)
+    assert train_lsr.train_retriever(project.params, "dense")["kept_step"] in (0, 3, 6)
     assert steps == [4, 5]
     assert written() == whole
     assert not folder.exists()
@@ -50,12 +50,13 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
 
 def test_training_embeds_documents_as_the_index_does(project):
     """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
-    project.params.retriever = project.params.retriever.model_copy(
+    titled = project.params.retriever["dense"].model_copy(
         update={"document": "{title} is told of: {text}"}
     )
+    project.params.retriever = {"dense": titled}
     params, out = project.params, methods.index_folder(methods.Method("dense", "dense"), "")
-    corpora = training_queries.read_training_queries(params)
-    encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
+    corpora = training_queries.read_training_queries(params, "dense")
+    encoder = Encoder.open(UNTUNED, params.retriever["dense"], params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     trainer = Trainer(encoder, corpora, schedule, params.lsr, [1.0] * len(corpora))
     positions = np.arange(30).reshape(6, 5)
@@ -63,9 +64,8 @@ def test_training_embeds_documents_as_the_index_does(project):
         [ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora)
     )
     for number, corpus in enumerate(corpora):
-        settings = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
         folder = out / corpus.corpus
-        index.index_dense(corpus.docs, UNTUNED, folder, settings, retriever="dense", name="index")
+        index.index_dense(corpus.docs, UNTUNED, folder, params, retriever="dense", name="index")
         texts = list(trainer.texts(number, positions.ravel()))
         stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
         np.testing.assert_allclose(
@@ -77,10 +77,10 @@ def test_training_embeds_documents_as_the_index_does(project):
 def test_another_param_has_no_checkpoint_yet(project):
     def checkpoints(**changes) -> Path:
         change(project, **changes)
-        corpora = training_queries.read_training_queries(project.params)
+        corpora = training_queries.read_training_queries(project.params, "dense")
         return TrainingFiles(
-            "train_lsr", *train_lsr._result_depends_on(project.params, corpora)
-        ).of_step("model", 0)
+            "train_lsr", *train_lsr.result_depends_on(project.params, "dense", corpora)
+        ).model(0)
 
     gamma, first = project.params.lsr.gamma, checkpoints()
     assert first == checkpoints() != checkpoints(gamma=0.2)

@@ -6,7 +6,7 @@ import pytest
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import train_lsr
-from pipelines.lsr.rounds import Scores
+from pipelines.lsr.scores import Scores
 from pipelines.lsr.training_queries import CorpusQueries
 from pipelines.scoring import logprobs
 from pipelines.scoring.logprobs import Queries, without_shots
@@ -39,9 +39,9 @@ def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch
     monkeypatch.setattr(logprobs, "SHARD", 7)
     monkeypatch.setattr(LocalModel, "score", killed)
     with pytest.raises(KeyboardInterrupt):
-        train_lsr.train_retriever(project.params)
+        train_lsr.train_retriever(project.params, "dense")
     assert seen
-    metrics = train_lsr.train_retriever(project.params)
+    metrics = train_lsr.train_retriever(project.params, "dense")
     assert len(seen) == len(set(seen)) == metrics["scored_pile"] + metrics["scored_wikipedia"]
 
 
@@ -64,7 +64,9 @@ def test_scores_are_the_language_models_and_are_found_again(project, seen, tmp_p
     assert len(again) == len(seen) == 5
     rows, positions = np.array([0, 2]), np.array([[9], [29]])
     np.testing.assert_array_equal(again.look_up(rows, positions), first.look_up(rows, positions))
-    assert first.whole["document"].to_pylist() == again.whole["document"].to_pylist() == [29]
+    assert (
+        first.validation["document"].to_pylist() == again.validation["document"].to_pylist() == [29]
+    )
     expected = opened.score([queries.prompt(0, None)], [" Velm Mira"]).log_probs[0]
     sums, tokens = again.look_up(np.array([0]), np.array([[logprobs.NONE]]))
     assert sums[0, 0] == pytest.approx(expected.sum(dtype=np.float64), abs=1e-4)

@@ -22,7 +22,7 @@ from pipelines.storage.work_store import fingerprint
 
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     change(project, steps=40, refresh_steps=40, learning_rate=5e-3)
-    train_lsr.train_retriever(project.params)
+    train_lsr.train_retriever(project.params, "dense")
     metrics = json.loads(METRICS.read_text())
     curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
@@ -55,7 +55,7 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
         lambda docs, model, out: seen.append(out.parent.name),
     )
     change(project, queries=queries, steps=2, refresh_steps=1)
-    metrics = train_lsr.train_retriever(project.params)
+    metrics = train_lsr.train_retriever(project.params, "dense")
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
     assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (
@@ -80,12 +80,12 @@ def test_the_best_is_kept_be_it_untuned_or_the_last(
 
     monkeypatch.setattr(Refresher, "validate", validate)
     change(project, **{"steps": 6, "refresh_steps": 2} | changes)
-    metrics, kept = train_lsr.train_retriever(project.params), best // 2
+    metrics, kept = train_lsr.train_retriever(project.params, "dense"), best // 2
     assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[kept])
     written = json.loads(METRICS.read_text())
     assert [row["step"] for row in written["validation"]] == validated
     assert len(written["curve"]) == validated[-1]
-    opened = Encoder.open(TUNED, project.params.retriever, project.params.compute)
+    opened = Encoder.open(TUNED, project.params.retriever["dense"], project.params.compute)
     assert torch.equal(weights(opened), seen[kept])
     assert not torch.equal(seen[0], seen[1])
 
@@ -94,7 +94,7 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
     change(project, validation_queries=0, keep="last", steps=2, refresh_steps=1)
     opened = []
     watched(monkeypatch, Refresher, "_open", lambda _, step: opened.append(step))
-    assert train_lsr.train_retriever(project.params)["kept_step"] == 2
+    assert train_lsr.train_retriever(project.params, "dense")["kept_step"] == 2
     assert opened == [1], "the last encoder embeds nothing"
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
     for queries in ("lm", "qa"):
@@ -103,7 +103,7 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
             LongtailError,
             match=r"lsr\.keep is best, but there are no queries to validate .*keep: la",
         ):
-            train_lsr.train_retriever(project.params)
+            train_lsr.train_retriever(project.params, "dense")
 
 
 @pytest.mark.parametrize(("recalls", "kept", "without_bits"), [
@@ -119,9 +119,9 @@ def test_recall_decides_where_answers_are_known_and_bits_between_equals(
         dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True))
         for row in zip(*columns, strict=True)
     ]
-    assert train_lsr._kept(rows, project.params.lsr) == kept
+    assert train_lsr.best_step(rows, project.params.lsr) == kept
     assert (
-        train_lsr._kept([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr)
+        train_lsr.best_step([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr)
         == without_bits
     )
 
@@ -129,7 +129,7 @@ def test_recall_decides_where_answers_are_known_and_bits_between_equals(
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
     change(project, likelihood="prob")
     with pytest.raises(LongtailError, match=r"uniform .*lsr\.likelihood prob.*use mean_logprob"):
-        train_lsr.train_retriever(project.params)
+        train_lsr.train_retriever(project.params, "dense")
     assert not METRICS.exists()
 
 
@@ -141,19 +141,19 @@ def test_nothing_to_learn_from_is_an_error(project):
     )
     change(project, queries="lm")
     with pytest.raises(LongtailError, match="no queries of that kind"):
-        train_lsr.train_retriever(project.params)
+        train_lsr.train_retriever(project.params, "dense")
 
 
 def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
     """One small step from the second retriever's weights, on what its index finds; the first one's stay as they are."""
-    params = methods.with_retriever(two_retrievers.params, "e5")
+    params = two_retrievers.params
     params.lsr = params.lsr.model_copy(
         update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"}
     )
     before = fingerprint(TUNED)
-    train_lsr.train_retriever(params)
+    train_lsr.train_retriever(params, "e5")
     opened = {
-        folder: Encoder.open(folder, params.retriever, params.compute).embed(
+        folder: Encoder.open(folder, params.retriever["e5"], params.compute).embed(
             tiny_models.words(9, 5)
         )
         for folder in (

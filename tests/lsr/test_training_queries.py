@@ -1,7 +1,6 @@
 """Which corpora and questions a run learns from; which queries each step and round has."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,9 @@ POPQA = Path("data/questions/popqa/popqa.parquet")
 @pytest.mark.parametrize("refresh_steps", [2, 9])
 def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, project):
     lsr = project.params.lsr.model_copy(update={"steps": 5, "refresh_steps": refresh_steps})
-    schedule = Schedule(training_queries.read_training_queries(project.params), lsr, seed=0)
+    schedule = Schedule(
+        training_queries.read_training_queries(project.params, "dense"), lsr, seed=0
+    )
     steps = [list(schedule.steps(number)) for number in range(schedule.rounds)]
     assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
     assert schedule.steps(0).start == 0
@@ -33,7 +34,7 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, 
 
 def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
     schedule = Schedule(
-        training_queries.read_training_queries(project.params), project.params.lsr, seed=0
+        training_queries.read_training_queries(project.params, "dense"), project.params.lsr, seed=0
     )
     n, size = len(schedule.queries), project.params.lsr.batch_size
     assert (n, size) == (14, 4)
@@ -43,7 +44,7 @@ def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
 
 
 def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(project):
-    of_texts, of_questions = training_queries.read_training_queries(project.params)
+    of_texts, of_questions = training_queries.read_training_queries(project.params, "dense")
     queries = pq.read_table("data/corpus/pile/queries.parquet").to_pylist()
     splits = {query["id"]: query["split"] for query in queries}
     assert {splits[i] for i in of_texts.queries.ids[: of_texts.train]} == {"train"}
@@ -61,7 +62,7 @@ def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names
     project.params.parts = project.params.parts.model_copy(update=changes)
     assert [
         (corpus.name, corpus.corpus)
-        for corpus in training_queries.read_training_queries(project.params)
+        for corpus in training_queries.read_training_queries(project.params, "dense")
     ] == names
 
 
@@ -73,7 +74,9 @@ def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(projec
     project.params.lsr = project.params.lsr.model_copy(
         update={"qa_queries": 100, "validation_queries": 100}
     )
-    queries, train, of_each, answers = training_queries.read_questions(POPQA, project.params)
+    questions = training_queries.read_questions("popqa", project.params, "dense")
+    queries, train = questions.queries, questions.train
+    of_each, answers = questions.clusters, questions.answers
     assert len(queries) == 16
     assert 0 < train < 16
     assert of_each.tolist() == [asked[i]["s_uri"] for i in queries.ids]
@@ -91,16 +94,15 @@ def test_the_teacher_is_asked_as_the_answers_are_asked(n_shots, project):
     params.answer = params.answer.model_copy(
         update={"n_shots": n_shots, "passage": "{title}: {text}"}
     )
-    chosen = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
-    source, table = passages.open_source("dense", None, chosen, Path("data")), pq.read_table(POPQA)
+    source, table = passages.open_source("dense", None, params, Path("data")), pq.read_table(POPQA)
     pool = prompts.read_questions(table.filter(pa.compute.equal(table["split"], "train")))
-    queries, *_ = training_queries.read_questions(POPQA, params)
+    queries = training_queries.read_questions("popqa", params, "dense").queries
     for row, question in enumerate(queries.ids[:3]):
         asked = pool, pool.ids.index(question), params.lsr.lm
-        (with_passage,), bare, found = passages.prompts_of_question(chosen, "popqa", *asked, source)
+        (with_passage,), bare, found = passages.prompts_of_question(params, "popqa", *asked, source)
         best = pq.read_table(docs)["id"].to_pylist().index(found["doc_ids"][0][0].as_py())
         read, _ = logprobs.prompts(queries, docs, np.array([[row, best], [row, logprobs.NONE]]))
         assert read == [with_passage, bare]
         assert bool(queries.shots[row].all()) == bool(n_shots)
     params.lsr = params.lsr.model_copy(update={"n_shots": 0})
-    assert not training_queries.read_questions(POPQA, params)[0].shots.any()
+    assert not training_queries.read_questions("popqa", params, "dense").queries.shots.any()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pipelines.evaluation import task_items
-from pipelines.evaluation.task_items import answer_by_letter
+from pipelines.evaluation.answer_letters import answer_by_letter
 from pipelines.lm.language_model import Prompt
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.sources.rejects import Rejects

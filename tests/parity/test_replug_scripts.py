@@ -14,7 +14,7 @@ import yaml
 from flows import profiles
 from pipelines import catalogue
 from pipelines.answering import passages
-from pipelines.corpus.cut import rolling_windows
+from pipelines.corpus.windows import rolling_windows
 from pipelines.evaluation import evaluate_tasks
 from pipelines.lm.language_model import Generation
 from pipelines.params import params_file

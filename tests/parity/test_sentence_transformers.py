@@ -8,7 +8,7 @@ import pytest
 import tiny_models
 from transformers import Qwen3Config, Qwen3Model
 
-from flows import model_folders
+from flows.init import model_folders
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import CLOSE, EXACT, Encoder
 

@@ -171,36 +171,14 @@ def test_tables_sort_filter_and_unfold(opened, files):
     assert all("bm25" in text.lower() for text in found)
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be_read(
-    opened, files, scripts
-):
-    page = opened(files["report"], PHONE, java_script_enabled=scripts, unfolded=scripts)
-    for rule, other in (("word", "substring"), ("substring", "word")):
-        page.locator(f"#rule-{rule}").check()
-        assert page.locator(f".{rule}.drawn:visible").count() > 2
-        assert page.locator(f".{other}.of-rule:visible").count() == 0
-        assert page.locator(f".says.{rule}:visible").count() >= 3
-        if scripts:
-            heads = page.locator("#table-accuracy-by-popularity thead th:visible").all_inner_texts()
-            assert {rule, other} & {*heads} == {rule}
-            shown = (
-                page.locator("#table-accuracy-by-popularity tbody tr:visible")
-                .first.inner_text()
-                .split("\t")
-            )
-            with (files["report"].parent / "tables/accuracy-by-popularity.csv").open() as table:
-                row = next(csv.DictReader(table))
-            assert shown[heads.index(rule)].startswith(f"{100 * float(row[rule]):.1f} [")
-    if not scripts:
-        assert (
-            page.locator("button:visible, select:visible, input:not([type=radio]):visible").count()
-            == 0
-        )
-        for fold in page.locator(".numbers > summary").all():
-            fold.click()
-        rows = page.locator("tbody tr")
-        assert page.locator("tbody tr:visible").count() == rows.count() > 100
+def test_without_scripts_everything_can_be_read(opened, files):
+    page = opened(files["report"], PHONE, java_script_enabled=False, unfolded=False)
+    assert page.locator(".drawn:visible").count() > 2
+    assert page.locator("button:visible, select:visible, input:visible").count() == 0
+    for fold in page.locator(".numbers > summary").all():
+        fold.click()
+    rows = page.locator("tbody tr")
+    assert page.locator("tbody tr:visible").count() == rows.count() > 100
 
 
 @pytest.mark.slow

@@ -3,18 +3,19 @@
 import math
 import re
 from itertools import combinations, pairwise
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import report_tables
+import small_results
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.pages import drawing, figures, rendering, section, values
-from pipelines.report import entries
-from pipelines.report.question_sections import popularity_curves
+from pipelines.pages import drawing, figures, rendering, values
+from pipelines.pages.section import Axis, Figure
+from pipelines.report import popularity_section
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -64,9 +65,24 @@ def interval(value: float, width: float = 5.0) -> Interval:
     return Interval(value, value - width, value + width)
 
 
-def drawn(figure: section.Figure) -> tuple[str, str]:
+def figure_of(kind: str, points: dict, x: str = "", y: str = "", **more) -> Figure:
+    """A figure of a kind, with these marks by series."""
+    rows = []
+    for series, marks in points.items():
+        rows += [{"series": series, "place": place, "figure": figure} for place, figure in marks]
+    axes = {"x_axis": Axis(x), "y_axis": Axis(y), "caption": ""} | more
+    return Figure(name=kind, kind=kind, rows=rows, x="place", y="figure", **axes)
+
+
+def drawn(figure: Figure) -> tuple[str, str]:
     """The figure alone on a page, wide and for a phone."""
-    return figure.drawn(rendering.styles([figure.series]))
+    return drawn_beside(figure)
+
+
+def drawn_beside(figure: Figure, *charts) -> tuple[str, str]:
+    """The figure on a page that has other charts as well."""
+    series = figures.styled_labels(figure)
+    return figures.draw(figure, rendering.styles_of_charts([*charts, series]))
 
 
 def titles(svg: str) -> list[list[str]]:
@@ -79,9 +95,7 @@ def marks(svg: str) -> list[ElementTree.Element]:
 
 def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval():
     series = {"dense": [(10, interval(10.0)), (100, NOTHING), (1000, interval(30.0))]}
-    figure = figures.lines(
-        "figure", series, x="page views", y="<accuracy> & more", caption="A caption.", log_x=True
-    )
+    figure = figure_of("lines", series, y="<accuracy> & more", x_axis=Axis("page views", log=True))
     for svg in drawn(figure):
         assert titles(svg) == [
             ["dense", "10", "10.0 [5.0, 15.0]"],
@@ -91,7 +105,8 @@ def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval(
         assert (
             said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
         )
-    alone = rendering.standalone(figure, rendering.styles([figure.series]))
+    styles = rendering.styles_of_charts([figures.styled_labels(figure)])
+    alone = rendering.standalone(figure, styles)
     ElementTree.fromstring(alone)
     assert "var(" not in alone, "a figure as a file needs no page"
     assert "#1b4aa6" in alone
@@ -104,7 +119,7 @@ def test_bars_have_a_mark_each_for_what_is_known():
         "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)],
     }
     series = {name: [*zip(groups, of, strict=True)] for name, of in values.items()}
-    figure = figures.bars("bars", series, y="points", caption="")
+    figure = figure_of("bars", series, y="points")
     assert len(titles(drawn(figure)[0])) == 2 * len(groups) - 1
     sizes = [
         re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups()
@@ -112,7 +127,7 @@ def test_bars_have_a_mark_each_for_what_is_known():
     ]
     widths, heights = np.array(sizes, float).T
     assert np.ptp(heights) == 0 < np.ptp(widths)
-    assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figure.alt
+    assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figures.alt(figure)
 
 
 def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
@@ -122,7 +137,7 @@ def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
         "some": (100.0, 50.0, 200.0),
     }
     points = {"dense": [(name, Interval(*cut)) for name, cut in cuts.items()]}
-    figure = figures.ranges("ranges", points, log_x=True, x="", caption="")
+    figure = figure_of("ranges", points, y_axis=Axis("", log=True))
     never, always, some = (
         float(re.match(r"M([\d.]+)", mark.get("d"))[1]) for mark in marks(drawn(figure)[0])
     )
@@ -206,8 +221,8 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     ]
     for beside in ([], charts):
         for method, style in of_methods.items():
-            assert rendering.styles([*beside, [method]])[method] == style
-    styles = rendering.styles(charts)
+            assert rendering.styles_of_charts([*beside, [method]])[method] == style
+    styles = rendering.styles_of_charts(charts)
     assert styles["closed-book, gpt-4"].colour == of_methods["closed-book"].colour
     assert styles["dense (bert)"].colour == of_methods["dense"].colour
     assert len(
@@ -216,13 +231,13 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     greys = {style.colour for style in drawing.GREYS}
     assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
     assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
-    assert rendering.styles([["always (file)"]])["always (file)"].colour in greys
-    few = rendering.styles([["tiny", "small"], METHODS[1:]])
+    assert rendering.styles_of_charts([["always (file)"]])["always (file)"].colour in greys
+    few = rendering.styles_of_charts([["tiny", "small"], METHODS[1:]])
     assert {few["tiny"].colour, few["small"].colour} <= greys, (
         "closed-book has its colour on other pages"
     )
     systems = ["self_rag", "search-r1", "closed", "dense"]
-    colours = {style.colour for style in rendering.styles([systems, POLICIES]).values()}
+    colours = {style.colour for style in rendering.styles_of_charts([systems, POLICIES]).values()}
     assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
 
 
@@ -235,9 +250,10 @@ def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
         (False, {"closed-book", "BM25", "dense"}),
         (True, {"closed-book", "GenRead", "LSR"}),
     ):
-        figure = figures.lines("lines", series, x="x", y="y", caption="Lines.", less=less)
+        figure = figure_of("lines", series, "x", "y", caption="Lines.", low_is_good=less)
         assert {
-            *figure.caption.removeprefix("Lines. The bands are those of ")
+            *figures.caption(figure)
+            .removeprefix("Lines. The bands are those of ")
             .split("; ")[0]
             .split(", ")
         } == shown
@@ -253,18 +269,15 @@ def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
             assert all(below - above >= 14 for above, below in pairwise(at)), (
                 "names lie on each other"
             )
-    few = figures.lines(
-        "lines", {name: series[name] for name in ("lsr", "bm25")}, x="x", y="y", caption="Lines."
-    )
-    assert few.caption == "Lines."
+    two = {name: series[name] for name in ("lsr", "bm25")}
+    few = figure_of("lines", two, "x", "y", caption="Lines.")
+    assert figures.caption(few) == "Lines."
     assert "visibility" not in drawn(few)[0]
 
 
 def test_long_names_of_lines_are_a_legend():
     name = "a name that takes more than its part of a narrow drawing"
-    figure = figures.lines(
-        "lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, x="x", y="y", caption=""
-    )
+    figure = figure_of("lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, "x", "y")
     sides = [ElementTree.fromstring(svg).findall(f"{SVG}g/{SVG}text") for svg in drawn(figure)]
     assert sides == [[], []]
     assert all(name[:30] in svg for svg in drawn(figure))
@@ -294,8 +307,8 @@ def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colo
     }
     places = ("BM25", "GenRead")
     points = {key: [*zip(places, map(interval, of), strict=True)] for key, of in values.items()}
-    figure = figures.dumbbell("dumbbell", points, x="accuracy", caption="")
-    assert figure.alt == (
+    figure = figure_of("dumbbell", points, y="accuracy")
+    assert figures.alt(figure) == (
         "Dot plot of accuracy. BM25: never 30, always 70, adaptive 72, oracle 80; "
         "GenRead: never 30, always 20, adaptive \N{EN DASH}, oracle 40."
     )
@@ -319,13 +332,13 @@ def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colo
 
 def test_bars_of_one_language_model_have_the_colours_of_their_methods():
     bars = {lm: [("BM25", interval(1.0)), ("dense", interval(2.0))] for lm in ("tiny", "large")}
-    one = figures.bars("bars", {"tiny": bars["tiny"]}, y="accuracy", caption="")
+    one = figure_of("bars", {"tiny": bars["tiny"]}, y="accuracy")
     assert [mark.get("fill") for mark in marks(drawn(one)[0])] == [
         drawing.STYLES[1].colour,
         drawing.STYLES[2].colour,
     ]
-    two = figures.bars("bars", bars, y="accuracy", caption="")
-    beside_methods = two.drawn(rendering.styles([METHODS, two.series]))[0]
+    two = figure_of("bars", bars, y="accuracy")
+    beside_methods = drawn_beside(two, METHODS)[0]
     assert {mark.get("fill") for mark in marks(beside_methods)} <= {
         style.colour for style in drawing.GREYS
     }
@@ -333,40 +346,23 @@ def test_bars_of_one_language_model_have_the_colours_of_their_methods():
 
 def test_bars_of_one_colour_beside_each_other_are_told_apart():
     methods = ("dense", "dense (mpnet)", "bm25", *(f"model {i}" for i in range(4)))
-    figure = figures.bars(
-        "bars", {one: [("PopQA", interval(10.0))] for one in methods}, y="accuracy", caption=""
-    )
-    beside_methods = figure.drawn(rendering.styles([METHODS, figure.series]))[0]
+    figure = figure_of("bars", {one: [("PopQA", interval(10.0))] for one in methods})
+    beside_methods = drawn_beside(figure, METHODS)[0]
     looks = [(mark.get("fill"), mark.get("fill-opacity")) for mark in marks(beside_methods)]
     assert len({*looks}) == len(methods)
     assert (looks[0][1], looks[1]) == (None, (looks[0][0], ".3"))
 
 
-def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
-    def blocks(**word):
-        same = {"lm": "tiny"} | dict.fromkeys(section.RULES, interval(0.5, 0.1))
-        rows = [{"method": "lsr"} | same | word, {"method": "dense"} | same]
-        drawn = entries.Drawn(
-            figures.bars, "bars", rows, "method", "substring", "Bars.", {"y": "accuracy"}, "lm"
-        )
-        return drawn.blocks()[0]
-
-    assert blocks().rules == {}
-    assert blocks().caption == f"Bars. {section.AGREE}"
-    for other in (interval(0.4, 0.1), interval(0.5, 0.2), NOTHING):
-        assert [*blocks(word=other).by_rule] == [*section.RULES]
-        assert section.AGREE not in blocks(word=other).caption
-
-
-def test_popularity_adds_up_to_the_questions_of_a_set_and_rests_where_there_are_none():
+def test_popularity_adds_up_to_the_questions_of_a_set(tmp_path):
     bins = {"popqa": [(1.0, 10.0, 1), (10.0, 100.0, 2), (1e4, 1e5, 1)], "nq": [(10.0, 100.0, 3)]}
     rows = [
         {"dataset": name, "least": least, "below": below, "questions": n}
         for name, of in bins.items()
         for least, below, n in of
     ]
-    known = {"popqa": {"known": 4}, "nq": {"known": 3}}
-    curves = popularity_curves(SimpleNamespace(tables={"popularity": rows}, popularity=known))
+    tables = report_tables.tables_of(tmp_path, small_results.settings([]), popularity=rows)
+    known = [{"dataset": "popqa", "known": 4}, {"dataset": "nq", "known": 3}]
+    curves = popularity_section.curves(tables, known)
     points = {
         name: [(r["below"], r["share"]) for r in curves if r["dataset"] == name] for name in bins
     }

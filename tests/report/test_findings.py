@@ -12,15 +12,14 @@ from small_results import METHODS, SETTINGS, TUNING, write
 from pipelines.intervals import NOTHING, Interval
 from pipelines.pages.section import VERDICTS, Finding
 from pipelines.report import findings
-from pipelines.report.findings import Measured, hindrance
-from pipelines.report.inputs import read_inputs
+from pipelines.report.measured import Group, Measured, hindrance
+from pipelines.report.run_tables import Tables
 
 CLEAR, UNCLEAR = Interval(0.2, 0.1, 0.3), Interval(0.1, -0.1, 0.3)
 
 
 def found_in(data, chosen=SETTINGS) -> dict[str, Finding]:
-    inputs = read_inputs(data, chosen.lms, chosen.parts, chosen)
-    return {one.id: one for one in findings.findings(inputs)}
+    return {one.id: one for one in findings.findings(Tables(data, chosen))}
 
 
 def finding(id_: str, figure: Interval, expected: int = 1, lacking: str = "") -> Finding:
@@ -118,6 +117,7 @@ def test_pairs_and_imported_models_have_findings_whatever_they_are_called(data):
     ],
 )  # fmt: skip
 def test_a_figure_that_can_show_no_effect_says_why(groups, figure, expected, reason):
+    groups = [Group(*group) for group in groups]
     assert hindrance(Measured("popqa", "dense", figure, 0.0, groups), expected) == reason
 
 

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+import report_tables
 import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
+from pipelines.pages import figures
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
-from pipelines.report import studies
-from pipelines.report.inputs import read_fitted
-from pipelines.report.sections import report_sections
+from pipelines.report import adaptive_section, studies
 from pipelines.studies import carried
 
 STUDIED = carried.RULE_TABLES
@@ -50,22 +50,18 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
         small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
-    inputs = SimpleNamespace(
-        data=folder,
-        metrics={"adaptive": {"popqa": metrics} | (also or {})},
-        models=["small", "large"],
-        main="small",
-        main_questions="popqa",
-        parts=small_results.PARTS,
-        sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
-        tables={name: read_fitted(folder, name) for name in ("thresholds", *STUDIED)},
-        chosen=SimpleNamespace(thresholds=chosen),
+    settings = SimpleNamespace(
+        **vars(small_results.SETTINGS) | {"lms": ["small", "large"], "thresholds": chosen}
     )
-    listed = [
-        report_sections()["adaptive"],
-        *(entry for entry in studies.carried.report_entries()),
-    ]
-    made = [section for entry in listed if (section := entry.section(inputs))]
+    sizes = {"small": 1_000_000, "large": 50_000_000, "elsewhere": None}
+    models = []
+    for lm, parameters in sizes.items():
+        models.append({"lm": lm, "parameters": parameters, "imported": lm == "elsewhere"})
+    all_metrics = {"adaptive": {"popqa": metrics} | (also or {})}
+    of_run = report_tables.tables_of(folder, settings, all_metrics, models=models)
+    sections = [report_tables.section_of(adaptive_section.section, of_run)]
+    sections.append(report_tables.section_of(studies.carried_section.section, of_run))
+    made = [section for section in sections if section]
     blocks = [block for section in made for block in section.blocks]
     tables = {block.name: block for block in blocks if isinstance(block, Table)}
     drawn = {block.name: block for block in blocks if isinstance(block, Figure)}
@@ -92,12 +88,12 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     )
     assert len(tables["adaptive"].rows) == 4 * 3
     (row,) = rows_of(tables["adaptive"], language_model="large", search="exact")
-    figures = found["large", "dense"].figures["exact"]
+    exact = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
-        assert row[name].interval.value == figures[name]["value"]
-    assert row["over splits"].interval.low == figures["adaptive"]["splits_low"]
-    assert row["training"] == figures["train_adaptive"]["value"]
-    alt = drawn["policies-popqa"].alt
+        assert row[name].interval.value == exact[name]["value"]
+    assert row["over splits"].interval.low == exact["adaptive"]["splits_low"]
+    assert row["training"] == exact["train_adaptive"]["value"]
+    alt = figures.alt(drawn["policies-popqa"])
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
     assert f"; dense: never 51.7, always 47.5, adaptive {adaptive:.3g}, oracle " in alt
     assert "; BM25, elsewhere: never " in alt
@@ -158,10 +154,10 @@ def test_doubt_is_shown_where_it_is_known(found, tmp_path):
     _, tables, _ = section(found, tmp_path)
     deciding = tables["deciding"]
     assert {row[1] for row in deciding.rows} == {"small", "large"}
-    figures = found["large", "dense"].figures["uncertainty"]
+    measured = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
-    assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
-    assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
+    assert row["uncertainty"].interval.value == measured["uncertainty"]["value"]
+    assert row["uncertainty less popularity"].interval.low == measured["difference"]["low"]
     silent = {
         ("small", "bm25"): found["elsewhere", "bm25"],
         ("large", "dense"): found["large", "dense"],
@@ -187,7 +183,7 @@ def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named
     found, tmp_path
 ):
     _, _, drawn = section(found, tmp_path)
-    assert "dense" in drawn["retrieves-by-lm-popqa"].alt
+    assert "dense" in figures.alt(drawn["retrieves-by-lm-popqa"])
     pair = {
         ("small", "dense"): found["small", "dense"],
         ("small", "dense_below_genread"): found["small", "genread"],

@@ -13,8 +13,8 @@ from pipelines.answering import latency
 from pipelines.answering.latency import Batch
 from pipelines.pages import values
 from pipelines.report import write_report
-from pipelines.report.inputs import read_inputs
-from pipelines.report.write_report import write_latency
+from pipelines.report.latency_page import write_latency
+from pipelines.report.run_tables import Tables
 
 
 def test_the_page_holds_the_computed_numbers(made):
@@ -134,7 +134,6 @@ def test_every_figure_is_there(made):
     drawn = {path.stem: path for path in (folder / "figures").iterdir()}
     assert {
         "accuracy-by-popularity-popqa",
-        "accuracy-by-popularity-popqa-word",
         "gain-by-popularity-popqa",
     } <= {*drawn}
     assert {"saved-by-lm", "bits-per-byte-by-k", "lsr-training-dense"} <= {*drawn}
@@ -233,9 +232,7 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
         "on a server",
     )
     assert "side by side" not in page_of(data / "latency")
-    write_latency(
-        read_inputs(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2
-    )
+    write_latency(Tables(data, SETTINGS), 2)
     shared = "Stages ran side by side (compute.workers: 2)"
     assert shared in page_of(data / "latency")
 

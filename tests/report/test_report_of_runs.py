@@ -19,7 +19,7 @@ from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.report import write_report
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies import run_analyse
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def richer(written, tmp_path_factory):
             data / "analyses",
             data / "metrics/analyses.json",
             chosen,
-            analyse_with_studies.STUDIES,
+            run_analyse.STUDIES,
         )
         examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {
@@ -123,7 +123,7 @@ def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_ans
         in page
     )
     assert (
-        "closed-book accuracy by half power of ten of popularity and language model, on the questions"
+        "closed-book accuracy (substring) by half power of ten of popularity and language model, on"
         in page
     )
     by_relation = [
@@ -175,7 +175,7 @@ def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, devi
     monkeypatch.setattr(
         write_report, "write_report", lambda data, out, params, workers: handed.append(workers)
     )
-    monkeypatch.setattr(write_report.stage, "run", lambda name, sections, work, out: work(None))
+    monkeypatch.setattr(write_report.stage, "run", lambda name, settings, work, **outs: work(None))
     write_report.main()
     assert handed == [side_by_side]
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from fetching import reasons, saved
 
-from flows import data_files
+from flows.init import data_files
 from pipelines.errors import LongtailError
 from pipelines.sources import corpus_layouts
 from pipelines.sources.rejects import Rejects

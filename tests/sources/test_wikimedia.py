@@ -15,6 +15,7 @@ from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.sources.wikimedia_client import Client, open_client
+from pipelines.storage.kept_answers import KeptAnswers
 from pipelines.work import http
 from pipelines.work.http import Again
 
@@ -169,7 +170,7 @@ def test_a_killed_run_asks_for_nothing_it_has(
 
 def test_what_is_kept_outlives_a_power_cut(tmp_path):
     """benchmarks/power_loss.py cuts the power; here only the setting that it depends on."""
-    kept = http.Kept(tmp_path, 7.0)
+    kept = KeptAnswers(tmp_path, 7.0)
     assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), (
         "SQLite's FULL: a commit is on disk"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.storage.atomic import atomic, lives, sweep, write_json
+from pipelines.storage.atomic import atomic, is_running, sweep, write_json
 
 LEFT = Path(".longtail/tmp")
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -101,7 +101,7 @@ def test_what_killed_processes_and_zombies_left_is_swept_away_but_not_a_living_o
     child = subprocess.Popen([sys.executable, "-Sc", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     (LEFT / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
-    assert not lives(child.pid)
+    assert not is_running(child.pid)
     assert not Path("data/x").exists()
     assert len(list(LEFT.iterdir())) == 3
     with atomic("data/y") as temporary:

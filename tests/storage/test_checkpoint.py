@@ -21,6 +21,7 @@ import torch
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage import checkpoint
+from pipelines.storage.work_store import WorkStore
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
 LM = tiny_models.trained_lm(layers=2, heads=2, steps=8)
@@ -109,7 +110,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkey
         (saved,) = stage_folder(stage).glob("*/*")
         assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json"}
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, "forget_checkpoints", lambda stage: None)
+            patch.setattr(WorkStore, "forget", lambda store, work: None)
             assert train(stage, 1) == whole[stage, 1]
             assert "goes on" not in capsys.readouterr().out
         assert train(stage) == whole[stage, 0]

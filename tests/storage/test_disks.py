@@ -44,13 +44,13 @@ def test_an_error_without_a_file_names_the_places_that_may_be_meant(said, monkey
     assert (
         disks.meaning(RuntimeError(said)).partition(";")[0].partition(": ")[0].startswith("data, ")
     )
-    monkeypatch.setattr(disks, "LEAST", 1 << 60)  # as if all were full
+    monkeypatch.setattr(disks, "MIN_FREE_BYTES", 1 << 60)  # as if all were full
     assert "free some, then run again, which goes on" in disks.meaning(RuntimeError(said))
 
 
 def test_places_are_looked_at_where_they_will_be_and_one_without_space_is_named(monkeypatch):
     disks.check_disks("data/not/yet/there", ".longtail")
     assert (os.listdir(), os.listdir("data")) == (["data"], [])
-    monkeypatch.setattr(disks, "LEAST", 1 << 60)
+    monkeypatch.setattr(disks, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(LongtailError, match=r"^data: \d+ kB are left on its disk; free some"):
         disks.check_disks("data")

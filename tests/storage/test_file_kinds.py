@@ -154,7 +154,7 @@ def test_texts_that_begin_alike_are_data(tmp_path):
         "<Errors> are many\nno", "%PDF\nno", "GGUF files\nno", "Obj 1\nno", "BZip2\nno", "PK\nno", "]\nno",
     ):  # fmt: skip
         (tmp_path / "a").write_text(text, encoding="utf-8")
-        assert read_predictions(tmp_path / "a").texts == text.split("\n")
+        assert list(streams.open_text(tmp_path / "a")) == text.split("\n")
     for record in (
         {"error": None, "id": 1, "prediction": "a"},
         {"message": "a", "prediction": "a"},

@@ -129,7 +129,7 @@ def groups(file: str) -> tuple[list[int], list[int]]:
 def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_threads_change_no_byte(
     monkeypatch,
 ):
-    monkeypatch.setattr(database, "ROW_GROUP", 1000)
+    monkeypatch.setattr(database, "ROWS_PER_GROUP", 1000)
     for rows, full in ((0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])):
         with database.connect(1.0, 2) as db:
             database.write_query(
@@ -143,7 +143,7 @@ def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_thre
         with database.connect(1.0, threads) as db:
             database.write_query(db, query, f"{threads}.parquet")
     assert Path("1.parquet").read_bytes() == Path("4.parquet").read_bytes()
-    monkeypatch.setattr(database, "ROW_GROUP", 5)
+    monkeypatch.setattr(database, "ROWS_PER_GROUP", 5)
     for rows, full in (
         ([], [0]),
         ([3], [3]),

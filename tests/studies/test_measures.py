@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipelines.evaluation.analyse import AnswersOf
+from pipelines.evaluation.analyse import AnswersOfLM
 from pipelines.studies import measures
 from pipelines.studies.measures import VIEWS
 
@@ -109,7 +109,7 @@ def test_measures_are_joined_by_article_item_and_question(answers, tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), file)
     exposure = {text: tmp_path / f"exposure/{text}/popqa.parquet" for text in ("c4", "wikipedia")}
-    of = AnswersOf(answers, "tiny", questions, exposure, tmp_path, None, (0, 1))
+    of = AnswersOfLM(answers, "tiny", questions, exposure, tmp_path, None)
     found = measures.read_measures(of)
     known = {
         m: {i: v for i, v in enumerate(values.tolist()) if not math.isnan(v)}

@@ -4,16 +4,19 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import report_tables
 import scored_texts
+import small_results
 
 from pipelines.evaluation import stage_metrics
 from pipelines.pages import section
 from pipelines.replug import attribution
 from pipelines.report import studies
+from pipelines.report.run_tables import Tables
 from pipelines.studies import copying, rarity
-from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.with_studies import run_attribution
 
-(ATTRIBUTION,) = studies.rarity.report_entries()
+ATTRIBUTION = studies.rarity_section.section
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
 
@@ -24,28 +27,27 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         params, _ = scored_texts.write(home)
-        attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
+        attribution.attribute_corpus(params, "pile", run_attribution.STUDIES)
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(data=home / "data", figures=figures)
 
 
-def inputs(project, corpora, data=None) -> SimpleNamespace:
+def inputs(folder, corpora) -> Tables:
     of = stage_metrics.StageMetrics({"attribution": corpora}, PARTS.scored, [])
     rows = rarity.rows_of_figures(of) | copying.rows_of_figures(of)
-    return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
+    return report_tables.tables_of(folder, small_results.SETTINGS, **rows)
 
 
-def tables_of(entry, of) -> dict[str, section.Table]:
-    return {
-        block.name: block for block in entry.section(of).blocks if isinstance(block, section.Table)
-    }
+def tables_of(section_of_study, tables: Tables) -> dict[str, section.Table]:
+    blocks = section_of_study(tables).blocks
+    return {block.name: block for block in blocks if isinstance(block, section.Table)}
 
 
 def rows_of(table) -> list[dict]:
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
-def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(project):
+def test_the_section_tells_what_is_copied_and_which_words_are_rare(tmp_path):
     def row(least: int, most: int | None, tokens: int, value: float) -> dict:
         figure = {"value": value, "low": value - 0.1, "high": value + 0.1}
         return {"least": least, "most": most, "tokens": tokens} | dict.fromkeys(
@@ -60,8 +62,8 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
         "pile": {"dense": rows | {"counted_in": "c4"}},
         "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
     }
-    of = inputs(project, corpora)
-    (copied,) = tables_of(*studies.copying.report_entries(), of).values()
+    of = inputs(tmp_path, corpora)
+    (copied,) = tables_of(studies.copying_section.section, of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
     assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
     assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
@@ -70,10 +72,10 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
     assert [*elsewhere.values()][:5] == ["1 to 9", "WikiText", "LSR", "WikiText", 5]
 
 
-def test_the_section_shows_each_retriever(project):
-    of = inputs(project, {"pile": project.figures})
+def test_the_section_shows_each_retriever(project, tmp_path):
+    of = inputs(tmp_path, {"pile": project.figures})
     tables = tables_of(ATTRIBUTION, of)
     rows = rows_of(tables["gain-by-frequency"])
     assert {row["word's frequency"] for row in rows} == {"never", "1 to 9"}
     assert {"dense", "LSR"} <= {row["documents"] for row in rows}
-    assert ATTRIBUTION.section(inputs(project, {})) is None
+    assert report_tables.section_of(ATTRIBUTION, inputs(tmp_path, {})) is None

@@ -1,0 +1,1 @@
+"""The commands of `longtail`, a module for each thing that one wants to do."""

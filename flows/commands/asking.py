@@ -1,0 +1,281 @@
+"""Commands that search a corpus and answer questions: search and ask."""
+
+import gc
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows import terminal
+from pipelines import catalogue, methods, safe_text
+from pipelines.errors import LongtailError
+from pipelines.language import words
+from pipelines.methods import Method
+from pipelines.params import params_file
+
+if TYPE_CHECKING:
+    from pipelines.adaptive.ask import AskedQuestion, Settings
+
+RETRIEVERS = (
+    "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), "
+    "hybrid (bm25 and dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
+)
+Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
+TEXT_LINES = 4  # of a document's text that the terminal shows
+WIDTHS = (30, 100)  # least and most characters of a line
+TITLE_CHARACTERS = 40  # of a document that a text owes something to
+OBJECTS = 1_000_000  # that loading transformers makes; all of them stay
+
+
+def search(
+    text: Annotated[str, typer.Argument(help="The text to search with.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of documents.")] = 5,
+    corpus: Annotated[
+        Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")
+    ] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the whole documents, as a JSON list.")
+    ] = False,
+) -> None:
+    """Search a corpus. Shows score, title, id and the beginning of the best documents."""
+    params = params_file.load_params("retrievers", "parts")
+    name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
+    hits = search_corpus(text, name, retriever or _best_retriever(params), k)
+
+    if as_json:
+        print(safe_text.dumps(hits))
+        return
+    least, most = WIDTHS
+    width = max(least, min(shutil.get_terminal_size().columns, most))
+    for line in hit_lines(hits, width):
+        terminal.show(line)
+
+
+def ask(
+    question: Annotated[
+        str | None, typer.Argument(help="Without it, you type questions one by one.")
+    ] = None,
+    lm: Annotated[
+        str | None, typer.Option(help="Of lms or imported; by default the first of lms.")
+    ] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="A pair of thresholds.pairs, such as dense_below_genread.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as a JSON object.")
+    ] = False,
+    attribute: Annotated[
+        str | None, typer.Option(help="A scored text's id: what it owes to documents.")
+    ] = None,
+) -> None:
+    """Answer a question, and say why.
+
+    Retrieves only if the subject is less popular than its relation's threshold. Without a question,
+    it prompts for questions until Ctrl-D, or reads them from a pipe, one a line. The model stays
+    open.
+    """
+    if attribute:
+        if not retriever:
+            retriever = _best_retriever(params_file.load_params("retrievers", "parts"))
+        for line in attribute_text(attribute, retriever):
+            terminal.show(line)
+        return
+
+    from pipelines.adaptive.ask import Settings
+
+    _check_subject(subject, question)
+    settings = params_file.load_settings(Settings)
+    if not settings.lms and not lm:
+        raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
+    pair = pair or _method_of(retriever, lm, settings)
+    lm = lm or settings.lms[0]
+    gc.set_threshold(OBJECTS)  # to look at them again and again takes a fifth of the start
+
+    if question is not None:
+        _show_answer(_answer(question, lm, pair, settings, subject=subject), as_json)
+        return
+    _answer_typed(lm, pair, settings, as_json)
+
+
+def _answer_typed(lm: str, pair: str, settings: "Settings", as_json: bool) -> None:
+    """Answer the questions that a person types or a pipe gives.
+
+    Exits with 1 if one of them failed.
+    """
+    from pipelines.answering.session import Session
+
+    session = Session()
+    failed = False
+    for question in terminal.questions():
+        try:
+            answer = _answer(question, lm, pair, settings, session=session)
+        except LongtailError as error:
+            failed = True
+            print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
+        else:
+            _show_answer(answer, as_json)
+    if failed:
+        raise SystemExit(1)
+
+
+def _answer(
+    question: str, lm: str, pair: str, settings: "Settings", **more: Any
+) -> "AskedQuestion":
+    from pipelines.adaptive import ask
+
+    return ask.ask(_tokenizable(question), lm, pair, settings, data=Path("data"), **more)
+
+
+def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
+    from pipelines.adaptive import ask
+
+    if as_json:
+        print(safe_text.dumps(asdict(answer)))
+    else:
+        for line in ask.answer_lines(answer):
+            terminal.show(line)
+    sys.stdout.flush()
+
+
+def _check_subject(subject: str | None, question: str | None) -> None:
+    if subject and question is None:
+        raise LongtailError("--subject: is that of one question, expected the question beside it")
+    if subject and not re.fullmatch(r"Q\d+", subject):
+        expected = "expected a Wikidata id, a Q and a number, such as Q42"
+        raise LongtailError(f"--subject {subject}: {expected}")
+
+
+def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> str:
+    """The method that answers below the threshold: an imported model's or the retriever's."""
+    from pipelines.answering import answer_files
+
+    imported = answer_files.way(lm, retriever, settings.lms, settings.retrievers)
+    if imported:
+        return imported
+    index = index_of(retriever or _best_retriever(settings), settings.retrievers)
+    return index.short_name(settings.retrievers)
+
+
+def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
+    """The best documents for a text, each with score, id, title and text.
+
+    Raises LongtailError if nothing is found, and if the run has no such corpus or index.
+    """
+    from pipelines.retrieval import documents
+    from pipelines.retrieval.retriever import RetrievalSettings, open_index
+
+    params = params_file.parse(params_file.read_values())
+    text = _tokenizable(text)
+    method = index_of(retriever, params.retrievers)
+    if not text.strip():
+        raise LongtailError("the text is empty, expected some words to look for")
+    if corpus not in params.parts.corpora:
+        corpora = ", ".join(params.parts.corpora) or "none; set parts.corpora"
+        problem = f"this run has no such corpus, expected one of its own: {corpora}"
+        raise LongtailError(f"--corpus {corpus}: {problem}")
+    for searched in method.indexes:
+        folder = methods.index_folder(searched, corpus)
+        if not folder.is_dir():
+            raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
+
+    settings = params_file.settings_of(params, RetrievalSettings)
+    index = open_index(method, corpus, settings, reranker=params.reranker)
+    found = index.search([text], k)
+    positions = found[0][0]
+    scores = found[1][0]
+    if retriever == "bm25":
+        positions = positions[scores > 0]
+        scores = scores[scores > 0]
+    if not len(positions):
+        beginning = words.beginning(text, 60)
+        advice = "try others, or --retriever dense"
+        raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; {advice}")
+
+    docs = Path(f"data/corpus/{corpus}/docs.parquet")
+    ids, titles, texts = documents.read_documents(docs, positions)
+    return [
+        {"score": float(score), "id": doc_id, "title": title, "text": body}
+        for score, doc_id, title, body in zip(scores, ids, titles, texts, strict=True)
+    ]
+
+
+def index_of(retriever: str, retrievers: list[str]) -> Method:
+    """The index of a name. Raises LongtailError for a name of no index."""
+    kind = Method.of_name(retriever).kind
+    if methods.INDEXES.get(kind) != kind:
+        expected = "expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME"
+        raise LongtailError(f"--retriever {retriever}: {expected}")
+    return Method.parse(retriever, retrievers)
+
+
+def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
+    """Yield lines of at most `width` characters on each hit.
+
+    They are its rank, score, title and id, then how its text begins.
+    """
+    for rank, hit in enumerate(hits, 1):
+        head = f"{rank:3}  {hit['score']:8.4f}  "
+        title = f"{hit['title'] or '(no title)'}  [{hit['id']}]"
+        yield from textwrap.wrap(
+            title,
+            width,
+            max_lines=TEXT_LINES,
+            initial_indent=head,
+            subsequent_indent=" " * len(head),
+        )
+        text = textwrap.wrap(hit["text"], width - 5, max_lines=TEXT_LINES, placeholder=" …")
+        for line in text:
+            yield f"{'':5}{line}"
+
+
+def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
+    """Yield lines on what a scored text owes to the model's memory and to each document."""
+    from pipelines.explorer import scored_texts
+    from pipelines.explorer.run import lookup, open_run
+
+    run = open_run()
+    values = {"corpus": "", "retriever": retriever}
+    for corpus in scored_texts.corpora(run):
+        if lookup(scored_texts.table(run, corpus), "query_id", [query_id]):
+            values["corpus"] = corpus
+            break
+    settings = scored_texts.Texts.parse(run, values)
+    text = scored_texts.read_scored_text(run, settings, query_id)
+
+    yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"
+    yield f"{'bits':>8} {'saved':>8} {'memory':>8}  token"
+    for token in text["tokens"]:
+        memory = 100 * token.memory
+        yield f"{token.bits:8.2f} {token.saved:+8.2f} {memory:6.1f} %  {token.text!r}"
+
+    yield f"{100 * text['memory']:6.1f} %  memory"
+    for document in text["documents"]:
+        title = " ".join((document["title"] or document["text"]).split())
+        name = f"document {document['rank']}, {document['id']}"
+        beginning = words.beginning(title, TITLE_CHARACTERS)
+        yield f"{100 * document['share']:6.1f} %  {name}: {beginning}"
+
+
+def _best_retriever(params: Any) -> str:
+    """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
+    if not params.retrievers:
+        return "bm25"
+    is_tuned = params.retrievers[0] in params.parts.tuned
+    return "lsr" if is_tuned else "dense"
+
+
+def _tokenizable(text: str) -> str:
+    """A text of the command line without what is no UTF-8, which no tokenizer takes."""
+    return text.encode(errors="replace").decode()

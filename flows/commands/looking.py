@@ -1,0 +1,273 @@
+"""Commands that look at a run: status, report, explore and reproduce."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+import typer
+
+from flows import terminal
+from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage.atomic import atomic
+
+if TYPE_CHECKING:
+    from flows.graph import Stage
+    from pipelines.explorer.run import Run
+    from pipelines.explorer.slices import Slice
+    from pipelines.params.params import Params
+
+REASONS_SHOWN = 3  # of why a stage is not up to date
+QUESTIONS = "/questions"  # the path of the explorer's list of questions
+REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; not under DVC
+PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
+
+
+def status(
+    context: typer.Context,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show the stages that are up to date too.")
+    ] = False,
+) -> None:
+    """Show the stages that are not up to date, or run, and why."""
+    if context.invoked_subcommand:
+        return
+    params = params_file.load_params("compute")  # before DVC, whose error on a bad param is worse
+    if verify:
+        _verify_outputs(params.compute.threads)
+    else:
+        _show_stages(everything)
+
+
+def _verify_outputs(threads: int) -> None:
+    """Compare the outputs with dvc.lock. Raises LongtailError if one differs."""
+    from flows import dvc_repo
+
+    dvc_repo.mend(Path.cwd())
+    n_files, lines = dvc_repo.faults(Path.cwd(), threads)
+    for line in lines:
+        terminal.show(line)
+    if lines:
+        remedy = "remove them, and `longtail run` restores them"
+        raise LongtailError(f"{len(lines)} are not as in dvc.lock; {remedy}")
+    terminal.show(f"{n_files:,} files are those of dvc.lock")
+
+
+def _show_stages(everything: bool) -> None:
+    from flows import graph, workspace
+
+    stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
+    stale = graph.behind(stages, changed)
+    run_at_work = workspace.LOCK.exists() and not workspace.is_free()
+
+    shown = [stage for stage in stages if everything or stage.name in stale]
+    width = max((len(stage.name) for stage in shown), default=0)
+    for stage in shown:
+        state, detail = _state_of_stage(stage, changed.get(stage.name, []), stale, run_at_work)
+        terminal.show(f"{stage.name:{width}}  {state:10}  {detail}".rstrip())
+
+    summary = f"{len(stages) - len(stale)} of {len(stages)} stages are up to date"
+    if stale:
+        summary += terminal.as_called("; `longtail run` does the rest")
+    terminal.show(summary)
+
+
+def _state_of_stage(
+    stage: Stage, reasons: list[str], stale: Collection[str], run_at_work: bool
+) -> tuple[str, str]:
+    """What a stage does or waits for, in a word, and why."""
+    from flows import graph
+
+    stale_needs = [name for name in stage.needs if name in stale]
+    is_running = reasons == [graph.RUNNING]
+    if is_running and not stale_needs:
+        return "running", graph.progress(Path.cwd(), stage)
+
+    if reasons and not is_running:
+        detail = "; ".join(reasons[:REASONS_SHOWN])
+        if len(reasons) > REASONS_SHOWN:
+            detail += f"; and {len(reasons) - REASONS_SHOWN} more"
+        if run_at_work:
+            return "waiting", f"for the run at work: {detail}"
+        is_missing = any(reason.startswith("deleted data/") for reason in reasons)
+        return "missing" if is_missing else "changed", detail
+
+    if stale_needs:
+        return "waiting", f"for {', '.join(stale_needs)}"
+    return "up to date", ""
+
+
+def report(
+    show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Print where the report is, which `longtail run` writes."""
+    if not terminal.REPORT.is_file():
+        raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
+    path = terminal.REPORT.resolve()
+    print(path)
+    if show:
+        typer.launch(path.as_uri())
+
+
+def explore(
+    address: Annotated[
+        str, typer.Argument(help="Where to begin, such as '/questions?set=popqa&cell=base'.")
+    ] = "/",
+    export: Annotated[
+        Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="With --export, the number of questions.")] = 50,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")
+    ] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Look at questions, answers and scored texts in a browser, until Ctrl-C.
+
+    ADDRESS is that of a page of the explorer, as the browser shows it; its part before the path may
+    be left out. With --export, the questions of an address /questions?... are written as a page.
+    """
+    page = urlsplit(address)
+    if page.path == QUESTIONS or export:
+        run, questions = _read_slice(address)
+        start = questions.to()
+    else:
+        start = page._replace(scheme="", netloc="").geturl()
+
+    if export is None:
+        _serve(port, start, everything=everything, show=show)
+        return
+
+    from pipelines.explorer import pages
+    from pipelines.explorer.slices import list_questions
+
+    if not list_questions(run, questions).total:
+        raise LongtailError(f"{start}: no question matches; leave a part of the address out")
+    path = terminal.CALLED_FROM / export
+    with atomic(path) as file:
+        file.write_text(pages.export(run, questions, most), encoding="utf-8")
+    terminal.show(f"the page: {path}")
+    if show:
+        typer.launch(path.as_uri())
+
+
+def _read_slice(address: str) -> tuple[Run, Slice]:
+    """The run, and the questions that an address /questions?... asks for; / asks for all.
+
+    Raises LongtailError for another path, and for a part or a value that the address can't have.
+    """
+    from pipelines.explorer.run import open_run
+    from pipelines.explorer.slices import Slice
+
+    page = urlsplit(address)
+    if page.path not in (QUESTIONS, "/", ""):
+        raise LongtailError(f"{address}: only questions are exported, expected {QUESTIONS}?...")
+    values = dict(parse_qsl(page.query, keep_blank_values=True))
+    known = [field.name for field in fields(Slice)]
+    for name in values:
+        if name not in known:
+            raise LongtailError(f"{address}: no part {name!r}, expected {', '.join(known)}")
+    run = open_run()
+    return run, Slice.parse(run, values)
+
+
+def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
+    """Serve the explorer, and with `everything` Prefect and MLflow, on 127.0.0.1 until Ctrl-C.
+
+    Prints their addresses, that of the explorer at the path `start`.
+    """
+    from flows import explorer
+
+    # SIGTERM acts as Ctrl-C: what this starts ends with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    places: list[tuple[str, str, str]] = []
+    with ExitStack() as stack:
+        pages = stack.enter_context(explorer.serving(port, places))
+        if everything:
+            places += _serve_prefect_and_mlflow(stack)
+        addresses = [("explorer", f"{pages}{start}")]
+        if terminal.REPORT.is_file():
+            addresses.append(("report", f"{pages}/report/"))
+        addresses += [(title, address) for title, address, _ in places]
+        terminal.until_interrupted(addresses, show=show)
+
+
+def _serve_prefect_and_mlflow(stack: ExitStack) -> list[tuple[str, str, str]]:
+    """Serve the pages of Prefect and MLflow until `stack` ends: (title, address, what is there)."""
+    from flows import server
+
+    home = server.HOME
+    server.prepare(home)
+    mlflow = stack.enter_context(server.mlflow_pages(home, server.port_for(5000)))
+    prefect = server.already_up(home)  # a schedule's server has the same pages
+    if not prefect:
+        prefect = stack.enter_context(server.start(home.resolve(), server.port_for(4200)))
+    return [
+        ("Prefect", f"{prefect.removesuffix('/api')}/runs", "the stages of each run, as they ran"),
+        ("MLflow", f"{mlflow}/#/experiments", "params, metrics and curves of all runs"),
+    ]
+
+
+def reproduce(
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
+    ] = False,
+) -> None:
+    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
+    from pipelines.params import params
+    from pipelines.report import comparison, comparison_page
+
+    settings = params_file.load_params(*params.Params.model_fields)
+    stale = _stale_stages() if settings.fetch.source != "world" else set()
+    published = comparison.read_papers()
+    reach = comparison.reach(published, _paper_params(published))
+    run = comparison.Run(Path("data"), settings, published.setups, finished="analyse" not in stale)
+    groups = [
+        (group, [run.compare(number) for number in group.numbers]) for group in published.groups
+    ]
+    for line in comparison_page.comparison_lines(groups):
+        terminal.show(line)
+
+    path = PUBLISHED_REPRODUCTION if docs else REPRODUCTION
+    page = comparison_page.page(
+        groups,
+        published,
+        settings.profile,
+        reach,
+        "../" if docs else "../../docs/",
+    )
+    with atomic(path) as file:
+        file.write_text(page, encoding="utf-8")
+    print()
+    terminal.show(f"all numbers, and what each of them needs: {path}")
+
+
+def _stale_stages() -> set[str]:
+    from flows import graph
+
+    stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
+    return graph.behind(stages, changed)
+
+
+def _paper_params(published) -> dict[str, Params]:
+    """Profile -> its params, of the profiles that the papers' numbers are compared under."""
+    import yaml
+
+    from flows import profiles
+
+    params = {}
+    for name in sorted({group.profile for group in published.groups}):
+        params[name] = params_file.parse(yaml.safe_load(profiles.compose(name)))
+    return params

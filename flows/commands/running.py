@@ -1,0 +1,170 @@
+"""Commands that bring the project up to date: run, schedule, plan and init."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows import terminal
+from pipelines import safe_text
+from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage import disks
+from pipelines.work import run_log
+
+if TYPE_CHECKING:
+    from flows.graph import Stage
+
+PARAMS = Path("params.yaml")
+PORTS = {"min": 1, "max": 65535}
+
+# the keys of graph.PARTS, which is not imported here, because each command would wait for it
+Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])
+
+
+def run(
+    part: Annotated[
+        Part, typer.Argument(help="The part to run, with all stages that it needs.")
+    ] = Part.refresh,
+    profile: Annotated[
+        str | None, typer.Option(help="Compose params.yaml from this profile first.")
+    ] = None,
+    push: Annotated[
+        bool, typer.Option("--push", help="Send the results to DVC's default remote.")
+    ] = False,
+) -> None:
+    """Bring everything up to date, and say the main results.
+
+    Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
+    counts only with --profile, which composes params.yaml anew.
+    """
+    from flows import graph, profiles, workspace
+
+    if profile:
+        profiles.write_profile(profile, PARAMS)
+    params_file.load_params()  # before DVC, whose own error on a bad param does not help
+    disks.check_disks()
+
+    with workspace.alone():
+        stages, changed = graph.read_with_cache(Path.cwd(), print)
+        stages = graph.part(stages, graph.PARTS[part])
+        n_changed = sum(stage.name in changed for stage in stages)
+        if not n_changed and not push:
+            terminal.show(f"all {len(stages)} stages are up to date")
+        else:
+            _warn_of_mlflow()
+            terminal.show(f"{n_changed} of {len(stages)} stages changed; starting Prefect's server")
+            _run_flow(part, stages, push)
+        _show_results(part, stages)
+
+
+def _warn_of_mlflow() -> None:
+    problem = run_log.trouble()
+    if problem:
+        print(f"warning: {safe_text.line(problem)}", file=sys.stderr)
+
+
+def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
+    """Run the flow beside a Prefect server. Raises LongtailError if it fails."""
+    from flows import server
+
+    with server.running(server.HOME) as url:
+        from flows import live, refresh  # they import Prefect, which reads the server's address
+
+        page = url.removesuffix("/api")
+        try:
+            with live.showing([stage.name for stage in stages], page):
+                state = refresh.run(part.value, push)
+        finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
+            server.flush()
+
+    if not state.is_completed():
+        raise LongtailError(state.message)
+    closed = f"{page} is closed; `longtail explore --all` opens it again"
+    terminal.show(f"{state.message} ({terminal.as_called(closed)})")
+
+
+def _show_results(part: Part, stages: Sequence[Stage]) -> None:
+    from pipelines.params.params import Params
+    from pipelines.report.result_lines import result_lines
+
+    params = params_file.load_params(*Params.model_fields)
+    outs = {out for stage in stages for out in stage.outs}
+    for line in result_lines(outs, params):
+        terminal.show(line)
+    if part is Part.refresh and terminal.REPORT.is_file():
+        terminal.show(f"the report: {terminal.REPORT.resolve()}")
+
+
+def schedule(
+    port: Annotated[
+        int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)
+    ] = 4200,
+) -> None:
+    """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server and a worker."""
+    from flows import schedules, server
+
+    try:
+        schedules.serve(server.HOME, port)
+    except KeyboardInterrupt:
+        print("closed")
+
+
+def plan(
+    profile: Annotated[
+        str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")
+    ] = None,
+) -> None:
+    """Say what a run will take: downloads, tokens, hours on this machine, memory, disk, cost."""
+    import yaml
+
+    from flows import profiles
+    from pipelines.plan import forecast
+
+    values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read_values()
+    for line in forecast.forecast(values):
+        terminal.show(line)
+
+
+def init(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of data sets and models, in any layout.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Write params.yaml from this profile; give no folder.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The profile's name; by default the folder's.")
+    ] = None,
+    lsr: Annotated[
+        bool, typer.Option("--lsr", help="Also tune the retriever to the language model.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite a profile of that name.")
+    ] = False,
+) -> None:
+    """Write a profile for the data and models in a folder.
+
+    It says what was found, what is missing, and what to run. With --profile NAME it writes
+    params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
+    """
+    if profile and folder is None:
+        from flows import profiles
+
+        profiles.write_profile(profile, PARAMS)
+        wrote = f"wrote params.yaml, profile {profile}; `longtail run` works with it"
+        terminal.show(terminal.as_called(wrote))
+        return
+    if profile or folder is None:
+        raise LongtailError("init: expected a folder, or --profile NAME and no folder")
+
+    from flows.init import write_profile
+
+    lines = write_profile.init(terminal.CALLED_FROM / folder, name, lsr=lsr, force=force)
+    for line in lines:
+        terminal.show(terminal.as_called(line))

@@ -1,0 +1,336 @@
+"""DVC's repository: opened, mended after a killed DVC, and its outputs compared with their hashes.
+
+The flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import yaml
+from tqdm import tqdm
+
+from pipelines.errors import LongtailError
+from pipelines.params.params_file import value_at
+from pipelines.storage import disks, dvc_hashes
+from pipelines.storage.atomic import SCRATCH, atomic
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+
+LOCK = Path("dvc.lock")
+COPY = SCRATCH / "dvc.lock"
+CACHE = Path(".dvc/cache/files/md5")
+SITE_CACHE = SCRATCH / "dvc"  # as in .dvc/config
+RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
+CONFLICT = "\n<<<<<<< "  # git's mark
+MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Repo]:
+    """DVC's Repo of a project. It waits for DVC's lock; its caches are where `site_cache` says."""
+    from dvc.repo import Repo
+
+    config = {"core": {"site_cache_dir": site_cache(root)}}
+    with Repo(str(root), config=config, _wait_for_lock=True) as repo:
+        yield repo
+
+
+def site_cache(root: Path) -> str:
+    """A folder for DVC's caches of hashes, which are pickles: only this user can write there.
+
+    It is $DVC_SITE_CACHE_DIR where that is set; else .longtail/dvc or, if that is another user's or
+    on a network file system, a folder of this machine.
+    """
+    chosen = os.environ.get("DVC_SITE_CACHE_DIR")
+    if chosen:
+        return chosen
+    folder = root.resolve() / SITE_CACHE
+    is_foreign = folder.exists() and folder.stat().st_uid != os.geteuid()
+    if disks.is_on_network(root) or is_foreign:
+        return str(disks.local(folder))
+
+    disks.private(folder)
+    mode = folder.parent.stat().st_mode
+    if mode & stat.S_IWOTH:  # DVC called by hand made it, open to all
+        folder.parent.chmod(stat.S_IMODE(mode) & ~stat.S_IWOTH)
+    return str(folder)
+
+
+def link_outputs(root: Path) -> bool:
+    """Have DVC link outputs to its cache and not copy them, in .dvc/config.local.
+
+    Returns False where cache.type is set. A link and the cache's file are one file, so nothing may
+    write into an output. Stages replace theirs.
+    """
+    with opened(root) as repo:
+        if "type" in repo.config["cache"]:
+            return False
+        with repo.config.edit("local") as config:
+            config["cache"]["type"] = "reflink,hardlink,copy"
+    return True
+
+
+# dvc.lock and .dvc/tmp/rwlock
+
+
+def mend(root: Path, repo: Repo | None = None) -> None:
+    """Undo what killed DVC processes left, before DVC starts or `repo` has read anything.
+
+    A cut dvc.lock is replaced by its copy, or removed: the results are in DVC's run cache. One with
+    git's conflict marks stays, since a person must choose. A rwlock that names no living process is
+    removed.
+    """
+    with _no_dvc_writing(root, repo):
+        rwlock = root / RWLOCK
+        if rwlock.exists() and not at_work(root):
+            rwlock.unlink()
+
+        lock = root / LOCK
+        if not lock.exists():
+            return
+        text = lock.read_text(encoding="utf-8", errors="replace")
+        copy = _copied(root)
+        if _is_readable(text):
+            _write(root / COPY, text)
+        elif CONFLICT in text:
+            return
+        elif copy:
+            _write(lock, copy)
+        else:
+            lock.unlink()
+
+
+def keep(root: Path) -> dict[str, Any]:
+    """Write all to disk, which DVC does not do, and copy dvc.lock; returns its stages by name."""
+    os.sync()
+    with _no_dvc_writing(root):
+        text = (root / LOCK).read_text(encoding="utf-8")
+        if _is_readable(text):
+            _write(root / COPY, text)
+    return kept(root)
+
+
+def kept(root: Path) -> dict[str, Any]:
+    """The stages of the copy of dvc.lock, by name; none where there is no copy yet."""
+    text = _copied(root)
+    return _stages(text) if text else {}
+
+
+def locked(root: Path) -> dict[str, Any]:
+    """The stages of dvc.lock, by name; none where there is no such file."""
+    lock = root / LOCK
+    return _stages(lock.read_text(encoding="utf-8")) if lock.is_file() else {}
+
+
+def at_work(root: Path) -> list[psutil.Process]:
+    """The DVC processes at work by the rwlock, such as one whose `longtail run` was killed."""
+    rwlock = root / RWLOCK
+    try:
+        entries = json.loads(rwlock.read_text(encoding="utf-8"))
+        users = [*entries.get("write", {}).values()]
+        for readers in entries.get("read", {}).values():
+            users += readers
+        pids = {user["pid"] for user in users}
+        written = rwlock.stat().st_mtime
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return []
+
+    processes = []
+    for pid in sorted(pids):
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            # a process that began later was only given the same number
+            is_older = process.create_time() <= written
+            # a zombie has ended, but nobody took note, as in a container without an init
+            if is_older and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes
+
+
+def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
+    """Whether stage `reader` takes only params from the JSON files `outputs`, and the same ones."""
+    entry = kept(root).get(reader, {})
+    for dependency in entry.get("deps", []):
+        path = Path(dependency["path"])
+        for output in outputs:
+            if path.is_relative_to(output) or output.is_relative_to(path):
+                return False
+
+    for file, params in entry.get("params", {}).items():
+        if Path(file) not in outputs:
+            continue
+        values = json.loads((root / file).read_text(encoding="utf-8"))
+        if any(value_at(values, key) != value for key, value in params.items()):
+            return False
+    return True
+
+
+@contextmanager
+def _no_dvc_writing(root: Path, repo: Repo | None = None) -> Iterator[None]:
+    """Hold .dvc/tmp/lock, as a DVC process does while it writes either file.
+
+    DVC does not hold it while a stage's command runs.
+    """
+    with nullcontext(repo) if repo else opened(root) as project, project.lock:
+        yield
+
+
+def _is_readable(text: str) -> bool:
+    """Whether a dvc.lock ends with a whole line, and each stage has a command and no empty part."""
+    try:
+        stages = _stages(text).values()
+        is_complete = all("cmd" in stage and all(stage.values()) for stage in stages)
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError):
+        return False
+    return is_complete and text.endswith("\n")
+
+
+def _stages(text: str) -> dict[str, Any]:
+    return yaml.load(text, yaml.CSafeLoader)["stages"]
+
+
+def _copied(root: Path) -> str:
+    copy = root / COPY
+    return copy.read_text(encoding="utf-8") if copy.exists() else ""
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that does not have this text yet."""
+    if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
+        return
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+# outputs and their hashes
+
+
+def faults(
+    root: Path, threads: int, paths: Collection[Path] | None = None
+) -> tuple[int, list[str]]:
+    """Hash the outputs of dvc.lock, all or at `paths`.
+
+    Returns the number of files, and a line on each that differs.
+    """
+    outs = _outputs(root, paths)
+    files = []
+    for out in outs:
+        files += _files(root / out["path"])
+    with ThreadPoolExecutor(threads) as pool:
+        md5s = pool.map(dvc_hashes.md5, files)
+        bar = tqdm(md5s, total=len(files), unit=" files", desc="verify")
+        digests = dict(zip(files, bar, strict=True))
+
+    lines: list[str] = []
+    for out in outs:
+        lines += _faults_of_output(root, out, digests)
+    return len(files), lines
+
+
+def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
+    """Remove files of the outputs at `paths` in .dvc/cache that are not what their names say.
+
+    Returns the files. An output that has such a file goes too: DVC takes what is in its cache for
+    complete.
+    """
+    dropped = []
+    for out in _outputs(root, paths):
+        damaged = _damaged_files(root, out)
+        for name, file in damaged.items():
+            file.unlink()
+            dropped.append(name)
+        if damaged:
+            path = root / out["path"]
+            shutil.rmtree(path, ignore_errors=True)
+            path.unlink(missing_ok=True)
+    return dropped
+
+
+def _damaged_files(root: Path, out: dict[str, Any]) -> dict[str, Path]:
+    """The files of an output in DVC's cache that are not what their names say, by their paths."""
+    md5s = {out["path"]: out["md5"]}
+    with suppress(OSError, ValueError):  # a damaged list of files is found below
+        for entry in _listing(root, out["md5"]):
+            md5s[f"{out['path']}/{entry['relpath']}"] = entry["md5"]
+
+    damaged = {}
+    for name, md5 in md5s.items():
+        file = _cached(root, md5)
+        if file.is_file() and dvc_hashes.md5(file) != md5[:MD5_CHARACTERS]:
+            damaged[name] = file
+    return damaged
+
+
+def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
+    """The entries of outputs in dvc.lock, all or at `paths`.
+
+    Raises LongtailError without dvc.lock.
+    """
+    if not (root / LOCK).is_file():
+        expected = "expected the hashes of a run; `longtail run` makes it"
+        raise LongtailError(f"{LOCK}: no such file, {expected}")
+    entries = []
+    for stage in locked(root).values():
+        for out in stage.get("outs", []):
+            if paths is None or Path(out["path"]) in paths:
+                entries.append(out)
+    return entries
+
+
+def _cached(root: Path, md5: str) -> Path:
+    return root / CACHE / md5[:2] / md5[2:]
+
+
+def _listing(root: Path, md5: str) -> list[dict[str, str]]:
+    """The files of a folder, as DVC's cache lists them; none for a file."""
+    if not md5.endswith(".dir"):
+        return []
+    return json.loads(_cached(root, md5).read_text(encoding="utf-8"))
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of an output that is a file or a folder, without the files that DVC ignores."""
+    if path.is_file():
+        return [path]
+    return [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+
+
+def _faults_of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Iterator[str]:
+    """A line on each file of an output that is not as in dvc.lock; `digests` are present MD5s."""
+    path = root / out["path"]
+    md5 = out["md5"]
+    if not path.exists():
+        yield f"{out['path']}: missing"
+        return
+    if not md5.endswith(".dir"):
+        if digests.get(path) != md5:
+            yield f"{out['path']}: changed"
+        return
+
+    present = {file.relative_to(path).as_posix(): digests[file] for file in _files(path)}
+    if dvc_hashes.of_listing(present) == md5:
+        return
+    try:
+        listing = _listing(root, md5)
+    except (OSError, ValueError):
+        yield f"{out['path']}: changed; .dvc/cache does not say which file"
+        return
+    expected = {entry["relpath"]: entry["md5"] for entry in listing}
+    for name in sorted(present.keys() | expected.keys()):
+        if name not in present:
+            yield f"{out['path']}/{name}: missing"
+        elif name not in expected:
+            yield f"{out['path']}/{name}: not in dvc.lock"
+        elif present[name] != expected[name]:
+            yield f"{out['path']}/{name}: changed"

@@ -1,0 +1,315 @@
+"""What a profile sets: the parts that a folder's data allow, and numbers for the machine.
+
+profile.yaml.j2 is the profile; this module has what depends on the folder and the machine. Which
+data sets there are, and what each is for, is said in pipelines/catalogue.yaml.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from flows.init.model_folders import Encoder, LanguageModel
+from pipelines import catalogue
+from pipelines.sources import pageviews
+
+GIB = 1 << 30
+ANSWER_TOKENS = 15  # at most
+PASSAGE_TOKENS = 180  # of a passage with its title: more than most have
+QUESTION_TOKENS = 30  # of a question with its answer
+MOST_QUESTIONS = 20_000  # all of PopQA
+FEWEST_QUESTIONS = 200  # that thresholds need
+PAPER_SHOTS = 15  # demonstrations, as PopQA's authors show
+CPU_SHOTS = 5  # demonstrations without a GPU
+# Questions times parameters that a core answers by all methods in some two hours, as measured
+# with SmolLM2.
+PACE = 4e10
+MODEL_MEMORY = 0.5  # share of the memory that language models may take
+TRAINED = "dense"  # the retriever that is trained where there is no encoder (conf/config.yaml)
+TRIPLES = ("wikidata", "pageviews", "c4")  # what triples are made of
+
+
+class Machine(NamedTuple):
+    cores: int
+    memory: int  # bytes
+    gpu: bool
+
+
+class Contents(NamedTuple):
+    """What lies in a folder."""
+
+    files: dict[str, list[Path]]  # data set -> its files, as under fetch.files
+    lms: list[LanguageModel]  # smallest first
+    encoders: list[Encoder]  # the first is used
+    unused: list[tuple[Path, str]]  # a file or folder, and why it is not used
+
+
+@dataclass
+class Parts:
+    """The section `parts` of a profile."""
+
+    knowledge: list[str] = field(default_factory=list)
+    question_sets: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+    corpora: list[str] = field(default_factory=list)
+    datastore: str | None = None
+    scored: list[str] = field(default_factory=list)
+    benchmarks: list[str] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    given_passages: list[str] = field(default_factory=list)
+    tokenizers: list[str] = field(default_factory=list)
+    tuned: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    exposure: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Choices:
+    """What the template asks for."""
+
+    machine: Machine
+    data_sets: list[str]  # that are fetched
+    set_aside: dict[str, str]  # data set -> why it is not fetched
+    parts: Parts
+    given: bool  # each question comes with passages, in place of a search
+    uses_lms: bool
+    retrievers: list[str]  # none: BM25 alone
+    encoder: Encoder | None
+    lms: list[LanguageModel]
+    months: list[str]  # of page views
+    texts: list[str]  # corpora that a tokenizer may be trained on
+    workers: int  # processes at once
+    threads: int  # of each process
+    memory_gb: float
+    batch_tokens: int
+    positions: int  # tokens that the shortest language model reads at once
+    most_shots: int
+    n_shots: int
+    max_questions: int
+
+    @property
+    def tuned(self) -> bool:
+        return bool(self.parts.tuned)
+
+    @property
+    def answering(self) -> bool:
+        return self.uses_lms and bool(self.parts.answered)
+
+    @property
+    def published(self) -> bool:
+        """Whether PopQA is the published one."""
+        return "popqa" in self.data_sets
+
+    @property
+    def learnt(self) -> str:
+        """What LSR learns from."""
+        if self.parts.answered and self.parts.scored:
+            return "mixed"
+        return "qa" if self.parts.answered else "lm"
+
+
+def this_machine() -> Machine:
+    import torch
+
+    memory = psutil.virtual_memory().total
+    return Machine(os.cpu_count() or 1, memory, torch.cuda.is_available())
+
+
+def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choices:
+    """What a profile for these contents sets here; with `lsr`, it tunes the retriever."""
+    files = contents.files
+    encoder = contents.encoders[0] if contents.encoders else None
+    retriever = encoder.name if encoder else TRAINED
+    lms = contents.lms
+    set_aside: dict[str, str] = {}
+    parts = _choose_parts(files, bool(lms and encoder), set_aside)
+    if lsr and parts.corpora:
+        parts.tuned = [retriever]
+
+    given = "retrieval" in files and "popqa" in parts.answered and bool(lms) and not parts.corpora
+    if given:
+        parts.tokenizers = ["documents"]
+        parts.datastore = None
+        parts.given_passages = ["retrieval"]
+        del set_aside["retrieval"]
+    asked_for = parts.answered or parts.scored or parts.benchmarks
+    uses_lms = given or bool(parts.corpora and asked_for)
+    if not uses_lms:
+        parts.tuned = []
+    data_sets = _used_data_sets(files, parts, given)
+    for key in files:
+        if key not in data_sets and key not in set_aside:
+            set_aside[key] = "nothing in this run needs it"
+
+    workers = _count_workers(machine, lms if uses_lms else [])
+    positions = min((lm.positions for lm in lms), default=0)
+    most_shots = PAPER_SHOTS if machine.gpu else CPU_SHOTS
+    return Choices(
+        machine=machine,
+        data_sets=data_sets,
+        set_aside=set_aside,
+        parts=parts,
+        given=given,
+        uses_lms=uses_lms,
+        retrievers=[retriever] if parts.corpora and (encoder or uses_lms) else [],
+        encoder=encoder,
+        lms=lms,
+        months=_months(files["pageviews"]) if parts.knowledge else [],
+        texts=[name for name in parts.corpora if catalogue.DATASETS[name].learn],
+        workers=workers,
+        threads=max(1, machine.cores // workers),
+        memory_gb=max(1.0, float(machine.memory // GIB // 4)),
+        batch_tokens=65536 if machine.gpu else 4096,
+        positions=positions,
+        most_shots=most_shots,
+        n_shots=max(0, min(_fitting_shots(positions), most_shots)),
+        max_questions=MOST_QUESTIONS if machine.gpu else _questions_in_time(machine, lms),
+    )
+
+
+def _choose_parts(
+    files: dict[str, list[Path]], has_models: bool, set_aside: dict[str, str]
+) -> Parts:
+    """The section `parts`; data sets that can't be used are added to `set_aside`, with why.
+
+    `has_models` says that no model has to be trained.
+    """
+    parts = Parts()
+    lacking = [key for key in TRIPLES if key not in files]
+    if not lacking:
+        parts.knowledge = ["wikidata"]
+    for key in TRIPLES:
+        if lacking and key in files:
+            set_aside[key] = f"triples need {' and '.join(lacking)} too"
+
+    _choose_questions(files, parts, set_aside)
+    _choose_corpora(files, has_models, parts, set_aside)
+    _choose_benchmarks(files, parts, set_aside)
+    return parts
+
+
+def _choose_questions(
+    files: dict[str, list[Path]], parts: Parts, set_aside: dict[str, str]
+) -> None:
+    """PopQA comes first: published, or else made of the knowledge."""
+    if "popqa" in files or parts.knowledge:
+        parts.answered = ["popqa"]
+    for name in catalogue.names("answered"):
+        if name == "popqa" or name not in files:
+            continue
+        if catalogue.DATASETS[name].triples and not parts.knowledge:
+            needs = "it needs wikidata, pageviews and c4"
+            set_aside[name] = f"its subjects are linked to Wikidata: {needs}"
+        else:
+            parts.answered.append(name)
+
+    parts.question_sets = list(parts.answered)
+    for name in catalogue.names("questions"):
+        can_be_built = parts.knowledge or not catalogue.DATASETS[name].triples
+        if name in files and name not in catalogue.names("answered") and can_be_built:
+            parts.question_sets.append(name)
+    if parts.answered:
+        parts.rules = ["popularity"]
+
+
+def _choose_corpora(
+    files: dict[str, list[Path]], has_models: bool, parts: Parts, set_aside: dict[str, str]
+) -> None:
+    """Models may learn from all corpora but WikiText, which only judges them."""
+    learnt = [name for name in catalogue.names("learn") if name in files]
+    parts.corpora = list(learnt)
+    if "wikitext" in files:
+        reason = _why_no_wikitext(files["wikitext"], has_models or bool(learnt))
+        if reason:
+            set_aside["wikitext"] = reason
+        else:
+            parts.corpora.append("wikitext")
+
+    if learnt:
+        parts.datastore = learnt[0]
+    if parts.corpora:
+        parts.tokenizers = ["documents"]
+    parts.scored = [name for name in parts.corpora if name != "wikipedia"]
+    if parts.answered:
+        c4 = ["c4"] if parts.knowledge else []
+        parts.exposure = [*c4, *learnt]
+
+
+def _why_no_wikitext(files: list[Path], has_models: bool) -> str:
+    """Why WikiText can't be a corpus; "" if it can."""
+    n_queries = sum("test" in file.name for file in files)
+    if n_queries in (0, len(files)):
+        files_needed = "a file named test, whose articles are queries, and another one"
+        return f"it takes {files_needed}, to retrieve from"
+    if not has_models:
+        judges = "it judges models, and none are trained on it"
+        return f"it needs a language model and an encoder: {judges}"
+    return ""
+
+
+def _choose_benchmarks(
+    files: dict[str, list[Path]], parts: Parts, set_aside: dict[str, str]
+) -> None:
+    """Benchmarks, and questions with passages, need a corpus to retrieve from."""
+    benchmarks = []
+    for name in catalogue.names("benchmark"):
+        if name in files or f"{name}/test" in files:
+            benchmarks.append(name)
+    if parts.datastore:
+        parts.benchmarks = benchmarks
+        parts.passages = [name for name in catalogue.names("passages") if name in files]
+        return
+    for key in files:
+        name = key.partition("/")[0]
+        if name in benchmarks or name in catalogue.names("passages"):
+            set_aside[key] = "needs passages to answer from (wikipedia or pile)"
+
+
+def _used_data_sets(files: dict[str, list[Path]], parts: Parts, given: bool) -> list[str]:
+    names = {*parts.question_sets, *parts.corpora, *parts.benchmarks, *parts.passages}
+    if parts.knowledge:
+        names |= {*TRIPLES, "redirects"}
+    if given:
+        names.add("retrieval")
+    return [key for key in files if key.partition("/")[0] in names]
+
+
+def _months(files: list[Path]) -> list[str]:
+    """The months of files of page views, by their names."""
+    months = set()
+    for file in files:
+        match = pageviews.FILE.match(file.name)
+        if match:
+            months.add(f"{match['month'][:4]}-{match['month'][4:]}")
+    return sorted(months)
+
+
+def _count_workers(machine: Machine, lms: list[LanguageModel]) -> int:
+    """As many processes as language models fit into memory; other cores become their threads."""
+    largest = max((4 * lm.parameters for lm in lms), default=0)  # bytes in fp32
+    fitting = int(MODEL_MEMORY * machine.memory // (largest + GIB))
+    return max(1, min(machine.cores, fitting))
+
+
+def _fitting_shots(positions: int) -> int:
+    """The demonstrations, each with a passage, that fit beside a question with a passage."""
+    remaining = positions - ANSWER_TOKENS - PASSAGE_TOKENS - QUESTION_TOKENS
+    return remaining // (PASSAGE_TOKENS + QUESTION_TOKENS)
+
+
+def _questions_in_time(machine: Machine, lms: list[LanguageModel]) -> int:
+    """The questions, in hundreds, that these models answer in some two hours."""
+    parameters = max(1, sum(lm.parameters for lm in lms))
+    in_time = int(PACE * machine.cores / parameters) // 100 * 100
+    return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, in_time))
+
+
+def template_values(choices: Choices) -> dict[str, Any]:
+    """The names that the template uses, with their values."""
+    values = dict(vars(choices))
+    values["parts"] = vars(choices.parts)
+    for name in ("tuned", "answering", "published", "learnt"):
+        values[name] = getattr(choices, name)
+    return values

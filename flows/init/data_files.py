@@ -1,0 +1,282 @@
+"""Tell which data set of the catalogue each file of a folder holds, by its name and first bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from filecmp import cmp
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines import catalogue
+from pipelines.errors import LongtailError
+from pipelines.evaluation.task_items import CATEGORIES
+from pipelines.questions import published
+from pipelines.sources import (
+    corpus_layouts,
+    pageviews,
+    source_documents,
+    streams,
+    wikipedia,
+    wikitext,
+)
+from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
+from pipelines.sources.decompression import DECOMPRESSORS
+from pipelines.sources.passage_files import PASSAGES
+from pipelines.sources.question_files import values_at
+
+# A model's folder has one of these files, and weights, a tokenizer, or folders of
+# sentence-transformers' modules.
+MODEL_CONFIGS = ("config.json", "modules.json", "adapter_config.json")
+MODEL_FILE = re.compile(
+    r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|model)|.*\.index\.json"
+    r"|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
+)
+QUERIES = "queries or judgements of a test collection, which nothing here reads"
+# fields with the passages of a question
+PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES}
+TEMPLATES = "relation_query_templates.json"
+SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
+NATURAL_QUESTIONS = re.compile(r"(?<![a-z])nq(?![a-z])|natural.?questions")
+LINES_READ = 40  # of a file's beginning
+FIELDS_SHOWN = 6  # of a file that is not recognised
+
+
+class Seen(NamedTuple):
+    """The data set of a file, as under fetch.files (mmlu/dev); or "" and why it is not used."""
+
+    data_set: str
+    reason: str = ""
+
+
+def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Each visible folder at or below a folder, with its files.
+
+    Links are followed. A model's folder is given without the folders below it.
+    """
+    visited: set[Path] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        path = Path(place)
+        real = path.resolve()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if real in visited or is_model(path):
+            folders.clear()
+        if real not in visited:
+            yield path, [path / name for name in sorted(names) if not name.startswith(".")]
+        visited.add(real)
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is a model's; a `config.json` alone may be anybody's, beside data."""
+    names = os.listdir(folder)
+    has_config = any(name in names for name in MODEL_CONFIGS)
+    return has_config and any(MODEL_FILE.fullmatch(name) for name in names)
+
+
+def recognise(file: Path) -> Seen:
+    """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
+    try:
+        if streams.is_parquet(file):
+            return _by_columns(file)
+        return _by_head(file)
+    except LongtailError as error:
+        return Seen("", str(error).removeprefix(f"{file}: "))
+
+
+def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
+    """The files of a data set that a run can use together.
+
+    Returns also each other file, with the one that is used instead. Of PopQA one file is used. Of
+    Wikipedia, files of one layout are used: passages come before dumps, and dumps before other
+    articles. A copy of another file is left out.
+    """
+    if data_set == "popqa":
+        first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
+        return [first], [(file, first) for file in files if file != first]
+
+    layouts = dict.fromkeys(files, ARTICLES)
+    if data_set == "wikipedia":
+        layouts = {file: corpus_layouts.require_layout(file) for file in files}
+
+    def preference(file: Path) -> tuple[bool, bool, Path]:
+        return not layouts[file].passages, layouts[file] != DUMP, file
+
+    best = min(files, key=preference)
+    has_many_files = catalogue.has_many_files(data_set.partition("/")[0])
+    used: list[Path] = []
+    others: list[tuple[Path, Path]] = []
+    for file in files:
+        if layouts[file] != layouts[best]:
+            others.append((file, best))
+            continue
+        same = next((other for other in used if _is_copy(file, other, has_many_files)), None)
+        if same:
+            others.append((file, same))
+        else:
+            used.append(file)
+    return used, others
+
+
+def _is_copy(file: Path, other: Path, has_many_files: bool) -> bool:
+    """Whether two files have one name, and with `has_many_files` one content too."""
+    if file.name != other.name:
+        return False
+    return not has_many_files or cmp(other, file, shallow=False)
+
+
+def _by_head(file: Path) -> Seen:
+    """What a file is by its first bytes."""
+    head = streams.read_head(file)
+    lines = head.split(b"\n", LINES_READ)
+    start = lines[0].rstrip(b"\r").decode("utf-8", "replace")
+    if start.split("\t") == published.COLUMNS:
+        return Seen("popqa")
+    if wikipedia.INDEX in file.name:
+        return Seen("", "the index of a dump, which nothing needs")
+    if b"`redirect`" in head and ".sql" in file.name:
+        return Seen("redirects")
+    if re.match(pageviews.LINE, start):
+        return Seen("pageviews")
+    if any(wikitext.TITLE.fullmatch(line) for line in lines[:5]):
+        return Seen("wikitext")
+    if file.suffix == ".csv":
+        return _by_csv_header(file, start)
+    if corpus_layouts.is_json(head):
+        return _by_record(file, first_record(head.decode("utf-8", "ignore")))
+
+    return _by_columns_between_tabs(file, head)
+
+
+def _by_columns_between_tabs(file: Path, head: bytes) -> Seen:
+    """What a table is by its first line."""
+    layout = corpus_layouts.by_head(head)
+    if layout:
+        if corpus_layouts.is_query_file(file, layout):
+            return Seen("", QUERIES)
+        return Seen("wikipedia")
+    header = corpus_layouts.header_of(head)
+    if header:
+        columns = ", ".join(header[:FIELDS_SHOWN])
+        advice = "for passages, name the columns id, title and text"
+        return Seen("", f"a table of {columns}; {advice}")
+    return Seen("", "its beginning is in no layout that is read")
+
+
+def _by_csv_header(file: Path, header: str) -> Seen:
+    subject, _, split = file.stem.rpartition("_")
+    if subject in CATEGORIES:
+        return _mmlu(split)
+    if corpus_layouts.by_fields(header.split(",")):
+        return Seen("", "passages are read from columns between tabs (.tsv)")
+    return Seen("", "a table of no data set")
+
+
+def _by_record(file: Path, record: dict[str, Any]) -> Seen:
+    """What a JSON file is by its first record; KILT has its fields in the first `output`."""
+    fields = [*record]
+    for output in (record.get("output"), *values_at(record, ["output.0"])):
+        if isinstance(output, dict):
+            fields += output
+            break
+    return _by_fields(file, fields, isinstance(record.get("answer"), dict))
+
+
+def _by_columns(file: Path) -> Seen:
+    """What a Parquet file is by its columns."""
+    import pyarrow as pa
+
+    from pipelines.storage import parquet
+
+    try:
+        schema = parquet.schema_of(file)
+    except (LongtailError, OSError):
+        return Seen("", "not a Parquet file")
+    has_aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
+    seen = _by_fields(file, schema.names, has_aliases)
+    if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
+        layout = ARTICLES
+        if seen.data_set == "wikipedia":
+            layout = corpus_layouts.by_fields(schema.names) or ARTICLES
+        source_documents.used_columns(file, layout, schema)  # a LongtailError if one can't be read
+    return seen
+
+
+def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
+    """What a file of records is by their fields.
+
+    `has_aliases` says that `answer` is an object, as TriviaQA has it.
+    """
+    fields = set(names)
+    if file.name == TEMPLATES:
+        return Seen("entityquestions")
+    if {"id", "type", "labels"} <= fields:
+        return Seen("wikidata")
+    if {"question", "subject", "choices", "answer"} <= fields:
+        return _mmlu(_split(file))
+    if fields & {"question", "input"} and fields & PASSAGE_FIELDS:
+        return Seen("retrieval")
+    if {"question", "answers"} <= fields and re.match(r"P\d+\.", file.name):
+        if file.name.endswith(".test.json"):
+            return Seen("entityquestions")
+        return Seen("", "of EntityQuestions, only P*.test.json is read")
+    if "question" in fields and fields & {"answer", "golden_answers"}:
+        return _open_questions(file, has_aliases)
+    return _texts(file, names)
+
+
+def _open_questions(file: Path, has_aliases: bool) -> Seen:
+    """Which benchmark a file of questions and answers is, by its name and its folder's."""
+    if _split(file) == "train":
+        return Seen("", "a train split, and benchmarks are made of test questions")
+    path = _lower_path(file)
+    if has_aliases or "trivia" in path:
+        return Seen("triviaqa")
+    if NATURAL_QUESTIONS.search(path):
+        return Seen("nq")
+    advice = "name the file or its folder nq or triviaqa to have them asked"
+    return Seen("", f"questions and answers; {advice}")
+
+
+def _texts(file: Path, names: list[str]) -> Seen:
+    """Which corpus a file of records is."""
+    fields = set(names)
+    if fields == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
+        return Seen("wikitext")  # a line in each row, as the Hub has it
+    layout = corpus_layouts.by_fields(fields)
+    if corpus_layouts.is_query_file(file, layout):
+        return Seen("", QUERIES)
+    # an article or a passage; an address alone makes a text one of C4
+    if layout and (layout != ARTICLES or not fields & {"meta", "subset"}):
+        return Seen("wikipedia")
+    if "text" in fields:
+        is_c4 = "url" in fields and _plain_suffix(file) == ".json"
+        return Seen("c4" if is_c4 else "pile")
+    shown = ", ".join(sorted(names)[:FIELDS_SHOWN]) or "nothing"
+    return Seen("", f"records with {shown}, which is the layout of no data set")
+
+
+def _plain_suffix(file: Path) -> str:
+    """The suffix of a file's name before that of its compression."""
+    if file.suffix in DECOMPRESSORS:
+        return Path(file.stem).suffix
+    return file.suffix
+
+
+def _lower_path(file: Path) -> str:
+    return f"{file.parent.name}/{file.name}".lower()
+
+
+def _split(file: Path) -> str:
+    """The split that a file's name says, or else its folder's; "" if neither does."""
+    for part in reversed(_lower_path(file).split("/")):
+        splits = SPLIT.findall(part)
+        if splits:
+            return splits[-1]
+    return ""
+
+
+def _mmlu(split: str) -> Seen:
+    if split in ("dev", "test"):
+        return Seen(f"mmlu/{split}")
+    return Seen("", "of MMLU, only dev and test are read")

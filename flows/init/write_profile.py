@@ -1,0 +1,320 @@
+"""Write a commented profile for the data sets and models that lie in a folder."""
+
+import os
+import re
+from collections.abc import Iterator
+from glob import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from flows import dvc_repo, profiles
+from flows.init import data_files, model_folders
+from flows.init.choices import GIB, Choices, Contents, choose, template_values, this_machine
+from flows.init.model_folders import Encoder, LanguageModel
+from pipelines import catalogue, safe_text
+from pipelines.errors import LongtailError
+from pipelines.lm.model_files import other_weights
+from pipelines.storage.atomic import atomic
+
+LOOKED_FOR = (
+    "popQA.tsv, passages (DPR's psgs_w100.tsv or another corpus), a Wikipedia dump "
+    "(*pages-articles*.xml.bz2), JSON lines with text, another data set of data/README.md, "
+    "and folders of models with a config.json"
+)
+LINKED_BYTES = 10 * GIB  # of data, from which outputs are not stored twice
+FILES_SHOWN = 2  # of a data set
+TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
+NO_DATA = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # names of other files
+NUMBER = re.compile(r"[0-9_]+(e-?[0-9_]+)?|nan|inf")  # names that Hydra, or YAML, reads as one
+
+
+def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = False) -> list[str]:
+    """Write conf/profile/<name>.yaml, by default called as the folder; returns lines for the user.
+
+    Raises LongtailError where the folder has nothing that a run can use, or the profile is there
+    and `force` is not.
+    """
+    if not folder.is_dir():
+        problem = "a file" if folder.exists() else "no such folder"
+        raise LongtailError(f"{folder}: {problem}; expected a folder with {LOOKED_FOR}")
+    name = _profile_name(folder, name)
+    path = profiles.FOLDER / f"{name}.yaml"
+    if path.exists() and not force:
+        advice = "--force writes it anew, --name NAME writes another"
+        raise LongtailError(f"{path}: is there already; {advice}")
+
+    contents = look(folder)
+    choices = choose(contents, this_machine(), lsr=lsr)
+    unused = list(_unused(folder, contents, choices))
+    if not choices.parts.question_sets and not choices.parts.corpora:
+        problem = "nothing in it that a run can be made of"
+        if unused:
+            problem += f"; not used: {'; '.join(unused)}"
+        raise LongtailError(f"{folder}: {problem}; looked for {LOOKED_FOR}")
+
+    found = {
+        "used": list(_used(folder, contents, choices)),
+        "not used": unused,
+        "missing": list(_missing(choices)),
+    }
+    _write_checked(path, _render(folder, name, contents, choices, found))
+
+    lines = []
+    for heading, entries in found.items():
+        lines += [f"{heading}: {entry}" for entry in entries]
+    if _size(contents, choices) >= LINKED_BYTES and dvc_repo.link_outputs(Path.cwd()):
+        stored = "read-only and stored once (.dvc/config.local: cache.type)"
+        lines.append(f"outputs will be links to .dvc/cache, {stored}")
+    lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
+    lines += [f"  {command}" for command in _commands(name, choices)]
+    return lines
+
+
+def look(folder: Path) -> Contents:
+    """The data sets and models in a folder, and why the other files and folders are not used."""
+    contents = Contents({}, [], [], [])
+    for place, files in data_files.folders_below(folder):
+        if data_files.is_model(place):
+            _add_model(place, contents)
+        else:
+            for file in files:
+                _add_file(file, contents)
+
+    for data_set, files in contents.files.items():
+        used, others = data_files.together(data_set, files)
+        contents.files[data_set] = used
+        for file, other in others:
+            reason = f"{other.relative_to(folder)} is used in its place"
+            contents.unused.append((file, reason))
+
+    contents.lms.sort(key=lambda lm: (lm.parameters, lm.name))
+    encoders = model_folders.pair_dpr(contents.encoders)
+    for encoder in encoders[1:]:
+        contents.unused.append((encoder.folder, f"{encoders[0].folder.name} is the retriever"))
+    return contents._replace(encoders=encoders)
+
+
+def _add_model(folder: Path, contents: Contents) -> None:
+    try:
+        model = model_folders.read_model_folder(folder)
+    except LongtailError as error:
+        contents.unused.append((folder, str(error)))
+        return
+    if isinstance(model, Encoder):
+        contents.encoders.append(model)
+    elif any(lm.name == model.name for lm in contents.lms):
+        reason = f"another model is called {model.name}; rename the folder"
+        contents.unused.append((folder, reason))
+    else:
+        contents.lms.append(model)
+
+
+def _add_file(file: Path, contents: Contents) -> None:
+    weights = other_weights(file.name)
+    seen = data_files.Seen("", weights) if weights else data_files.recognise(file)
+    if seen.data_set:
+        contents.files.setdefault(seen.data_set, []).append(file)
+    elif not NO_DATA.match(file.name):
+        contents.unused.append((file, seen.reason))
+
+
+def _profile_name(folder: Path, name: str | None) -> str:
+    """The profile's name: `name`, or the folder's as params.yaml allows it."""
+    if name is None:
+        name = model_folders.param_name(folder.resolve().name)
+        return f"data-{name}" if _is_no_text(name) else name
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+        expected = "expected lower-case letters, digits, hyphens and underscores"
+        raise LongtailError(f"--name {name}: {expected}")
+    if _is_no_text(name):
+        problem = "a number, a date, yes, no or null to YAML"
+        raise LongtailError(f"--name {name}: {problem}; try --name data-{name}")
+    return name
+
+
+def _is_no_text(name: str) -> bool:
+    """Whether Hydra or YAML reads a name as something other than a text."""
+    return bool(NUMBER.fullmatch(name)) or not isinstance(yaml.safe_load(name), str)
+
+
+def _render(
+    folder: Path, name: str, contents: Contents, choices: Choices, found: dict[str, list[str]]
+) -> str:
+    """The text of the profile."""
+    files = {key: contents.files[key] for key in choices.data_sets}
+    root, globs = _globs(folder, files)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"line": safe_text.line, "json": _json, "block": _block}
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    text = template.render(
+        template_values(choices),
+        folder=str(folder),
+        name=name,
+        found=found,
+        root=str(root),
+        globs=globs,
+    )
+    return f"{text}\n"
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value)
+    return safe_text.dumps(value, indent=None)
+
+
+def _block(values: dict[str, Any], indent: int = 2) -> str:
+    lines = [f"\n{' ' * indent}{key}: {_json(value)}" for key, value in values.items()]
+    return "".join(lines)
+
+
+def _write_checked(path: Path, text: str) -> None:
+    """Write a profile that composes; if it does not, what was there before comes back."""
+    before = path.read_bytes() if path.exists() else None
+    try:
+        with atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        profiles.compose(path.stem)
+    except BaseException:
+        if before is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(before)
+        raise
+
+
+def _globs(folder: Path, files: dict[str, list[Path]]) -> tuple[Path, dict[str, list[str]]]:
+    """fetch.root and fetch.files."""
+    folder = folder.absolute()
+    targets = [file.resolve().parent for paths in files.values() for file in paths]
+    root = Path(os.path.commonpath([folder.resolve(), *targets]))
+
+    globs: dict[str, list[str]] = {}
+    for key, paths in files.items():
+        globs[key] = []
+        for parent, group in groupby(paths, key=lambda file: file.parent):
+            below = folder.resolve() / parent.absolute().relative_to(folder)
+            place = Path(escape(str(below.relative_to(root))))
+            for pattern in _patterns(parent, sorted(file.name for file in group)):
+                globs[key].append((place / pattern).as_posix())
+    return root, globs
+
+
+def _patterns(folder: Path, names: list[str]) -> list[str]:
+    """Globs of these files of a folder: one, if their common end tells them from all others."""
+    if len(names) > 2:
+        reversed_names = [name[::-1] for name in names]
+        end = os.path.commonprefix(reversed_names)[::-1]  # noqa: RUF071  not of paths
+        pattern = f"*{escape(end)}"
+        if sorted(file.name for file in folder.glob(pattern)) == names:
+            return [pattern]
+    return [escape(name) for name in names]
+
+
+def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
+    """Lines on the data sets and models that the run uses."""
+    for key in choices.data_sets:
+        files = contents.files[key]
+        names = ", ".join(_shown(file, folder) for file in files[:FILES_SHOWN])
+        if len(files) > FILES_SHOWN:
+            names += f" and {len(files) - FILES_SHOWN} more"
+        data_set, _, split = key.partition("/")
+        label = f"{catalogue.label(data_set)} {split}".rstrip()
+        yield f"{label}: {names}"
+    if choices.uses_lms:
+        for lm in contents.lms:
+            yield _about_lm(lm, folder)
+    if choices.encoder and choices.parts.corpora:
+        yield f"encoder {_shown(choices.encoder.folder, folder)}"
+
+
+def _about_lm(lm: LanguageModel, folder: Path) -> str:
+    size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
+    line = f"language model {_shown(lm.folder, folder)}: {size}"
+    if lm.chat:
+        line += "; its chat template is not used (the profile says why)"
+    return line
+
+
+def _missing(choices: Choices) -> Iterator[str]:
+    """Lines on what the run lacks: models, and data sets by the catalogue's `without`."""
+    if not choices.encoder and choices.parts.corpora:
+        instead = "Passages are found by words (BM25)."
+        if choices.retrievers:
+            instead = "A small one is trained on your texts."
+        yield f"an encoder (Hugging Face's layout). {instead}"
+    if not choices.lms:
+        line = "a language model (Hugging Face's layout)."
+        if choices.uses_lms:
+            line += " A small one is trained on your texts, to try the stages;"
+            line += " its answers are worth little."
+        yield line
+
+    for name, dataset in catalogue.DATASETS.items():
+        is_there = name in choices.data_sets or f"{name}/test" in choices.data_sets
+        if name == "wikipedia" and choices.given:
+            continue  # passages of each question are enough
+        if name == "redirects" and not choices.parts.knowledge:
+            continue  # only page views are counted with them
+        if dataset.without and not is_there:
+            yield dataset.without
+
+
+def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
+    """Lines on the data sets, files and models that are not used, and why."""
+    for key, reason in choices.set_aside.items():
+        yield f"{key}: {reason}"
+
+    # of a folder's files with the same reason the first stands for all
+    for _, group in groupby(sorted(contents.unused, key=_place_and_reason), key=_place_and_reason):
+        (path, reason), *others = group
+        line = f"{_shown(path, folder)}: {reason}"
+        if others:
+            line += f" (and {len(others)} more beside it)"
+        yield line
+
+    if not choices.uses_lms:
+        needed = "questions and texts" if choices.parts.corpora else "passages"
+        for lm in contents.lms:
+            name = _shown(lm.folder, folder)
+            yield f"language model {name}: there are no {needed} that it could read"
+
+
+def _place_and_reason(entry: tuple[Path, str]) -> tuple[str, str]:
+    """The folder of a file that is not used, and the reason without names of files."""
+    path, reason = entry
+    return str(path.parent), re.sub(r"\S+\.\w+", "", reason)
+
+
+def _commands(name: str, choices: Choices) -> list[str]:
+    """What to call next."""
+    answered = choices.parts.answered
+    if answered and not choices.uses_lms:
+        imports = f"longtail imports FILE --dataset {answered[0]} --lm NAME --method METHOD"
+        return [
+            f"longtail run popqa --profile {name}",
+            f"{imports}   # closed_book, and one with retrieval",
+            "longtail run",
+        ]
+    commands = [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
+    if not choices.uses_lms:
+        commands.append("longtail search 'some words'")
+    return commands
+
+
+def _size(contents: Contents, choices: Choices) -> int:
+    """Bytes of the data that a run uses."""
+    files = [file for key in choices.data_sets for file in contents.files[key]]
+    return sum(file.stat().st_size for file in files)
+
+
+def _shown(path: Path, folder: Path) -> str:
+    """A path below the folder, as a line may have it."""
+    name = path.relative_to(folder).as_posix() if path != folder else path.name
+    return safe_text.line(name)

@@ -1,0 +1,301 @@
+"""The flow, in which each stage of DVC's graph is a task that has DVC reproduce the stage.
+
+DVC alone decides what is done again; the flow starts no DVC process for a stage that can't have
+changed. When all stages are up to date, the run has landed: its figures are compared with those of
+the last landed run, and the result is released and pushed where that is asked for.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.futures import PrefectFuture, as_completed
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed, State
+
+from flows import dvc_repo, graph, live, months, releases, workspace
+from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
+from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
+from pipelines import safe_text
+from pipelines.errors import LongtailError
+from pipelines.evaluation import headlines, regressions
+from pipelines.params import params, params_file
+from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
+
+TOLERANCE = 0.05  # share by which a figure may get worse
+MAKE_UP = 2  # months
+REGRESSIONS_LOGGED = 10  # the artifact lists all of them
+
+
+class Settings(headlines.HeadlineSettings):
+    """The sections of params.yaml that the flow reads."""
+
+    profile: str
+    compute: params.Compute
+    popularity: params.Popularity
+
+
+def _name() -> str:
+    """The name of the flow run that begins; its month may still be `next` or `last`."""
+    parameters = flow_run.parameters
+    return name_run(parameters.get("part", WHOLE), parameters.get("month"))
+
+
+@flow(
+    name="refresh",
+    description="Bring every dataset, model, index and the report up to date.",
+    flow_run_name=_name,
+)
+def refresh(
+    part: str = "refresh",
+    month: str | None = None,
+    anew: bool = False,
+    release: bool = False,
+    push: bool = False,
+    tolerance: float = TOLERANCE,
+    make_up: int = MAKE_UP,
+    to: str | None = None,
+) -> State:
+    """Reproduce what changed.
+
+    The state's message counts the stages that ran, or says which failed, why, and where its log is.
+    `part` is one of graph.PARTS. `month` becomes the month of the dumps and page views: YYYY-MM;
+    `last`, which is over; or `next`, the one after the month that landed last, of the last month
+    and the `make_up` before it. Where none is due, or its dumps are late, nothing is done. `anew`
+    fetches the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that
+    is named. `push` sends the result to DVC's default remote. A figure is reported when it is worse
+    than the last landed run's by more than the share `tolerance` of it.
+    """
+    log = get_run_logger()
+    try:
+        with workspace.alone(waiting=log.info):
+            if month:
+                month = months.begin(month, make_up, part, log.info)
+                _rename(name_run(part, month))
+            settings = params_file.load_settings(Settings)
+            stages, changed = graph.read_with_cache(Path.cwd(), log.info)
+            stages = graph.part(stages, graph.PARTS[part])
+
+            work = Reproduction(stages, changed, settings.compute, anew)
+            _reproduce(part, work, settings)
+            if work.failures:
+                return Failed(message="; ".join(work.failures))
+
+            message = [work.summary()]
+            message += _report_regressions(settings.profile, stages, tolerance)
+            regressions.keep_figures(settings.profile, _metrics_files(stages))
+            if release:
+                message.append(_release(to))
+            if push:
+                message.append(_push(stages))
+            if month:
+                months.keep_landed(month, part)
+                message.append(f"{month} has landed")
+    except months.Nothing as nothing:
+        log.info(str(nothing))
+        return Completed(name="Waits", message=str(nothing))
+    except LongtailError as error:
+        return Failed(message=str(error))
+    return Completed(message="; ".join(message))
+
+
+@flow(
+    name="release",
+    description="Write what the last run made as release/<version>, if it differs from the last.",
+    flow_run_name=_name,
+)
+def release(version: str | None = None, to: str | None = None) -> State:
+    """Write the next release, named `version` or by what changed.
+
+    The state says where it is, or why there is none. With `to` (hub:OWNER/NAME) the last release is
+    published there, if it isn't yet.
+    """
+    log = get_run_logger()
+    message = []
+    try:
+        for line in releases.publish(to, version, releases.OUT, send=True, waiting=log.info):
+            log.info(line)
+            if not line.startswith(" "):  # a line that begins with a space names a single file
+                message.append(line)
+    except LongtailError as error:
+        return Failed(message=str(error))
+    return Completed(message="; ".join(message))
+
+
+def run(part: str, push: bool) -> State:
+    """Run the flow for the command line; its final state says how it ended, without a traceback."""
+    return refresh(part=part, push=push, return_state=True)
+
+
+def _rename(name: str) -> None:
+    """Give the flow run at work another name."""
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_name(flow_run.id, name)
+
+
+@dataclass
+class Reproduction:
+    """The stages of a run as Prefect's tasks; each begins when those that it needs are done."""
+
+    stages: list[graph.Stage]
+    changed: dict[str, list[str]]  # stage -> why it is not up to date
+    compute: params.Compute
+    anew: bool  # fetch the sources again
+    futures: dict[str, PrefectFuture] = field(default_factory=dict)  # stage -> its task
+    running: dict[PrefectFuture, graph.Stage] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def start_ready(self) -> None:
+        """Start the tasks that can begin now; none after a failure."""
+        if self.failures:
+            return
+        ready = graph.ready(
+            self.stages, set(self.futures), list(self.running.values()), self.compute
+        )
+        for stage in ready:
+            future = self._start(stage)
+            self.futures[stage.name] = future
+            self.running[future] = stage
+
+    def _start(self, stage: graph.Stage) -> PrefectFuture:
+        reasons = self.changed.get(stage.name, [])
+        outputs_changed = any(
+            reason.endswith(f" {path}") for reason in reasons for path in stage.outs
+        )
+        force = self.anew and stage.name == "fetch"
+        spare = not force and not reasons and all(self._reads_the_same(stage))
+
+        task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
+        needs = [self.futures[name] for name in stage.needs]
+        return task.submit(stage, spare, force, outputs_changed, return_state=False, wait_for=needs)
+
+    def _reads_the_same(self, stage: graph.Stage) -> Iterator[bool]:
+        """For each stage that `stage` needs, whether `stage` reads from it what it read before."""
+        outs = {needed.name: needed.outs for needed in self.stages}
+        for name in stage.needs:
+            if self.futures[name].result().same_outputs:
+                yield True
+            else:
+                yield dvc_repo.reads_same_params(Path.cwd(), stage.name, outs[name])
+
+    def wait_for_one(self) -> graph.Stage:
+        """Wait until a task has ended, and show how; returns its stage."""
+        future = next(as_completed(list(self.running)))
+        stage = self.running.pop(future)
+        future.wait()  # until its state has arrived as well
+        if future.state.is_completed():
+            live.end(stage.name, future.result().kind)
+        else:
+            message = future.state.message or f"{stage.name}: {future.state.name}"
+            self.failures.append(message)
+            WORK[stage.name].say(message)
+            live.end(stage.name, FAILED)
+        return stage
+
+    @property
+    def is_done(self) -> bool:
+        if self.running:
+            return False
+        return bool(self.failures) or len(self.futures) == len(self.stages)
+
+    def summary(self) -> str:
+        """How many stages ran, were restored, and were unchanged."""
+        kinds = [future.result().kind for future in self.futures.values()]
+        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
+
+
+def _reproduce(part: str, work: Reproduction, settings: Settings) -> None:
+    """Reproduce the stages, and log them to MLflow."""
+    live.begin(stage.name for stage in work.stages)
+    with _mlflow_run(part, work.failures) as run, stopping_children():
+        while not work.is_done:
+            work.start_ready()
+            stage = work.wait_for_one()
+            record = WORK[stage.name].record
+            if record:
+                run.log(stage.name, record, dvc_repo.kept(Path.cwd()).get(stage.name, {}))
+        if not work.failures:
+            _log_landing(part, work.stages, settings, run)
+
+
+@contextmanager
+def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
+    """This flow's run in MLflow, which ends with the block, as failed if there are `failures`."""
+    log = get_run_logger()
+    key = str(flow_run.root_flow_run_id or flow_run.id)
+    run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, part)
+    state = "FAILED"
+    try:
+        yield run
+        if not failures:
+            state = "FINISHED"
+    finally:
+        for line in run.end(state, dvc_repo.kept(Path.cwd())):
+            log.info(line)
+
+
+def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: Run) -> None:
+    """Log in MLflow that a run of a part landed, with the metrics that sum it up."""
+    outs = {out for stage in stages for out in stage.outs}
+    summary = headlines.read_headlines(outs, settings)
+    about = {
+        "profile": settings.profile,
+        MONTH: settings.popularity.month,
+        PART: part,
+        "lms": ",".join(settings.lms),
+        "parts.answered": ",".join(settings.parts.answered),
+    }
+    run.land(about | summary.names, summary.metrics)
+
+
+def _report_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
+    """Say in the log and in an artifact what got worse; returns words for the flow's message."""
+    log = get_run_logger()
+    worse = regressions.find_regressions(profile, _metrics_files(stages), tolerance)
+    if worse is None:
+        log.info("no run of this profile has landed here yet: there are no figures to compare with")
+        return []
+    if not worse:
+        log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")
+        return []
+
+    for regression in worse[:REGRESSIONS_LOGGED]:
+        log.warning(f"regression: {regression}")
+    if len(worse) > REGRESSIONS_LOGGED:
+        n_more = len(worse) - REGRESSIONS_LOGGED
+        log.warning(f"and {n_more} more, see the artifact `regressions`")
+    rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
+    create_table_artifact(
+        key="regressions",
+        table=safe_text.values(rows, safe_text.markdown),
+        description="Figures worse than the last landed run's by more than "
+        f"{tolerance:.0%}, and than their own interval",
+    )
+    return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
+
+
+def _metrics_files(stages: list[graph.Stage]) -> list[Path]:
+    return [file for stage in stages for file in stage.metrics]
+
+
+def _release(to: str | None) -> str:
+    """Run the release flow as a part of this one; returns its message."""
+    state = release(to=to, return_state=True)
+    if not state.is_completed():
+        raise LongtailError(f"release: {state.message}")
+    return f"release: {state.message}"
+
+
+def _push(stages: list[graph.Stage]) -> str:
+    """Send the outputs to DVC's default remote; returns a message."""
+    with dvc_repo.opened(Path.cwd()) as repo:
+        if not repo.config["core"].get("remote"):
+            return "nothing pushed, DVC has no default remote"
+    state = push_outputs([stage.name for stage in stages], return_state=True)
+    if not state.is_completed():
+        raise LongtailError(state.message)
+    return str(state.result())

@@ -1,0 +1,179 @@
+"""Read a corpus's source documents in batches, and find those that occur more than once (REPLUG,
+section 5).
+
+A document's split and its key are hashes of its id, so they do not depend on files or processes.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from pipelines import draws
+from pipelines.errors import LongtailError
+from pipelines.params.params import Chunk, Corpus, Queries, Windows
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_raw
+from pipelines.sources.wikipedia import Part
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import write_json
+
+ORDER = "split = 'corpus', source, title, hash(text), file, row"  # of documents with one id
+BATCH = pa.schema(
+    {
+        "source_document": pa.string(),
+        "source": pa.string(),
+        "title": pa.string(),
+        "text": pa.string(),
+        "file": pa.string(),
+        "row": pa.int64(),
+        "wikitext": pa.bool_(),
+        "whole": pa.bool_(),
+        "split": pa.string(),
+        "key": pa.float64(),
+    }
+)
+Place = tuple[str, int]  # file and row of a source document
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """What decides how one corpus is sampled and cut. Worker processes get it pickled."""
+
+    name: str
+    tokenizer: Path
+    seed: int
+    corpus: Corpus
+    chunk: Chunk
+    queries: Queries
+    windows: Windows
+    media: str  # what links to files and categories begin with
+
+
+class Batch(NamedTuple):
+    """A file of source documents."""
+
+    path: Path
+    # documents whose id is another's: a new id, or None for a copy, which is left out
+    repeated: Mapping[Place, str | None]
+
+
+def split_of(settings: CorpusSettings, source_document: str, file: str) -> str:
+    """The split of a source document, one of near_duplicates.SPLITS: a hash of (seed, document id)
+    decides.
+
+    Documents in the files of a published test or validation split have that split, and no others
+    have it."""
+    corpus = settings.corpus
+    published = {"test": corpus.test_files, "validation": corpus.validation_files}
+    for split, glob in published.items():
+        if glob is not None and fnmatchcase(file, glob):
+            return split
+    if draws.uniform(settings.seed, "query source", source_document) >= corpus.query_share:
+        return "corpus"
+
+    shares = {
+        "test": settings.queries.test_share,
+        "validation": settings.queries.validation_share,
+    }
+    u = draws.uniform(settings.seed, "query split", source_document)
+    for split, share in shares.items():
+        if published[split] is None:
+            if u < share:
+                return split
+            u -= share
+    return "train"
+
+
+def read_part(
+    settings: CorpusSettings,
+    max_reject_share: float,
+    batch_bytes: int,
+    share: float,
+    part: Part,
+    out: Path,
+) -> None:
+    """Write a `share` of a part's documents to the folder `out`, in files of `batch_bytes`; also
+    rejects and read.json.
+
+    Documents that give queries are all read: their key is 0.
+    """
+    out.mkdir()
+    rejects = Rejects(max_reject_share)
+    batch: list[tuple] = []
+    n_bytes = 0
+    n_batches = 0
+    for document in read_raw(settings.name, part, rejects):
+        if document.whole and settings.corpus.has_queries:
+            raise LongtailError(
+                f"params.yaml: corpus.{settings.name} asks for queries, expected query_share 0, "
+                f"test_files null and validation_files null: {part.file} holds passages, and "
+                "others of a query's page would be in the corpus"
+            )
+        split = split_of(settings, document.source_document, document.file)
+        key = 0.0
+        if split == "corpus":
+            key = draws.uniform(settings.seed, "corpus", document.source_document)
+        if key <= share:
+            batch.append((*document, split, key))
+            n_bytes += len(document.text.encode("utf-8"))
+        if n_bytes >= batch_bytes:
+            write_rows(batch, BATCH, out / f"{n_batches:06d}.parquet")
+            batch = []
+            n_bytes = 0
+            n_batches += 1
+    if batch:
+        write_rows(batch, BATCH, out / f"{n_batches:06d}.parquet")
+    rejects.write(out / "rejects.parquet")
+    write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+
+
+def write_rows(rows: list[tuple], schema: pa.Schema, path: Path) -> None:
+    """Write tuples of the schema's columns to a Parquet file."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    parquet.write_parquet(pa.table(arrays, schema=schema), path)
+
+
+def find_repeated(
+    db: DuckDBPyConnection, batches: list[Path]
+) -> dict[Path, dict[Place, str | None]]:
+    """Each batch's documents whose id another document has, but for the one that keeps the id.
+
+    A copy has None, for it is left out: of an article the page's id decides, of other texts the
+    text. Another text has a new id. Contents decide which one keeps the id, not the order of files.
+    Copies for queries come first."""
+    repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
+    if not batches:
+        return repeated
+    database.view(db, "ids", *batches, columns=["source_document"], named=True)
+    db.execute(
+        """CREATE OR REPLACE TEMP TABLE repeated AS
+        SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"""
+    )
+    # Only batches with copies are read as a whole.
+    with_copies = db.sql(
+        "SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)"
+    ).fetchall()
+    if not with_copies:
+        return repeated
+
+    database.view(db, "copies", *sorted(Path(path) for (path,) in with_copies), named=True)
+    query = f"""WITH same AS (
+            SELECT *, CASE WHEN wikitext THEN '' ELSE md5(text) END AS contents FROM copies
+        ), ordered AS (
+            FROM same SEMI JOIN repeated USING (source_document) SELECT *,
+                row_number() OVER (PARTITION BY source_document ORDER BY {ORDER}) AS place,
+                row_number() OVER (PARTITION BY source_document, contents ORDER BY {ORDER}) AS copy
+        )
+        SELECT filename, file, row,
+            CASE WHEN copy = 1 THEN source_document || '-' || contents[:8] END
+        FROM ordered WHERE place > 1"""
+    for path, file, row, new_id in db.sql(query).fetchall():
+        repeated[Path(path)][file, row] = new_id
+    return repeated

@@ -1,0 +1,93 @@
+"""Answers a question with options by the largest next-token probability of their letters under the
+ensemble (REPLUG, section 6.2)."""
+
+import re
+
+import numpy as np
+
+from pipelines.errors import LongtailError
+from pipelines.evaluation.task_items import LETTERS
+from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.replug import ensemble
+
+# in a generated answer, as "B", "(B)" or "The answer is B."
+LETTER = re.compile(rf"\b[{LETTERS}]\b")
+ANSWER_TOKENS = 8  # tokens of an answer in which a letter is looked for
+
+
+def answer_by_letter(
+    lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray
+) -> list[str]:
+    """The letter with the largest log sum_d lambda_d p(letter | d, x) per question; "", which is
+    wrong, if it has none.
+
+    `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. Where a
+    server shows none of the letters and cannot score them, the letter that it writes counts as
+    certain: the documents vote.
+    """
+    log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
+    mixed = ensemble.token_mixture(log_probs, log_weights)
+    answers = []
+    for letter_log_probs in mixed:
+        shown = np.isfinite(letter_log_probs).any()
+        answers.append(LETTERS[letter_log_probs.argmax()] if shown else "")
+    return answers
+
+
+def shows_letters(lm: LanguageModel) -> bool:
+    """Whether a language model shows the letters' probabilities, so that these are mixed and no
+    letters vote."""
+    return lm.scores or any(id_ is not None for id_ in _letter_ids(lm))
+
+
+def _letter_ids(lm: LanguageModel) -> list[int | None]:
+    """The token of each letter.
+
+    It is None if a letter is several tokens, as in a small vocabulary, or is not shown by a server.
+    """
+    ids: list[int | None] = []
+    for letter in LETTERS:
+        try:
+            ids.append(lm.token_id(lm.begins + letter))
+        except LongtailError:
+            ids.append(None)
+    return ids
+
+
+def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
+    """log p of each letter as the answer to each prompt, (prompts, 4); -inf if it is not known."""
+    log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)
+    ids = _letter_ids(lm)
+    single = [i for i, id_ in enumerate(ids) if id_ is not None]
+    if single:
+        log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
+
+    hidden = np.argwhere(np.isneginf(log_probs))
+    some_are_shown = 0 < len(single) < len(LETTERS)
+    if len(hidden) and (some_are_shown or lm.scores):
+        _score_letters(lm, prompts, hidden, log_probs)
+    else:
+        _write_letters(lm, prompts, log_probs)
+    return log_probs
+
+
+def _score_letters(
+    lm: LanguageModel, prompts: list[Prompt], hidden: np.ndarray, log_probs: np.ndarray
+) -> None:
+    """Fill `log_probs` at the places (prompt, letter) that are `hidden`, by scoring."""
+    prompts_of_places = [prompts[row] for row, _ in hidden]
+    letters = [lm.begins + LETTERS[i] for _, i in hidden]
+    scores = lm.score(prompts_of_places, letters)
+    log_probs[tuple(hidden.T)] = [of_tokens.sum() for of_tokens in scores.log_probs]
+
+
+def _write_letters(lm: LanguageModel, prompts: list[Prompt], log_probs: np.ndarray) -> None:
+    """Fill the rows of `log_probs` that show no letter: one that the model writes is certain."""
+    unknown = np.flatnonzero(np.isneginf(log_probs).all(1))
+    if not len(unknown):
+        return
+    answers = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)
+    for row, generation in zip(unknown, answers, strict=True):
+        letter = LETTER.search(generation.text)
+        if letter:
+            log_probs[row, LETTERS.index(letter[0])] = 0.0

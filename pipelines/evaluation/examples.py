@@ -1,0 +1,80 @@
+"""Questions on which only one of two answers is right (PopQA, appendix C.3, Tables 3 and 4)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import draws
+from pipelines.language.language import ENGLISH, Language
+from pipelines.questions import matching
+from pipelines.storage import database
+
+EXAMPLES = 4  # of each effect
+PASSAGE = 1_000  # characters of a passage that an example has
+EFFECTS = ("retrieving helps", "retrieving hurts")
+CANDIDATES = """SELECT
+        CASE WHEN c.correct THEN 'retrieving hurts' ELSE 'retrieving helps' END AS effect,
+        question_id, q.relation, q.question, q.possible_answers[1] AS answer,
+        q.s_pop AS popularity, a.doc_title, a.doc_has_answer, a.passage,
+        c.prediction AS closed_book, a.prediction AS augmented, q.possible_answers, a.doc_id
+    FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
+    WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
+        AND q.s_pop IS NOT NULL
+    ORDER BY question_id"""
+# The title tells other documents by the same id, of an import.
+DOCUMENTS = """SELECT id, coalesce(title, ''), text FROM docs
+    WHERE id IN (SELECT unnest(?::VARCHAR[]))"""
+
+
+def draw_examples(
+    questions: Path,
+    closed_book: Path,
+    augmented: Path,
+    docs: Path,
+    seed: int,
+    language: Language = ENGLISH,
+) -> list[dict]:
+    """EXAMPLES questions of each effect, on which both rules say that one answer is right.
+
+    Each relation's question with the smallest draw by hash of (seed, question id) is a candidate;
+    the candidates with the smallest draws are shown. Questions whose popularity is not known are
+    left out. The passage is what the language model or an import wrote, else the beginning of the
+    best document in `docs`, if there is that file.
+    """
+    result = database.ask(
+        CANDIDATES, None, questions=questions, closed_book=closed_book, augmented=augmented
+    )
+    rows = result.to_arrow_table().to_pylist()
+    drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in rows])
+    by_effect: dict[str, dict[str, dict]] = {effect: {} for effect in EFFECTS}
+    for place in np.argsort(drawn, kind="stable").tolist():
+        row = rows[place]
+        by_effect[row["effect"]].setdefault(row["relation"], row)
+
+    examples = []
+    for by_relation in by_effect.values():
+        examples += list(by_relation.values())[:EXAMPLES]
+    texts = _texts(docs, examples)
+    for row in examples:
+        text_of_document = texts.get((row.pop("doc_id"), row["doc_title"]), "")
+        passage = (row["passage"] or text_of_document)[:PASSAGE]
+        row["passage"] = passage or None
+        row["passage_answer"] = _answer_in(passage, row.pop("possible_answers"), language)
+    return examples
+
+
+def _texts(docs: Path, examples: list[dict]) -> dict[tuple[str, str], str]:
+    """The texts of the examples' documents by id and title; nothing if there is no file `docs`."""
+    if not docs.is_file():
+        return {}
+    ids = [row["doc_id"] for row in examples]
+    rows = database.ask(DOCUMENTS, [ids], docs=docs).fetchall()
+    return {(doc_id, title): text for doc_id, title, text in rows}
+
+
+def _answer_in(passage: str, answers: list[str], language: Language) -> str | None:
+    """The first of the answers that stands in the passage as whole words."""
+    for answer in answers:
+        if matching.word(passage, [answer], language):
+            return answer
+    return None

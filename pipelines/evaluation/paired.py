@@ -1,0 +1,77 @@
+"""Methods and language models compared on the same questions, with McNemar's test."""
+
+from collections.abc import Sequence
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+
+from pipelines import intervals
+from pipelines.evaluation.answer_sets import GAINS, Answers
+
+DIFFERENCES = GAINS | {"recall_gain": "doc_has_answer"}  # column of the table -> what differs
+
+
+def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[dict]:
+    """Each method less every earlier one of its language model, then less the same method of every
+    earlier model.
+
+    Language models are compared on the questions that both answered. A row has the differences in
+    accuracy by both rules and in how often the passage holds an answer, the numbers of questions on
+    which only one of the two is right (substring), and McNemar's test of these.
+    """
+    rows = []
+    earlier: dict[str, Answers] = {}
+    for lm, answers in by_lm.items():
+        pairs = [(method, against) for against, method in combinations(answers.by_method, 2)]
+        for row in compared(answers, answers, pairs, seed, resamples):
+            rows.append({"lm": lm, "against_lm": lm} | row)
+
+        for against_lm, others in earlier.items():
+            same = [(method, method) for method in others.by_method if method in answers.by_method]
+            these, those = in_common([answers, others])
+            for row in compared(these, those, same, seed, resamples):
+                rows.append({"lm": lm, "against_lm": against_lm} | row)
+        earlier[lm] = answers
+    return rows
+
+
+def in_common(answers_of_models: Sequence[Answers]) -> list[Answers]:
+    """Each language model's answers to the questions that all of them answered, in one order."""
+    ids = reduce(np.intersect1d, [answers.ids.astype(str) for answers in answers_of_models])
+    return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in answers_of_models]
+
+
+def compared(
+    these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], seed: int, resamples: int
+) -> list[dict]:
+    """A row for each pair of a method of `these` answers and one of `those`.
+
+    Both are answers to the same questions.
+    """
+    assert (these.ids == those.ids).all()
+    differences = {}
+    for method, against in pairs:
+        for name, column in DIFFERENCES.items():
+            this = getattr(these.by_method[method], column)
+            that = getattr(those.by_method[against], column)
+            differences[method, against, name] = (this - that, these.everyone)
+    means = these.means(differences, seed, resamples)
+
+    rows = []
+    for method, against in pairs:
+        change = these.by_method[method].correct - those.by_method[against].correct
+        only_this = int((change == 1).sum())
+        only_that = int((change == -1).sum())
+        row = {
+            "method": method,
+            "against": against,
+            "questions": len(these.ids),
+            "only_this": only_this,
+            "only_that": only_that,
+            "p": intervals.mcnemar(only_this, only_that),
+        }
+        for name in DIFFERENCES:
+            row[name] = means[method, against, name]
+        rows.append(row)
+    return rows

@@ -1,0 +1,191 @@
+"""Keep the keys and values of tokens that a model has read, for texts that continue them.
+
+`Prefixes` are common beginnings of prompts, which are read once. `KeysAndValues` are those of texts
+that are decoded together, a token at a time. transformers asks both through its class Cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer
+
+from pipelines.lm.ragged import Ragged, spans
+
+States = tuple[torch.Tensor, torch.Tensor]  # keys and values
+
+
+def read_prefixes(model, ids: torch.Tensor) -> DynamicCache:
+    """Keys and values that `model` makes of prefixes of one length, `ids` (prefixes, length)."""
+    # A DynamicCache without a configuration keeps all tokens, even if a layer looks at few.
+    cache = DynamicCache()
+    outputs = model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    return outputs.past_key_values
+
+
+@dataclass
+class Continuations:
+    """Texts that continue prefixes of one length."""
+
+    texts: np.ndarray  # (texts,) their numbers
+    cache: DynamicCache | None  # keys and values of the prefixes; None of no tokens
+    owners: np.ndarray  # (texts,) the prefix in `cache` that each text continues
+
+
+class Prefixes:
+    """Prefixes of any lengths, 0 included, for texts that are read in many batches."""
+
+    @torch.inference_mode()
+    def __init__(self, model, beginnings: Ragged) -> None:
+        """Have `model` read the beginnings."""
+        # for each length: the numbers of its prefixes, and their keys and values
+        self._groups: list[tuple[np.ndarray, DynamicCache | None]] = []
+        for length in np.unique(beginnings.lengths):
+            numbers = np.flatnonzero(beginnings.lengths == length)
+            cache = None
+            if length:
+                ids = beginnings.take(numbers).values.reshape(len(numbers), length)
+                cache = read_prefixes(model, torch.from_numpy(ids).to(model.device))
+            self._groups.append((numbers, cache))
+
+    def continued_by(self, owners: np.ndarray) -> Iterator[Continuations]:
+        """Yield texts by the length of their prefix. Text i continues prefix owners[i]."""
+        for numbers, cache in self._groups:
+            texts = np.flatnonzero(np.isin(owners, numbers))
+            if len(texts):
+                yield Continuations(texts, cache, np.searchsorted(numbers, owners[texts]))
+
+
+class PassCache(Cache):
+    """The cache of one forward pass, whose text i continues prefix owners[i] of `read`, if any.
+
+    The texts' keys and values are put into `kept`, if it is given. There they are those of its
+    texts `texts` (rows,) with `lengths` (rows,) tokens.
+    """
+
+    def __init__(
+        self,
+        read: DynamicCache | None,
+        owners: np.ndarray,
+        kept: KeysAndValues | None,
+        texts: np.ndarray,
+        lengths: np.ndarray,
+    ) -> None:
+        layers = []
+        if read:
+            layers = [_PrefixLayer(layer, torch.from_numpy(owners)) for layer in read.layers]
+        super().__init__(layers=layers)
+        self._kept = kept
+        self._texts = texts
+        self._lengths = lengths
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
+    ) -> States:
+        """The keys and values of a layer that the pass attends to: the prefixes' and its own."""
+        states = (key_states, value_states)
+        if self.layers:
+            states = self.layers[layer_idx].update(*states)
+        if self._kept:
+            self._kept.keep(layer_idx, states, self._texts, self._lengths)
+        return states
+
+
+class _PrefixLayer(DynamicLayer):
+    """A layer's keys and values, where row i of a batch continues prefix owners[i]."""
+
+    def __init__(self, layer: DynamicLayer, owners: torch.Tensor) -> None:
+        super().__init__()
+        self.keys = layer.keys
+        self.values = layer.values
+        self.is_initialized = True
+        self._owners = owners.to(layer.keys.device)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> States:
+        return self._joined(self.keys, key_states), self._joined(self.values, value_states)
+
+    def _joined(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        of_rows = past.expand(len(new), -1, -1, -1) if len(past) == 1 else past[self._owners]
+        return torch.cat([of_rows, new], dim=-2)
+
+
+class KeysAndValues:
+    """Keys and values of texts that are decoded together, padded on the left.
+
+    They have `lengths` (texts,) tokens, and room for `new_tokens` more.
+    """
+
+    def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
+        longest = int(lengths.max(initial=0))
+        self._padding = longest - lengths
+        self._n_columns = longest + new_tokens
+        # (texts, columns): which columns hold tokens
+        self.real = np.arange(longest) >= self._padding[:, None]
+        self._cache: Cache | None = None
+        self._layers: list[States] = []  # (texts, heads, columns, width) each
+
+    def keep(self, layer: int, states: States, texts: np.ndarray, lengths: np.ndarray) -> None:
+        """Keep a layer's keys and values of the first `lengths` tokens of each of `texts`.
+
+        The states are (texts, heads, tokens, width) each.
+        """
+        if layer == len(self._layers):  # memory is taken when the first states come
+            keys, values = states
+            self._layers.append((self._zeros(keys), self._zeros(values)))
+
+        rows = np.repeat(np.arange(len(texts)), lengths)
+        tokens = spans(0 * lengths, lengths)
+        text_of_token = torch.from_numpy(texts[rows])
+        column = torch.from_numpy(self._padding[texts][rows] + tokens)
+        row = torch.from_numpy(rows)
+        token = torch.from_numpy(tokens)
+        for all_states, new_states in zip(self._layers[layer], states, strict=True):
+            all_states[text_of_token, :, column] = new_states[row, :, token]
+
+    def _zeros(self, states: torch.Tensor) -> torch.Tensor:
+        """Room for all texts' states of a layer."""
+        _, heads, _, width = states.shape
+        return states.new_zeros((len(self.real), heads, self._n_columns, width))
+
+    def append(self) -> Cache:
+        """Note that a token of each text follows; returns the cache of the tokens before."""
+        if self._cache is None:
+            n_filled = self.real.shape[1]
+            layers = [_FilledLayer(keys, values, n_filled) for keys, values in self._layers]
+            self._cache = Cache(layers=layers)
+        self.real = np.pad(self.real, ((0, 0), (0, 1)), constant_values=True)
+        return self._cache
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory."""
+        return sum(keys.nbytes + values.nbytes for keys, values in self._layers)
+
+
+class _FilledLayer(DynamicLayer):
+    """A layer's keys and values, of which the first `length` columns are filled.
+
+    They are (texts, heads, columns, width) each.
+    """
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> None:
+        super().__init__()
+        self._all_keys = keys
+        self._all_values = values
+        self.is_initialized = True
+        self._fill(length)
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> States:
+        start = self.keys.shape[2]
+        self._fill(start + key_states.shape[2])
+        self.keys[:, :, start:] = key_states
+        self.values[:, :, start:] = value_states
+        return self.keys, self.values
+
+    def _fill(self, length: int) -> None:
+        self.keys = self._all_keys[:, :, :length]
+        self.values = self._all_values[:, :, :length]

@@ -1,0 +1,227 @@
+"""A completions server's answer to one prompt, checked before its numbers are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from pipelines import reasoning
+from pipelines.errors import LongtailError
+from pipelines.lm.language_model import up_to
+
+ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
+# nats: how far two passes of a server may differ at one token, in whatever number format
+TOLERANCE = 0.5
+FLOOR = -9999.0  # what servers write for a log-probability that they do not know
+
+
+class Unable(LongtailError):
+    """The server refused a request as one that it can't do, or did something else."""
+
+
+class Silent(LongtailError):
+    """The model said nothing, or nothing but its reasoning."""
+
+
+class Token(msgspec.Struct):
+    """A token of a chat's answer, and the likeliest tokens at its position."""
+
+    token: str
+    logprob: float | None = None
+    top_logprobs: list[Token] = []
+
+
+class LogProbs(msgspec.Struct):
+    """Lists with an entry per token, empty where none is shown.
+
+    llama.cpp has them in `content`, as chats do.
+    """
+
+    tokens: list[str] | None = None  # the tokens' texts
+    token_logprobs: list[float | None] | None = None  # None for a text's first token
+    text_offset: list[int] | None = None  # the character at which the token begins
+    # the likeliest tokens at this position
+    top_logprobs: list[dict[str, float | None] | None] | None = None
+    content: list[Token] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content and not self.tokens:
+            self._read_content()
+        for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+            if not getattr(self, field):
+                setattr(self, field, [])
+
+        shown = list(self.token_logprobs)
+        for top in self.top_logprobs:
+            if top:
+                shown += top.values()
+        largest = max(filter(None, shown), default=0.0)
+        if largest > ROUNDING:
+            raise ValueError(f"a log-probability of {largest:g}, which is above 0")
+
+    def _read_content(self) -> None:
+        self.tokens = [token.token for token in self.content]
+        self.token_logprobs = [token.logprob for token in self.content]
+        self.top_logprobs = []
+        for token in self.content:
+            self.top_logprobs.append({top.token: top.logprob for top in token.top_logprobs})
+
+
+class Message(msgspec.Struct):
+    """A chat's message. Servers that keep reasoning apart show it in one of the other fields."""
+
+    content: str | msgspec.UnsetType | None = msgspec.UNSET  # None: the model says nothing
+    reasoning: Any = None
+    reasoning_content: Any = None
+
+    def __post_init__(self) -> None:
+        self.reasoning = bool(self.reasoning or self.reasoning_content)
+        if self.content is msgspec.UNSET and not self.reasoning:
+            raise ValueError("a message without content")
+        self.content = self.content or ""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Usage(msgspec.Struct):
+    """The tokens that a request cost."""
+
+    prompt_tokens: Count
+    completion_tokens: Count = 0
+
+
+class Choice(msgspec.Struct):
+    """A server's answer to one prompt: the generated text, and its tokens' log-probabilities.
+
+    After a request with `echo`, both begin with the prompt's own. The chat interface gives a
+    message in place of the text. Its `usage` is known, because a request has one prompt.
+    """
+
+    text: str | None = None
+    message: Message | None = None
+    logprobs: LogProbs | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    scored: bytes | None = None  # float32, all that is kept of a scored prompt
+
+    def __post_init__(self) -> None:
+        if self.text is None and self.message is None:
+            raise ValueError("a choice without text or message")
+        if not self.text:
+            self.text = self.message.content if self.message else ""
+        self.logprobs = self.logprobs or LogProbs()
+
+    def prompt_log_probs(self, count: int, positions: np.ndarray) -> np.ndarray:
+        """Log-probabilities, float32, of the tokens at `positions` of a prompt, after `echo`.
+
+        The prompt has `count` tokens. Raises Unable where the server does not show all of them.
+        """
+        if self.scored is not None:
+            return np.frombuffer(self.scored, "<f4").astype(np.float32)
+
+        values = np.array(self.logprobs.token_logprobs, np.float32)
+        values[values <= FLOOR] = np.nan
+        n_tokens = len(self.logprobs.tokens or values)
+        # Some servers generate one more token.
+        complete = n_tokens == len(values) and n_tokens in (count, count + 1)
+        values = values[:count]
+        if complete and np.isfinite(values[positions]).all():
+            return values[positions]
+
+        n_known = np.count_nonzero(np.isfinite(values[1:]))
+        problem = "no log-probabilities"
+        if n_known:
+            problem = f"{n_known} log-probabilities where a prompt's tokens have {count - 1}"
+        raise Unable(f"gives {problem} (echo with logprobs)")
+
+    def likeliest(self) -> dict[str, float]:
+        """Text and log-probability of the tokens shown for the first position."""
+        if not self.logprobs.top_logprobs:
+            return {}
+        top = self.logprobs.top_logprobs[0] or {}
+        return {text: value for text, value in top.items() if is_known(value)}
+
+    def spoken(self) -> tuple[bool, str]:
+        """Whether the model reasoned before it answered, and the text without the reasoning.
+
+        Raises Silent where nothing is left: an answer that was cut, or never begun, is not an empty
+        answer.
+        """
+        reasoned, text = reasoning.split(self.text)
+        apart = bool(self.message and self.message.reasoning)
+        # OpenAI hides the reasoning. An answer that is cut may have been nothing else.
+        hidden = bool(self.message and self.finish_reason == "length")
+        if not text.strip() and (apart or hidden or text != self.text):
+            raise Silent(
+                f"says nothing but reasoning (finish_reason: {self.finish_reason}); switch that "
+                "off, there or in http.extra (as chat_template_kwargs: {enable_thinking: false}, "
+                "or reasoning_effort: none), raise new_tokens, or use a model that answers at once"
+            )
+        return apart or bool(reasoned.strip()), text
+
+    def answer(self, stop: str, votes: bool = True) -> tuple[str, float]:
+        """The text `up_to` the stop string, and the mean log-probability of its tokens.
+
+        These are the tokens that begin before the text's end. The mean is nan where the server
+        shows no log-probabilities of its own (no `votes`), and where the model reasoned. Raises
+        Unable where another token was likelier, and Silent as `spoken` does.
+        """
+        reasoned, whole_text = self.spoken()
+        text = up_to(whole_text, stop)
+        shown = self.logprobs
+        if reasoned or not votes or not shown.tokens or not shown.token_logprobs:
+            return text, float("nan") if text else float("-inf")
+
+        if not all(map(is_known, shown.token_logprobs)):
+            raise Unable(f"answers with {fault(shown.token_logprobs)}")
+        log_probs = np.array(shown.token_logprobs, np.float64)
+        self._check_greedy(log_probs)
+        if not text:
+            return text, float("-inf")
+
+        # SGLang shows -1 as the offset of each token.
+        if shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]:
+            starts = np.asarray(shown.text_offset)
+        else:
+            starts = np.cumsum([0, *map(len, shown.tokens)])[:-1]
+        in_text = starts - starts[0] < len(text)
+        return text, float(log_probs[in_text].mean())
+
+    def _check_greedy(self, log_probs: np.ndarray) -> None:
+        """Raise Unable where a token was shown that is likelier than the answer's."""
+        largest = []
+        for top in self.logprobs.top_logprobs:
+            known = filter(is_known, (top or {}).values())
+            largest.append(max(known, default=-np.inf))
+        if len(largest) != len(log_probs):
+            return
+
+        differences = np.array(largest) - log_probs
+        if (differences > TOLERANCE).any():
+            position = int(differences.argmax())
+            raise Unable(
+                f"answers {self.logprobs.tokens[position]!r} where another token is likelier by "
+                f"{differences[position]:.1f} nats; switch its penalties off, there or in "
+                "http.extra (as repeat_penalty: 1.0)"
+            )
+
+
+def fault(values: Sequence[float | None]) -> str:
+    """What is wrong with the log-probabilities of an answer's tokens; "" for those that can be."""
+    unknown = [value for value in values if not is_known(value)]
+    if len(unknown) == len(values):
+        return "no log-probabilities"
+    if not any(values):
+        return "log-probabilities that are all 0"
+    if unknown:
+        return f"log-probabilities of {FLOOR:g} or null"
+    return ""
+
+
+def is_known(value: float | None) -> bool:
+    """Whether a server knows a log-probability."""
+    return value is not None and value > FLOOR

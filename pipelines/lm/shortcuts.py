@@ -1,0 +1,128 @@
+"""Try on a fixed text whether a model's faster ways give the same numbers as its plain passes.
+
+Where a shortcut does not fit an architecture, it gives other numbers and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipelines.errors import LongtailError
+from pipelines.lm.forward_passes import ForwardPasses
+from pipelines.lm.key_value_cache import Prefixes
+from pipelines.lm.ragged import Ragged, padded
+
+TEXT = (
+    "The harbour master wrote down 14 ships on the first of May 1887, three of them from the south "
+    'with salt and\ncork. Nobody in the town had seen so many at once. "Where will they all lie?" '
+    "asked Anna, who kept the inn by the\nbridge. A year later the new pier was built of granite, "
+    "120 metres long, and the old one was left to the gulls."
+)
+TRIAL_TOKENS = 45  # the most tokens of TEXT that shortcuts are tried on
+# Tokens of a second text. In longer ones the effect of padding on a state has worn off.
+SHORT_TOKENS = 5
+PREFIX_TOKENS = 2  # tokens of the common beginning, which are read before the others
+
+# Mean absolute differences of a token's log-prob, in nats.
+TOLERANCE = 0.05  # the largest from fp32 that another number format may have
+MAX_SHORTCUT_DIFFERENCE = 0.0005  # in fp32, with a shortcut
+MAX_PADDING_DIFFERENCE = 0.002  # in fp32, with padding, which no model can do without
+
+# What architectures raise where they can't do something.
+UNABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+
+
+@torch.inference_mode()
+def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
+    """Have `passes` continue texts from keys and values where that gives plain passes' numbers.
+
+    The model in `folder` reads `max_tokens` at once. Raises LongtailError where it can't read
+    padded texts, or what follows a text changes its numbers.
+    """
+    n_tokens = min(TRIAL_TOKENS, max_tokens - 2)
+    ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][:n_tokens], np.int64)
+    trial = _Trial(passes, ids)
+    format_difference = 0.0 if passes.model.dtype == torch.float32 else 2 * TOLERANCE
+
+    _check_padding(trial, tokenizer.pad_token_id or 0, folder, format_difference)
+
+    if passes.model._is_stateful:  # a recurrent model keeps more of a text than keys and values
+        return
+    passes.keeps = True
+    try:
+        difference = trial.difference_of_decoding()
+        passes.keeps = difference <= max(MAX_SHORTCUT_DIFFERENCE, format_difference)
+    except UNABLE:
+        passes.keeps = False  # the model can do without
+
+
+def _check_padding(trial: _Trial, pad: int, folder: Path, format_difference: float) -> None:
+    """Raise LongtailError for a model whose numbers padding changes."""
+    name = type(trial.passes.model).__name__
+    try:
+        difference = trial.difference_of_padding(pad)
+    except UNABLE as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LongtailError(
+            f"{folder}: {name} can't read texts of two lengths together "
+            f"({type(error).__name__}: {reason}); name another in lm"
+        ) from error
+    # A difference of NaN is refused too.
+    if not difference <= max(MAX_PADDING_DIFFERENCE, format_difference):
+        raise LongtailError(
+            f"{folder}: {name}, as it is configured, gives a text's tokens other log-probs where "
+            "something follows them, expected a causal language model; name another in lm"
+        )
+
+
+class _Trial:
+    """The log-probs of a text's tokens by a plain pass, to compare others with."""
+
+    def __init__(self, passes: ForwardPasses, ids: np.ndarray) -> None:
+        """`ids` (tokens,) are the text's."""
+        self.passes = passes
+        self._ids = ids
+        self._targets = torch.from_numpy(ids).to(passes.model.device)
+        self._plain = self._log_probs(passes.model(input_ids=self._targets[None]).logits[0])
+
+    def difference_of_padding(self, pad: int) -> float:
+        """The difference where the text and a short one are in a batch padded on the right."""
+        short_and_long = Ragged.of([self._ids[:SHORT_TOKENS], self._ids])
+        inputs = torch.from_numpy(padded(short_and_long, len(self._ids), pad)[0])
+        short, long = self.passes.model(input_ids=inputs.to(self._targets.device)).logits
+        short = self._log_probs(short[:SHORT_TOKENS])
+        long = self._log_probs(long)
+        return difference([(short, self._plain[:SHORT_TOKENS]), (long, self._plain)])
+
+    def difference_of_decoding(self) -> float:
+        """The difference in two decoding steps after a shared beginning.
+
+        In the second step both texts, the short one and the long one, get their last token.
+        """
+        ends = np.array([SHORT_TOKENS, len(self._ids)])
+        held = Prefixes(self.passes.model, Ragged.of([self._ids[:PREFIX_TOKENS]]))
+        prompts = Ragged.of([self._ids[: end - 1] for end in ends])
+        decoding = self.passes.decoding(prompts, held, np.zeros(2, np.int64), 1)
+        before = self._log_probs(next(decoding))
+        after = self._log_probs(decoding.send(self._targets[ends - 1]))
+        return difference([(before, self._plain[ends - 2]), (after, self._plain[ends - 1])])
+
+    def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """log p of every token of the text at each position, (positions, tokens).
+
+        Other tokens may be impossible.
+        """
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        of_text = log_probs[:, self._targets.to(log_probs.device)]
+        return of_text.to(self._targets.device)
+
+
+def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """The largest mean absolute difference within the pairs; NaN where a number is NaN."""
+    # Equal numbers differ by 0, also infinite ones.
+    means = [torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs]
+    return torch.stack(means).max().item()

@@ -1,0 +1,161 @@
+"""Load a causal language model's weights in fp32, bf16 or int8.
+
+The last two are compared with fp32. Faster layers of the same formulas replace slow ones.
+"""
+
+import json
+from pathlib import Path
+
+import psutil
+import torch
+import transformers
+from torch import nn
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.activations import NewGELUActivation
+from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging
+
+from pipelines.errors import LongtailError
+from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
+from pipelines.lm.shortcuts import TEXT, TOLERANCE
+from pipelines.storage.atomic import SCRATCH
+from pipelines.storage.work_store import WorkStore, content_key, fingerprint
+
+logging.disable_progress_bar()  # loading weights takes no time
+MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
+COMPARED_TOKENS = 64  # the most tokens of TEXT that are compared
+MEMORY_SHARE = 0.8  # share of the free memory that the weights in fp32 may take
+
+
+def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
+    """Load the model in `folder` for inference, over all GPUs where there are several.
+
+    `dtype` is fp32, bf16 (fp16 on a GPU without it) or int8 (LLM.int8, the rest in fp16). Raises
+    LongtailError where bf16 or int8 differ from fp32 by more than TOLERANCE. They are compared
+    once, if the weights in fp32 fit into memory.
+    """
+    wants_bf16 = dtype == "bf16" and device == "cuda"
+    if wants_bf16 and not torch.cuda.is_bf16_supported(including_emulation=False):
+        dtype = "fp16"
+    if dtype == "fp32":
+        return _open(folder, dtype, device)
+
+    versions = (torch.__version__, transformers.__version__)
+    key = content_key((dtype, device, versions), fingerprint(Path(__file__)), folder)
+    stored = WorkStore().path("trials", key)
+    if stored.is_file():
+        model = _open(folder, dtype, device)
+        difference = json.loads(stored.read_text(encoding="utf-8"))
+    else:
+        fp32_bytes = 4 * (count_parameters(folder) or 0)
+        if fp32_bytes >= MEMORY_SHARE * psutil.virtual_memory().available:
+            size = f"{fp32_bytes / 1e9:.0f} GB"
+            message = f"{dtype} not compared with fp32, which takes {size}"
+            print(f"warning: {folder}: {message}", flush=True)
+            return _open(folder, dtype, device)
+        expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
+        model = _open(folder, dtype, device)
+        difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
+
+    if not difference <= TOLERANCE:
+        raise LongtailError(
+            f"{folder}: log-probs in {dtype} are {difference:.3f} nats a token from those in fp32, "
+            f"expected {TOLERANCE} at most; set its dtype to fp32"
+        )
+
+    def write(path: Path) -> None:
+        path.write_text(json.dumps(difference), encoding="utf-8")
+
+    if SCRATCH.is_dir():  # in a project
+        WorkStore().file("trials", key, write)
+    message = f"log-probs in {dtype} are {difference:.4f} nats a token from those in fp32"
+    print(f"{folder}: {message}", flush=True)
+    return model
+
+
+def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
+    """The model in a number format, without a comparison."""
+    several_gpus = device == "cuda" and torch.cuda.device_count() > 1
+    options = {}
+    if several_gpus:
+        options["device_map"] = "auto"
+    elif dtype == "int8":
+        options["device_map"] = device
+    if dtype == "int8":
+        from transformers import BitsAndBytesConfig
+
+        options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
+    options["dtype"] = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(dtype, torch.float16)
+
+    model, loading_info = load_pretrained(
+        AutoModelForCausalLM, folder, None, use_safetensors=True, **options
+    )
+    if dtype != "int8":  # int8 adds tensors that no checkpoint has
+        check_complete(folder, model, loading_info)
+    model = model.eval().requires_grad_(False)
+    if "device_map" not in options:
+        model = model.to(device)
+    _replace_slow_layers(model)
+    return model
+
+
+@torch.inference_mode()
+def _log_probs(model: PreTrainedModel, tokenizer) -> torch.Tensor:
+    """log p of each token of TEXT but the first, (tokens - 1,) float32."""
+    ids = tokenizer(TEXT, verbose=False)["input_ids"][:COMPARED_TOKENS]
+    inputs = torch.tensor([ids], device=model.device)
+    log_probs = torch.log_softmax(model(input_ids=inputs).logits[0, :-1].float(), dim=-1)
+    targets = inputs[0, 1:, None].to(log_probs.device)
+    return log_probs.gather(1, targets).squeeze(1).cpu()
+
+
+class _OneDNNLinear(nn.Module):
+    """x W^T + b in fp32 by oneDNN.
+
+    It is as precise as torch's default, MKL, and twice as fast on AMD's processors.
+    """
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.weight = weight  # (outputs, inputs)
+        self.bias = bias  # (outputs,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.numel() < MIN_ROWS * x.shape[-1]:
+            return functional.linear(x, self.weight, self.bias)
+        return functional.linear(x.to_mkldnn(), self.weight, self.bias).to_dense()
+
+
+def _replace_slow_layers(model: nn.Module) -> None:
+    """Replace slow layers of `model` in place.
+
+    These are fp32 linear layers where MKL is slow, and GPT-2's activation anywhere.
+    """
+    slow_mkl = _is_mkl_slow()
+    for module in list(model.modules()):
+        for name, layer in module.named_children():
+            if type(layer) is NewGELUActivation:  # it passes over its input eight times
+                setattr(module, name, nn.GELU(approximate="tanh"))
+            elif slow_mkl and _is_fp32_on_cpu(layer):
+                if type(layer) is nn.Linear:
+                    setattr(module, name, _OneDNNLinear(layer.weight, layer.bias))
+                elif type(layer) is Conv1D:
+                    transposed = layer.weight.T.contiguous()
+                    weight = nn.Parameter(transposed, requires_grad=False)
+                    setattr(module, name, _OneDNNLinear(weight, layer.bias))
+
+
+def _is_mkl_slow() -> bool:
+    """Whether oneDNN is faster than MKL: on x86 processors, but for Intel's."""
+    processor = torch.cpu.get_capabilities()
+    is_x86 = processor.get("architecture") == "x86_64"
+    is_intel = "Intel" in processor.get("cpu_name", "")
+    return torch.backends.mkldnn.is_available() and is_x86 and not is_intel
+
+
+def _is_fp32_on_cpu(layer: nn.Module) -> bool:
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, torch.Tensor):
+        return False
+    return weight.device.type == "cpu" and weight.dtype == torch.float32

@@ -1,0 +1,98 @@
+"""Tables and figures of rows, which are dicts as evaluation/tables.py reads them."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from pipelines.evaluation.tables import column
+from pipelines.intervals import Interval
+from pipelines.pages.section import Figure, Row, Table
+from pipelines.pages.values import Percent, Share, label, named
+
+
+def table_of(
+    name: str,
+    caption: str,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    heads: Mapping[str, str] = MappingProxyType({}),
+) -> Table:
+    """The columns of rows as a table; a column without a head in `heads` has its label of
+    tables.yaml.
+
+    A column without a value is left out, and so is that of the language model where all rows are of
+    one.
+    """
+    kept = []
+    for name_of_column in columns:
+        values = [row.get(name_of_column) for row in rows]
+        is_of_one_model = name_of_column == "lm" and len(set(values)) == 1
+        if any(map(is_known, values)) and not is_of_one_model:
+            kept.append(name_of_column)
+
+    head = [heads.get(name_of_column, column(name_of_column).label) for name_of_column in kept]
+    cells = []
+    for row in rows:
+        cells.append([cell(row.get(name_of_column), name_of_column) for name_of_column in kept])
+    return Table(name, caption, head, cells)
+
+
+def cell(value: Any, name_of_column: str) -> Any:
+    """A value of a column as a cell of a table: per cent of shares, labels of names."""
+    unit = column(name_of_column).unit
+    if value is None or not unit:
+        return value
+    if unit in ("share", "points"):
+        if isinstance(value, Interval):
+            return Percent(value, signed=unit == "points")
+        return Share(value)
+    return named(value) if unit == "relation" else label(value)
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is there: not None, and not a figure without a value."""
+    if isinstance(value, Interval):
+        return not math.isnan(value.value)
+    return value is not None
+
+
+def figures_by(figure: Figure, group: str) -> list[Figure]:
+    """The figure of each value of the column `group`, which its name ends and its caption begins
+    with.
+    """
+    return [one_of(figure, value, rows) for value, rows in grouped(figure.rows, group).items()]
+
+
+def one_of(figure: Figure, value: str, rows: Sequence[Row], caption: str = "") -> Figure:
+    """The figure of these rows alone, which are those of `value`: its name and caption say so."""
+    return replace(
+        figure,
+        name=f"{figure.name}-{file_name(value)}",
+        rows=rows,
+        caption=f"{label(value)}: {caption or figure.caption}",
+    )
+
+
+def grouped(rows: Sequence[Row], group: str) -> dict[Any, list[Row]]:
+    """The rows by their value of a column; values stand in the order of their first row."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[group], []).append(row)
+    return groups
+
+
+def file_name(text: str) -> str:
+    """A text as part of an anchor and of a file's name."""
+    return re.sub(r"[^\w.-]+", "-", text)
+
+
+def spread(rows: Sequence[Row], series: Mapping[str, str], y: str = "accuracy") -> list[dict]:
+    """A row for each of these columns: its value is in the column `y`, its words in `series`."""
+    long = []
+    for row in rows:
+        for name_of_column, words in series.items():
+            long.append({**row, "series": words, y: row[name_of_column]})
+    return long

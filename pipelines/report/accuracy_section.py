@@ -1,0 +1,276 @@
+"""The section on accuracy and popularity (PopQA, sections 4 and 5)."""
+
+from collections.abc import Iterator
+
+from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
+from pipelines.evaluation.popularity_bins import FEWEST
+from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
+from pipelines.pages.values import Percent, alone, label, named, percent, show
+from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
+from pipelines.report.result_section import how
+from pipelines.report.run_tables import ENOUGH, Tables
+
+IN_DRAWN_SETS = "list_contains($drawn_sets, dataset)"
+ACCURACY = Axis("accuracy, %")
+RELATIVE = "log popularity against the relation's mean, in its standard deviations"
+
+
+def section(tables: Tables) -> Section:
+    blocks = [
+        *_by_popularity(tables),
+        *_by_method(tables),
+        _whose_answers(tables),
+        " ".join(row["why"] for row in tables.rows("left_out")),
+        "".join(_unknown(tables)).strip(),
+        _table(tables),
+        _table_of_groups(tables),
+        "".join(_guessable(tables)).strip(),
+        *_beside_guesses(tables),
+        _table_of_guesses(tables),
+        _table_by_popularity(tables),
+        *_by_relative_popularity(tables),
+        _table_of_relations(tables),
+    ]
+    missing = "".join(_too_few_known(tables)).strip()
+    return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)
+
+
+def _leads(tables: Tables) -> str:
+    if not tables.first_methods:
+        return ""
+    first = tables.first_methods[0]
+    bins = tables.rows(
+        "accuracy_by_popularity",
+        "lm = $lm AND dataset = $of AND method = $method",
+        of=first["dataset"],
+        method=first["method"],
+    )
+    begins = f"{how(first['method'])}, {tables.lm} is right on"
+    if len(bins) > 1 and first["dataset"] in tables.drawn_sets:
+        least = alone(Percent(bins[0]["substring"]))
+        most = alone(Percent(bins[-1]["substring"]))
+        return (
+            f"{begins} {least} % of the questions about the least popular subjects, and on {most} "
+            "% about the most popular."
+        )
+    share = alone(Percent(first["substring"]))
+    return f"{begins} {share} % of the questions of {label(first['dataset'])}."
+
+
+def _too_few_known(tables: Tables) -> Iterator[str]:
+    for row in tables.first_methods:
+        if row["popularity_known"] < ENOUGH:
+            yield (
+                f"The subject's popularity is known for {show(row['popularity_known'])} of "
+                f"{show(row['questions'])} questions of {label(row['dataset'])}. To show accuracy "
+                f"by popularity, {ENOUGH} are needed (answer.max_questions). "
+            )
+
+
+def _by_popularity(tables: Tables) -> Iterator[Figure]:
+    rows = rows_by_popularity(tables, IN_DRAWN_SETS)
+    figure = Figure(
+        name="accuracy-by-popularity",
+        kind="lines",
+        rows=rows,
+        x="views",
+        y="substring",
+        x_axis=Axis(VIEWS_AXIS, log=True),
+        y_axis=ACCURACY,
+        caption="",
+    )
+    for dataset, of_set in grouped(rows, "dataset").items():
+        caption = (
+            f"accuracy (substring) by decile of the subject's popularity. {WILSON} "
+            f"{merged_bins(of_set)}"
+        )
+        yield one_of(figure, dataset, of_set, caption)
+
+
+def _by_method(tables: Tables) -> list[Figure]:
+    figure = Figure(
+        name="accuracy",
+        kind="bars",
+        rows=tables.answered("accuracy"),
+        series="lm",
+        x="method",
+        y="substring",
+        y_axis=ACCURACY,
+        caption=(
+            "accuracy (substring) by method. Thin lines are 95 % intervals (Wilson's, clustered by "
+            "subject)."
+        ),
+    )
+    return figures_by(figure, "dataset")
+
+
+def _whose_answers(tables: Tables) -> str:
+    imported = ", and those that were imported" if tables.imported_lms else ""
+    return (
+        f"These are the answers of {tables.lm}, the main language model{imported}. "
+        "data/analyses/*.parquet has those of all language models, and everything that is left out "
+        "here. Substring is the published rule: an answer is right if it contains a gold answer, "
+        "so that short aliases are right by chance (“W” is in “New York”). Word is stricter: the "
+        "gold answer must appear as whole words. Figures are by substring, tables by both."
+    )
+
+
+def _unknown(tables: Tables) -> Iterator[str]:
+    for row in tables.first_methods:
+        if ENOUGH <= row["popularity_known"] < row["questions"]:
+            unknown = row["questions"] - row["popularity_known"]
+            yield (
+                f"The popularity of {show(unknown)} of {show(row['questions'])} answered questions "
+                f"of {label(row['dataset'])} is unknown. The figures by popularity leave them out. "
+            )
+
+
+def _table(tables: Tables) -> Table:
+    return table_of(
+        "accuracy",
+        "Accuracy in per cent, with Wilson's intervals, clustered by subject. The correlation is "
+        "that of being right (substring) with log popularity.",
+        tables.answered("accuracy"),
+        ["dataset", "lm", "method", "questions", "substring", "word", "correlation"],
+    )
+
+
+def _table_of_groups(tables: Tables) -> Table:
+    return table_of(
+        "accuracy-by-group",
+        "Accuracy in per cent on parts of the questions. Ambiguous: the question set asks the same "
+        "text about another subject as well. Least popular: the "
+        f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are "
+        f"the least popular, the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at "
+        "most so many. Names an answer: a right answer stands in the question, as whole words. "
+        "Usual answer: the answer that most other subjects of the relation have is right, as whole "
+        "words. Guessable: one of these two holds.",
+        tables.answered("accuracy_by_group"),
+        ["dataset", "lm", "method", "group", "questions", "substring", "word"],
+        {"group": "which"},
+    )
+
+
+def _guessable(tables: Tables) -> Iterator[str]:
+    """How many questions of each set can be answered without knowing the fact."""
+    for row in tables.rows("guessable", "lm = $lm AND coalesce(relation, '') = ''"):
+        yield (
+            f"{alone(Percent(row['guessable']))} % of the questions of {label(row['dataset'])} can "
+            f"be answered without knowing the fact: {alone(Percent(row['named']))} % name an "
+            "answer, and the answer that most other subjects of the relation have is right on "
+            f"{alone(Percent(row['majority_word']))} % as whole words and on "
+            f"{alone(Percent(row['majority']))} % by the published rule. "
+        )
+
+
+def _guesses(tables: Tables, where: str = "true") -> list[Row]:
+    """What can be guessed by relation, beside the main language model without retrieval."""
+    return tables.rows("guessable", f"lm = $lm AND relation <> '' AND {where}")
+
+
+def _beside_guesses(tables: Tables) -> list[Figure]:
+    rows = []
+    for row in _guesses(tables, f"questions >= {FEWEST}"):
+        relation = {**row, "of": named(row["relation"])}
+        rows.append({**relation, "series": "closed_book", "substring": row["closed_book"]})
+        rows.append({**relation, "series": "usual answer", "substring": row["majority"]})
+    figure = Figure(
+        name="guessable",
+        kind="bars",
+        rows=rows,
+        x="of",
+        y="substring",
+        y_axis=ACCURACY,
+        caption=(
+            "accuracy (substring) by relation without retrieval, and of always giving the "
+            "relation's usual answer. Where the model is no better than that, its accuracy shows "
+            f"no knowledge. Thin lines are 95 % intervals. Relations with fewer than {FEWEST} "
+            "questions are in the table alone."
+        ),
+    )
+    return figures_by(figure, "dataset")
+
+
+def _table_of_guesses(tables: Tables) -> Table:
+    return table_of(
+        "guessable",
+        "What can be guessed by relation, in per cent of the questions: those that name an answer, "
+        "those that can be guessed (whole words), and those on which the usual answer is right, "
+        f"beside {tables.lm} without retrieval. A question's usual answer is counted on the other "
+        "subjects of its relation in the whole question set; the one shown is that of most "
+        "questions.",
+        _guesses(tables),
+        [
+            "relation",
+            "dataset",
+            "usual",
+            "questions",
+            "named",
+            "guessable",
+            "majority",
+            "closed_book",
+            "majority_word",
+            "closed_book_word",
+        ],
+        {
+            "usual": "usual answer",
+            "majority": "usual answer is right",
+            "majority_word": "usual answer is right, word",
+        },
+    )
+
+
+def _table_by_popularity(tables: Tables) -> Table:
+    return table_of(
+        "accuracy-by-popularity",
+        "Accuracy in per cent by decile of popularity, and the change against closed-book answers "
+        "in points.",
+        tables.answered("accuracy_by_popularity", IN_DRAWN_SETS),
+        [
+            "decile",
+            "dataset",
+            "lm",
+            "method",
+            "popularity",
+            "questions",
+            "substring",
+            "word",
+            "gain",
+            "gain_word",
+        ],
+        {"decile": "from decile", "gain": "change, substring"},
+    )
+
+
+def _by_relative_popularity(tables: Tables) -> list[Figure]:
+    small_bins = "left out"
+    if tables.settings.report.merge_bins:
+        small_bins = "merged with their neighbours"
+    figure = Figure(
+        name="accuracy-by-relative-popularity",
+        kind="lines",
+        rows=tables.answered(
+            "accuracy_by_relative_popularity", f"{IN_DRAWN_SETS} AND method NOT LIKE 'replug%'"
+        ),
+        x="relative_popularity",
+        y="substring",
+        x_axis=Axis(RELATIVE),
+        y_axis=ACCURACY,
+        caption=(
+            "accuracy (substring) by popularity relative to other questions of the same relation. "
+            f"{WILSON} Bins of fewer than 40 questions (of a third, in small sets) are "
+            f"{small_bins}."
+        ),
+    )
+    return figures_by(figure, "dataset")
+
+
+def _table_of_relations(tables: Tables) -> Table:
+    return table_of(
+        "accuracy-by-relation",
+        "Accuracy in per cent by relation, and the correlation of being right (substring) with log "
+        "popularity.",
+        tables.answered("accuracy_by_relation"),
+        ["relation", "dataset", "lm", "method", "questions", "substring", "word", "correlation"],
+    )

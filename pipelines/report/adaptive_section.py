@@ -1,0 +1,304 @@
+"""The section on adaptive retrieval: when to retrieve, and what it is worth (PopQA, section 6)."""
+
+from collections.abc import Iterator, Sequence
+
+from pipelines.adaptive.pairs import BELOW
+from pipelines.adaptive.rule import THRESHOLDS, VIEWS
+from pipelines.adaptive.searches import SEARCHES
+from pipelines.methods import Method
+from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.table_rows import figures_by, spread, table_of
+from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
+from pipelines.pages.values import Percent, alone, label, named, show
+from pipelines.report import adaptive_metrics
+from pipelines.report.run_tables import Tables
+
+VERBS = {1: "beats both", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
+DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
+SIGNALS = ("popularity", "uncertainty")  # of what decides whether to retrieve
+
+
+def section(tables: Tables) -> Section:
+    policies = _policies(tables)
+    blocks = [
+        *_figures_of_policies(policies),
+        "Thresholds are fitted and judged by the substring rule. Below a relation's popularity "
+        "threshold, the answer with retrieved text counts; from the threshold on, the closed-book "
+        "answer. Thresholds are fitted on one part of the subjects and judged on the others, over "
+        "many seeded splits.",
+        "".join(_unknown_popularity(tables)).strip(),
+        _where_thresholds_lose(tables),
+        _table_of_searches(tables),
+        *_figures_of_thresholds(tables),
+        _table_of_thresholds(tables),
+        _table_of_signals(tables),
+        *_by_size(tables),
+    ]
+    return Section(
+        id="adaptive",
+        title="Adaptive retrieval",
+        blocks=blocks,
+        leads=_leads(tables),
+        missing=_without_thresholds(tables),
+    )
+
+
+def _leads(tables: Tables) -> str:
+    rows = adaptive_metrics.main_policies(tables)
+    best = adaptive_metrics.best_policy(tables)
+    if best is None:
+        return ""
+    verb = VERBS[best["gain"].sign]
+    method = label(best["method"])
+    if len(rows) == 1:
+        points = alone(Percent(best["gain"], signed=True))
+        return (
+            f"Against always and never retrieving, adaptive retrieval with {method} {verb} "
+            f"({points} points)."
+        )
+    better = sum(row["gain"].sign > 0 for row in rows)
+    return (
+        f"On {label(best['dataset'])}, adaptive retrieval beats always and never retrieving with "
+        f"{better or 'none'} of {len(rows)} methods; with the best one, {method}, it {verb}."
+    )
+
+
+def _without_thresholds(tables: Tables) -> str:
+    """Why question sets have no thresholds."""
+    with_thresholds = {row["dataset"] for row in adaptive_metrics.in_use(tables)}
+    least = tables.settings.thresholds.min_questions
+    reasons = []
+    for dataset in tables.settings.parts.answered:
+        if dataset not in with_thresholds:
+            by_lm = adaptive_metrics.figures_of_set(tables, dataset)
+            reasons.append(adaptive_metrics.too_few(dataset, next(iter(by_lm.values()), {}), least))
+    return " ".join(reasons)
+
+
+def _policies(tables: Tables) -> list[Row]:
+    """A mark for each policy, of the main language model and imported ones; the best come first."""
+    rows = []
+    for row in adaptive_metrics.in_use(tables):
+        if row["lm"] not in tables.settings.lms[1:]:
+            rows.append(row)
+
+    main = {row["lm"] for row in adaptive_metrics.of_main_models(rows)}
+    sets = tables.settings.parts.answered
+    names = []
+    for row in sorted(rows, key=lambda row: (sets.index(row["dataset"]), -row["adaptive"].value)):
+        method = label(row["method"])
+        name = method if row["lm"] in main else f"{method}, {row['lm']}"
+        names.append({**row, "of": name})
+    return spread(names, {policy: policy for policy in POLICIES})
+
+
+def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
+    methods = Figure(
+        name="policies",
+        kind="dumbbell",
+        rows=[row for row in rows if BELOW not in row["method"]],
+        x="of",
+        y="accuracy",
+        y_axis=Axis("held-out accuracy, %"),
+        caption=(
+            "adaptive retrieval against never and always retrieving, by where the text comes from, "
+            f"best first. {ORACLE}"
+        ),
+    )
+    pairs = Figure(
+        name="policies-of-pairs",
+        kind="dumbbell",
+        rows=[row for row in rows if BELOW in row["method"]],
+        x="of",
+        y="accuracy",
+        y_axis=Axis("held-out accuracy, %"),
+        caption=(
+            "the same choice between two sources of text (thresholds.pairs): always takes the "
+            f"answer with the first one's text, never that with the second one's. {ORACLE}"
+        ),
+    )
+    return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
+
+
+def _first_rows(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """Question set and first language model, in the order of the last rows of the sets."""
+    first = {row["dataset"]: row["lm"] for row in reversed(rows)}
+    yield from first.items()
+
+
+def _unknown_popularity(tables: Tables) -> Iterator[str]:
+    for dataset, lm in _first_rows(adaptive_metrics.in_use(tables)):
+        figures = adaptive_metrics.figures_of_set(tables, dataset)[lm]
+        excluded = figures["excluded_without_popularity"]
+        if excluded:
+            yield (
+                f"{show(excluded)} questions of {label(dataset)} are of unknown popularity. They "
+                "are left out here, and no threshold is fitted to them. `longtail ask` retrieves "
+                "for such a question, and says why. "
+            )
+
+
+def _where_thresholds_lose(tables: Tables) -> str:
+    """What is put to use instead of thresholds that lose accuracy."""
+    lost = [row for row in adaptive_metrics.in_use(tables) if row["policy"] != THRESHOLDS]
+    of_sets = []
+    for dataset, _ in _first_rows(adaptive_metrics.in_use(tables)):
+        verdicts = []
+        for row in lost:
+            if row["dataset"] == dataset:
+                verdicts.append(f"{row['lm']}, {label(row['method'])}: {row['verdict']}")
+        if verdicts:
+            of_sets.append(f"On {label(dataset)}: {'; '.join(verdicts)}.")
+    if not of_sets:
+        return ""
+    return (
+        "Thresholds are not put to use where they lose accuracy to always or never retrieving, "
+        "with the whole interval of the gain, or to never at all. `longtail ask` and a release "
+        f"follow this verdict. {' '.join(of_sets)}"
+    )
+
+
+def _table_of_searches(tables: Tables) -> Table:
+    return table_of(
+        "adaptive",
+        "Held-out accuracy in per cent, with intervals over subjects; the gain over the better of "
+        "always and never in points; what is put to use; adaptive's mean and middle 95 % over "
+        "splits; the share of questions that retrieve and the accuracy on training subjects in per "
+        "cent. Intervals of adaptive, the gain and the share fit the thresholds again to resampled "
+        "subjects. In simulations they cover 89 to 100 %, but the share's only 84 to 91 % with 260 "
+        f"questions. The search in use is {tables.settings.thresholds.search}.",
+        adaptive_metrics.rows_of(tables, SEARCHES),
+        [
+            "dataset",
+            "lm",
+            "method",
+            "search",
+            "adaptive",
+            "always",
+            "never",
+            "oracle",
+            "gain",
+            "policy",
+            "adaptive_splits",
+            "retrieved",
+            "train_adaptive",
+        ],
+        {
+            "method": "retriever",
+            "gain": "gain",
+            "policy": "use",
+            "adaptive_splits": "over splits",
+            "train_adaptive": "training",
+        },
+    )
+
+
+def _thresholds(tables: Tables) -> list[Row]:
+    """The thresholds of the search in use, by relation."""
+    rows = []
+    search = tables.settings.thresholds.search
+    for row in tables.rule_rows("thresholds", "search = $search", search=search):
+        cut = row["threshold"]
+        bounds = {"threshold": cut.value, "threshold_low": cut.low, "threshold_high": cut.high}
+        rows.append({**row, **bounds, "cut": cut, "own_threshold": not row["pooled"]})
+    return rows
+
+
+def _figures_of_thresholds(tables: Tables) -> list[Figure]:
+    rows = adaptive_metrics.of_main_models(_thresholds(tables))
+    drawn = [row for row in rows if Method.of_name(row["method"]).kind in DRAWN_METHODS] or rows
+    named_rows = [{**row, "name": named(row["relation"])} for row in drawn]
+    return figures_by(threshold_figure(named_rows, VIEWS), "dataset")
+
+
+def _table_of_thresholds(tables: Tables) -> Table:
+    return table_of(
+        "thresholds",
+        "Thresholds in monthly page views (0: never retrieve, ∞: always), from and to the last "
+        "that is not clearly worse; the threshold in use by the verdict above; the least and the "
+        "most popular subject tuned on, beyond which nothing is known; accuracies and the share "
+        "that retrieves in per cent, adaptive's and the share held out. Relations with few "
+        "questions share the threshold of all relations together.",
+        _thresholds(tables),
+        [
+            "relation",
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "own_threshold",
+            "threshold",
+            "threshold_low",
+            "threshold_high",
+            "deployed",
+            "popularity_least",
+            "popularity_most",
+            "closed_book",
+            "augmented",
+            "adaptive",
+            "retrieved",
+        ],
+        {
+            "method": "retriever",
+            "threshold_low": "from",
+            "threshold_high": "to",
+            "deployed": "in use",
+            "popularity_least": "least views",
+            "popularity_most": "most views",
+        },
+    )
+
+
+def _table_of_signals(tables: Tables) -> Table:
+    rows = []
+    for row in adaptive_metrics.rows_of(tables, [adaptive_metrics.UNCERTAINTY]):
+        accuracies = {f"accuracy_{signal}": row[signal] for signal in SIGNALS}
+        rows.append({**row, **accuracies})
+    return table_of(
+        "deciding",
+        "The language model's uncertainty can decide as well: retrieve if it gave its closed-book "
+        "answer a low probability. Thresholds on this probability are fitted and judged on the "
+        "same splits. Popularity is known before the model is asked; uncertainty is known only "
+        "after a closed-book answer. Held-out accuracy in per cent by what decides, the difference "
+        "in points, and the share of the questions that retrieve in per cent.",
+        rows,
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "accuracy_popularity",
+            "accuracy_uncertainty",
+            "difference",
+            "retrieved_popularity",
+            "retrieved_uncertainty",
+        ],
+        {
+            "method": "retriever",
+            "difference": "uncertainty less popularity",
+            "accuracy_popularity": "popularity",
+            "accuracy_uncertainty": "uncertainty",
+        },
+    )
+
+
+def _by_size(tables: Tables) -> list[Figure]:
+    """How much language models of known size retrieve, the smaller ones first."""
+    rows = []
+    for row in adaptive_metrics.in_use(tables):
+        parameters = tables.parameters.get(row["lm"])
+        if parameters:
+            rows.append({**row, "size": parameters})
+    figure = Figure(
+        name="retrieves-by-lm",
+        kind="lines",
+        rows=sorted(rows, key=lambda row: row["size"]),
+        series="method",
+        x="size",
+        y="retrieved",
+        x_axis=Axis("parameters", log=True),
+        y_axis=Axis("share of the questions that retrieve, %"),
+        caption="how much language models retrieve by their size, held out.",
+        min_marks=2,
+    )
+    return figures_by(figure, "dataset")

@@ -1,0 +1,229 @@
+"""The claims of the PopQA paper, each held against all figures of the run that bear on it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pipelines.evaluation.accuracy import HEAD, TAIL
+from pipelines.evaluation.answer_sets import FEWEST
+from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
+from pipelines.intervals import NOTHING
+from pipelines.methods import Method
+from pipelines.pages.section import Finding, Row
+from pipelines.pages.values import percent, show
+from pipelines.report import adaptive_metrics
+from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
+from pipelines.report.run_tables import Tables
+
+PAPER = "PopQA: When Not to Trust Language Models (Mallen et al., 2023)"
+CORRELATION = (
+    "The correlation of being right with log popularity. Beside it, the share that is right (and "
+    "how many questions)."
+)
+
+
+def memory(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="memory",
+        paper=PAPER,
+        claim="Without retrieval, accuracy rises with the subject's popularity.",
+        measured=CORRELATION,
+        unit="",
+    )
+    return findings_of(claim, _correlations(tables, "closed_book"))
+
+
+def genread(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="genread",
+        paper=PAPER,
+        claim=(
+            "GenRead, whose passages come from the model's memory, does worse on less popular "
+            "subjects as well."
+        ),
+        measured=CORRELATION,
+        unit="",
+    )
+    return findings_of(claim, _correlations(tables, "genread"))
+
+
+def tail(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="tail",
+        paper=PAPER,
+        claim="Retrieval helps in the long tail.",
+        measured=(
+            "The change in points against closed-book answers, on the least popular "
+            f"{percent(TAIL)} of the questions. Beside it, both accuracies in % (and how many "
+            "questions)."
+        ),
+    )
+    return findings_of(claim, _effects(tables, "tail"))
+
+
+def tail_most(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="tail-most",
+        paper=PAPER,
+        claim="Retrieval helps more in the tail than at the head.",
+        measured=(
+            f"The change in the tail less the change on the most popular {percent(HEAD)} of the "
+            "questions, in points. Beside it, both changes."
+        ),
+    )
+    return findings_of(claim, _tail_less_head(tables))
+
+
+def head(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="head",
+        paper=PAPER,
+        claim="Retrieval hurts at the head.",
+        measured=(
+            "The change in points against closed-book answers, on the most popular "
+            f"{percent(HEAD)} of the questions. Beside it, both accuracies in % (and how many "
+            "questions)."
+        ),
+        expected=-1,
+    )
+    return findings_of(claim, _effects(tables, "head"))
+
+
+def namesakes(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="namesakes",
+        paper=PAPER,
+        claim="Retrieval hurts if a namesake's page is retrieved for a popular subject.",
+        measured=(
+            "The change in points against closed-book answers, on those of the most popular "
+            f"{percent(HEAD)} of the questions for which another page by the same name was found."
+        ),
+        expected=-1,
+    )
+    return findings_of(claim, _effects(tables, "namesake's page, head"))
+
+
+def adaptive(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="adaptive",
+        paper=PAPER,
+        claim=(
+            "Retrieving only below a popularity threshold beats both always and never retrieving."
+        ),
+        measured=(
+            "Accuracy on held-out questions, less the better of always and never, in points. "
+            "Beside it, both accuracies in % (and how many questions have a known popularity). In "
+            '"X below Y", X answers below the threshold and Y above it.'
+        ),
+    )
+    return findings_of(claim, _gains_of_thresholds(tables))
+
+
+def _correlations(tables: Tables, kind: str) -> Iterator[Measured]:
+    """How being right is correlated with popularity, for methods of a kind."""
+    for row in tables.answered("accuracy"):
+        if Method.of_name(row["method"]).kind != kind:
+            continue
+        n = row["popularity_known"]
+        share = row["substring"].value
+        wrong = round((1 - share) * n)
+        lacking = ""
+        if wrong < FEWEST <= n:
+            lacking = f"All but {wrong} of {n:,} questions are answered right."
+        yield Measured(
+            on=row["dataset"],
+            method=row["method"],
+            figure=row["correlation"],
+            rank=share,
+            groups=[Group(n, share)],
+            beside=f"{percent(share, 1)} ({show(row['questions'])})",
+            lm=other_lm(tables, row),
+            lacking=lacking,
+        )
+
+
+def _rows_of_effects(tables: Tables) -> Iterator[dict[str, Row]]:
+    """For each question set, language model and method that retrieves: group of questions -> its
+    row.
+    """
+    by_method: dict[tuple[str, str, str], dict[str, Row]] = defaultdict(dict)
+    for row in tables.answered("retrieval_effect"):
+        if Method.of_name(row["method"]).kind != "genread":
+            by_method[row["dataset"], row["lm"], row["method"]][row["group"]] = row
+    yield from by_method.values()
+
+
+def _group(row: Row) -> Group:
+    return Group(row["questions"], row["closed_book"].value, row["augmented"].value)
+
+
+def _effects(tables: Tables, name: str) -> Iterator[Measured]:
+    """What retrieved passages change in a group of questions, by every method that retrieves."""
+    for rows in _rows_of_effects(tables):
+        row = rows[name]
+        yield Measured(
+            on=row["dataset"],
+            method=row["method"],
+            figure=row["gain"],
+            rank=rows["all"]["augmented"].value,
+            groups=[_group(row)],
+            beside=change(_group(row)),
+            lm=other_lm(tables, row),
+        )
+
+
+def _tail_less_head(tables: Tables) -> Iterator[Measured]:
+    """What passages change in the tail, less what they change at the head."""
+    for rows in _rows_of_effects(tables):
+        row = rows[TAIL_LESS_HEAD]
+        changes = []
+        for end in ("tail", "head"):
+            points = show(rows[end]["gain"].times(100), signed=True, digits=1)
+            changes.append(points.split()[0])
+        yield Measured(
+            on=row["dataset"],
+            method=row["method"],
+            figure=row["gain"],
+            rank=rows["all"]["augmented"].value,
+            groups=[_group(rows["tail"]), _group(rows["head"])],
+            beside=", ".join(changes),
+            lm=other_lm(tables, row),
+        )
+
+
+def _gains_of_thresholds(tables: Tables) -> Iterator[Measured]:
+    """What thresholds are worth with each method; if a question set has none, why it has none."""
+    if not tables.settings.parts.rules:
+        return
+    in_use = adaptive_metrics.in_use(tables)
+    least = tables.settings.thresholds.min_questions
+    for dataset in tables.answered_sets:
+        by_lm = adaptive_metrics.figures_of_set(tables, dataset)
+        rows = []
+        for row in in_use:
+            if row["dataset"] == dataset and row["lm"] in tables.shown_lms:
+                rows.append(row)
+
+        if all(row["lm"] != tables.lm for row in rows):
+            lacking = adaptive_metrics.too_few(dataset, by_lm.get(tables.lm, {}), least)
+            yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
+        for row in rows:
+            yield _gain_of_threshold(tables, row, by_lm[row["lm"]]["questions"])
+
+
+def _gain_of_threshold(tables: Tables, row: Row, n: int) -> Measured:
+    better = max(row["always"].value, row["never"].value)
+    adaptive = row["adaptive"].value
+    won = round((row["oracle"].value - better) * n)
+    lacking = ""
+    if won < FEWEST:
+        lacking = f"An oracle would win only {won} of {n:,} questions."
+    return Measured(
+        on=row["dataset"],
+        method=row["method"],
+        figure=row["gain"],
+        rank=adaptive,
+        groups=[Group(n, better)],
+        beside=change(Group(n, better, adaptive)),
+        lm=other_lm(tables, row),
+        lacking=lacking,
+    )

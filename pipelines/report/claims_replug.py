@@ -1,0 +1,303 @@
+"""The claims of the REPLUG paper, each held against all figures of the run that bear on it."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines import methods
+from pipelines.evaluation.task_items import LETTERS
+from pipelines.intervals import interval
+from pipelines.methods import Method
+from pipelines.pages.section import Finding, Row
+from pipelines.pages.values import label, percent, show
+from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
+from pipelines.report.run_tables import Tables
+from pipelines.storage import database
+
+PAPER = "REPLUG: Retrieval-Augmented Black-Box Language Models (Shi et al., 2023)"
+SAME_SHARE = 0.95  # of the questions from which on a model gives always the same answer
+# kind of method -> the kind that it is compared with
+SINGLE_PROMPT = {"replug": "dense", "replug_lsr": "lsr", "replug_given": "given"}
+UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
+
+
+def replug(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="replug",
+        paper=PAPER,
+        claim="REPLUG lowers the language model's bits per byte.",
+        measured=(
+            f"What an ensemble of {tables.top_k} documents saves against none, in %. Beside it, "
+            "bits per byte."
+        ),
+        unit="%",
+    )
+    return findings_of(claim, _bits(tables, "saved"))
+
+
+def one(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="one",
+        paper=PAPER,
+        claim=(
+            "An ensemble of several documents lowers bits per byte further than the best document "
+            "alone."
+        ),
+        measured=(
+            f"What {tables.top_k} documents save against the first of them, in %. Beside it, bits "
+            "per byte."
+        ),
+        unit="%",
+    )
+    return findings_of(claim, _bits(tables, "saved_over_one"))
+
+
+def random(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="random",
+        paper=PAPER,
+        claim=(
+            "It is what documents say that lowers bits per byte: random documents in the same "
+            "ensemble do worse."
+        ),
+        measured=(
+            f"What {tables.top_k} retrieved documents save against {tables.top_k} random ones, in "
+            "%. Beside it, what random ones save against none."
+        ),
+        unit="%",
+    )
+    return findings_of(claim, _bits(tables, "saved_over_random"))
+
+
+def lsr(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="lsr",
+        paper=PAPER,
+        claim="LSR lowers bits per byte further than the untuned retriever.",
+        measured=(
+            f"What {tables.top_k} documents of the tuned retriever save against those of the "
+            "untuned one, in %. Beside it, bits per byte."
+        ),
+        unit="%",
+    )
+    return findings_of(claim, _bits(tables, "saved_over_dense"))
+
+
+def recall(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="recall",
+        paper=PAPER,
+        claim="LSR finds an answer more often, on questions about subjects it was not trained on.",
+        measured=(
+            "The share of questions with an answer in what the tuned retriever finds, less that of "
+            f"the untuned one, in points. REPLUG reads {tables.top_k} documents, other methods the "
+            "first."
+        ),
+    )
+    return findings_of(claim, _gains_of_recall(tables))
+
+
+def lsr_answers(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="lsr-answers",
+        paper=PAPER,
+        claim="LSR's documents make answers better than those of the untuned retriever.",
+        measured=(
+            "The accuracy with the tuned retriever, less that with the untuned one, in points."
+        ),
+    )
+    return findings_of(claim, _gains_of_accuracy(tables, UNTUNED))
+
+
+def ensemble(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="ensemble",
+        paper=PAPER,
+        claim=(
+            "REPLUG's ensemble answers questions better than the same retriever's passage in a "
+            "single prompt."
+        ),
+        measured=(
+            f"The accuracy of REPLUG with {tables.top_k} documents, less that of the method with "
+            "the same retriever that reads one prompt, in points."
+        ),
+    )
+    return findings_of(claim, _gains_of_accuracy(tables, SINGLE_PROMPT, names_other=True))
+
+
+def benchmark(tables: Tables) -> list[Finding]:
+    claim = Claim(
+        id="benchmark",
+        paper=PAPER,
+        claim="REPLUG raises accuracy on benchmarks.",
+        measured="The change in points against closed-book answers.",
+    )
+    return findings_of(claim, _gains_on_benchmarks(tables))
+
+
+def _bits(tables: Tables, column: str) -> Iterator[Measured]:
+    """What documents save of the bits per byte with each retriever, against what `column` says."""
+    for corpus in tables.settings.parts.scored:
+        figures = tables.scored(corpus).get(tables.lm, {})
+        rows = {}
+        for row in tables.rows("bits_per_byte", "lm = $lm AND corpus = $of", of=corpus):
+            rows[row["retriever"], row["k"]] = row
+
+        for (name, k), row in rows.items():
+            if k != tables.top_k or name == "random":
+                continue
+            before = rows.get(_compared_with(column, name, k))
+            if before is None or before is row:
+                continue
+            figure = row.get(column)
+            if column == "saved_over_one":
+                figure = interval(figures.get(f"gain_over_one_{name}_k{k}"))
+            yield Measured(
+                on=corpus,
+                method=name,
+                figure=figure,
+                rank=row["saved"].value,
+                groups=[Group(figures["source_documents"])],
+                beside=_beside_bits(column, before, row),
+                items="texts",
+            )
+
+
+def _compared_with(column: str, name: str, k: int) -> tuple[str, int] | None:
+    """The retriever and the number of documents that a retriever's k documents are
+    compared with.
+    """
+    if column == "saved":
+        return "none", 0
+    if column == "saved_over_one":
+        return name, 1
+    if column == "saved_over_random":
+        return "random", k
+    method = Method.of_name(name)
+    return (Method("dense", method.retriever).name, k) if method.kind == "lsr" else None
+
+
+def _beside_bits(column: str, before: Row, after: Row) -> str:
+    if column == "saved_over_random":
+        return f"random {show(before['saved'], signed=True, digits=1)}"
+    return f"{before['bits_per_byte'].value:#.3g} → {after['bits_per_byte'].value:#.3g}"
+
+
+def _compared(tables: Tables, against: Mapping[str, str]) -> Iterator[tuple[Row, str]]:
+    """The comparisons of a method with that of another kind with the same retriever,
+    and its name.
+    """
+    for row in tables.answered("comparisons", "against_lm = lm"):
+        method = Method.of_name(row["method"])
+        if method.kind in against:
+            other = Method(against[method.kind], method.retriever).name
+            if row["against"] == other:
+                yield row, other
+
+
+def _shares(tables: Tables, table: str, column: str, where: str = "true") -> dict[tuple, float]:
+    """Question set, language model and method -> its share."""
+    shares = {}
+    for row in tables.answered(table, where):
+        shares[row["dataset"], row["lm"], row["method"]] = row[column].value
+    return shares
+
+
+def _compared_group(row: Row, other: str, shares: Mapping[tuple, float]) -> Group:
+    before = shares.get((row["dataset"], row["lm"], other), math.nan)
+    after = shares.get((row["dataset"], row["lm"], row["method"]), math.nan)
+    return Group(row["questions"], before, after)
+
+
+def _gains_of_recall(tables: Tables) -> Iterator[Measured]:
+    """How much more often tuned retrievers find an answer than untuned ones."""
+    shares = _shares(tables, "recall", "recall", "answers = 'all'")
+    for row, other in _compared(tables, UNTUNED):
+        group = _compared_group(row, other, shares)
+        yield Measured(
+            on=row["dataset"],
+            method=row["method"],
+            figure=row["recall_gain"],
+            rank=group.after,
+            groups=[group],
+            beside=change(group),
+            lm=other_lm(tables, row),
+            right="given a passage that holds an answer",
+        )
+
+
+def _gains_of_accuracy(
+    tables: Tables, against: Mapping[str, str], names_other: bool = False
+) -> Iterator[Measured]:
+    """How much better methods answer than those of the other kind; what stands beside may name
+    these.
+    """
+    shares = _shares(tables, "accuracy", "substring")
+    for row, other in _compared(tables, against):
+        group = _compared_group(row, other, shares)
+        beside = change(group)
+        if names_other:
+            beside = f"{label(other)}: {100 * group.before:.1f} → {100 * group.after:.1f}"
+        yield Measured(
+            on=row["dataset"],
+            method=row["method"],
+            figure=row["gain"],
+            rank=group.after,
+            groups=[group],
+            beside=beside,
+            lm=other_lm(tables, row),
+        )
+
+
+def _gains_on_benchmarks(tables: Tables) -> Iterator[Measured]:
+    """What REPLUG changes on each benchmark."""
+    for task in tables.settings.parts.benchmarks:
+        figures = tables.metrics.get("tasks", {}).get(task, {}).get(tables.lm, {})
+        if "closed_book" not in figures:
+            continue
+        for method in methods.ordered(figures.keys() & set(methods.ENSEMBLES)):
+            before = figures["closed_book"]["accuracy"]
+            after = figures[method]["accuracy"]
+            group = Group(figures[method]["questions"], before["value"], after["value"])
+            answers = tables.data / "tasks" / task / tables.lm / "predictions.parquet"
+            lacking = ""
+            if group.n:
+                lacking = _no_sense(answers, method, max(before["low"], after["low"]))
+            yield Measured(
+                on=task,
+                method=method,
+                figure=interval(figures[method]["gain"]),
+                rank=group.after,
+                groups=[group],
+                beside=change(group),
+                lacking=lacking,
+            )
+
+
+def _no_sense(predictions: Path, method: str, least: float) -> str:
+    """Why a benchmark's answers show nothing: always the same, or at chance.
+
+    `least` is the lower bound of the better accuracy.
+    """
+    query = "SELECT method, prediction, answers[1] FROM predictions"
+    rows = database.ask(query, predictions=predictions).fetchall()
+    same = [_always_the_same(rows, name) for name in ("closed_book", method)]
+    if all(same):
+        return f"The model answers {' and '.join(dict.fromkeys(same))}."
+
+    chance = 1 / len(LETTERS)
+    are_letters = {gold for *_, gold in rows} <= set(LETTERS)
+    if are_letters and least <= chance:
+        return f"No accuracy is clearly above chance, {percent(chance)}."
+    return ""
+
+
+def _always_the_same(rows: list[tuple[Any, ...]], method: str) -> str:
+    """The answer that a method gives to nearly all questions, in words; "" if there is none."""
+    counts = Counter(prediction for name, prediction, _ in rows if name == method)
+    answer, most = counts.most_common(1)[0]
+    if most < SAME_SHARE * counts.total():
+        return ""
+    return f"{answer} to {most:,} of {counts.total():,} questions"

@@ -1,0 +1,99 @@
+"""The section on what answers cost: tokens, prompts and prices, and what thresholds
+save of them.
+"""
+
+from pipelines.pages.section import Axis, Figure, Link, Section
+from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.values import label
+from pipelines.report.run_tables import Tables
+
+HAS_COSTS = """calls IS NOT NULL OR prompt_tokens IS NOT NULL OR new_tokens IS NOT NULL
+    OR cost_per_1000 IS NOT NULL"""
+HAS_SAVINGS = "calls_saved IS NOT NULL OR tokens_saved IS NOT NULL OR cost_saved IS NOT NULL"
+
+
+def section(tables: Tables) -> Section:
+    figure = Figure(
+        name="tokens",
+        kind="bars",
+        rows=tables.answered("costs", "prompt_tokens IS NOT NULL"),
+        series="lm",
+        x="method",
+        y="prompt_tokens",
+        y_axis=Axis("tokens read for a question"),
+        caption="tokens that a question's prompts have.",
+    )
+    costs = table_of(
+        "cost-of-answers",
+        "Prompts of a question, tokens read and written in all of them, and the price of 1,000 "
+        "questions (0 if the model runs here).",
+        tables.answered("costs", HAS_COSTS),
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "calls",
+            "prompt_tokens",
+            "new_tokens",
+            "cost_per_1000",
+        ],
+        {
+            "calls": "prompts",
+            "prompt_tokens": "tokens read",
+            "new_tokens": "tokens written",
+            "cost_per_1000": "cost of 1,000 questions",
+        },
+    )
+    savings = table_of(
+        "savings",
+        "What retrieving only below the thresholds saves against always retrieving, in per cent, "
+        "on questions that they were not fitted to, with intervals over subjects.",
+        tables.answered("savings", HAS_SAVINGS),
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "retrieved",
+            "calls_saved",
+            "tokens_saved",
+            "cost_saved",
+        ],
+        {
+            "calls_saved": "prompts saved, %",
+            "tokens_saved": "tokens saved, %",
+            "cost_saved": "cost saved, %",
+        },
+    )
+    text = (
+        "How much a language model must read decides how long an answer takes and what it costs. "
+        "Seconds are not on this page, because the same inputs must give the same page."
+    )
+    blocks = [*figures_by(figure, "dataset"), text]
+    if tables.settings.lms and tables.answered_sets:
+        seconds = (
+            "Seconds of a question by method, with the machine that they were measured on "
+            "(data/latency/index.html)"
+        )
+        blocks.append(Link(seconds, "../latency/index.html"))
+    blocks += [costs, savings]
+    return Section("costs", "What answers cost", blocks, _leads(tables))
+
+
+def _leads(tables: Tables) -> str:
+    if not tables.answered_sets:
+        return ""
+    dataset = tables.answered_sets[0]
+    rows = tables.rows(
+        "costs", "lm = $lm AND dataset = $of AND prompt_tokens IS NOT NULL", of=dataset
+    )
+    if len(rows) < 2:
+        return ""
+    least = min(rows, key=lambda row: row["prompt_tokens"])
+    most = max(rows, key=lambda row: row["prompt_tokens"])
+    return (
+        f"For a question of {label(dataset)}, {tables.lm} reads from {least['prompt_tokens']:,.0f} "
+        f"tokens ({label(least['method'])}) to {most['prompt_tokens']:,.0f} "
+        f"({label(most['method'])})."
+    )

@@ -1,0 +1,96 @@
+"""The page of how long answers take, in data/latency: times differ between runs, so the report has
+none.
+"""
+
+import json
+from collections.abc import Iterator
+
+from pipelines.answering import answer_files, latency
+from pipelines.pages import rendering
+from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.table_rows import figures_by, spread, table_of
+from pipelines.pages.values import label
+from pipelines.report.run_tables import Tables, read_figures
+from pipelines.storage.atomic import atomic
+
+QUANTILES = {"median": "median", "p90": "90 % within"}
+FOOTER = "Made by Longtail from data/latency/<question set>/<language model>/<method>.json."
+
+
+def write_latency(tables: Tables, workers: int) -> None:
+    """Write index.html and latency.csv into data/latency, of the answers of this run.
+
+    `workers` is how many stages ran side by side. Nothing is written if there are no answers.
+    """
+    rows = list(_times(tables))
+    if not rows:
+        return
+    intro = "These times were measured as the answers of this run were made."
+    if workers > 1:
+        intro += (
+            f" Stages ran side by side (compute.workers: {workers}); compute.workers: 1 measures "
+            "them alone."
+        )
+    sections = [Section("latency", "Seconds of a question", [*_figures(rows), _table(rows)])]
+    files = rendering.page_files("How long answers take", intro, sections, FOOTER)
+    for name, text in files.items():
+        with atomic(tables.data / latency.FOLDER / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def _times(tables: Tables) -> Iterator[Row]:
+    """Seconds of a question by question set, language model and method."""
+    settings = tables.settings
+    for dataset in tables.answered_sets:
+        by_lm = answer_files.sets(dataset, settings.lms, settings.retrievers, tables.data)
+        for lm, by_method in by_lm.items():
+            folder = tables.data / latency.FOLDER / dataset / lm
+            for method, answers in by_method.items():
+                file = folder / f"{answers.stem}.json"  # has the name of the file of answers
+                if file.is_file():
+                    times = json.loads(file.read_text(encoding="utf-8"))
+                    yield {
+                        "dataset": dataset,
+                        "lm": lm,
+                        "method": method,
+                        **read_figures(times),
+                        "batches": len(times["batches"]),
+                        "server": "on a server" if times["server"] else "here",
+                    }
+
+
+def _figures(rows: list[Row]) -> list[Figure]:
+    named = [{**row, "of": f"{label(row['dataset'])}, {row['lm']}"} for row in rows]
+    figure = Figure(
+        name="latency",
+        kind="bars",
+        rows=spread(named, QUANTILES, "seconds"),
+        x="method",
+        y="seconds",
+        y_axis=Axis("seconds of a question"),
+        caption="seconds of a question by method.",
+    )
+    return figures_by(figure, "of")
+
+
+def _table(rows: list[Row]) -> Table:
+    return table_of(
+        "latency",
+        "Seconds of a question by language model and method, over batches of questions: its share "
+        "of its batch's, and of the search's (for GenRead, of writing the passage), without "
+        "opening models and indexes.",
+        rows,
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "batches",
+            *QUANTILES,
+            "search",
+            "machine",
+            "threads",
+            "server",
+        ],
+        {**QUANTILES, "search": "of it search", "server": "language model runs"},
+    )

@@ -1,0 +1,145 @@
+"""Figures that bear on a claim of the papers, and how a claim is held against them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipelines.evaluation.answer_sets import FEWEST
+from pipelines.intervals import Interval
+from pipelines.pages.section import Finding, Row
+from pipelines.pages.values import Percent, label, show
+from pipelines.report.run_tables import Tables
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper, and what figures are held against it."""
+
+    id: str
+    paper: str
+    claim: str  # a sentence that is true if the figure has the expected sign
+    measured: str  # what the figures are, and what stands beside them
+    unit: str = "points"  # points, of shares; %; or none
+    expected: int = 1  # the sign of a figure that supports the claim
+
+
+@dataclass(frozen=True)
+class Group:
+    """Questions or texts that a figure is of, with the shares right without and with what is
+    claimed.
+    """
+
+    n: int
+    before: float = math.nan
+    after: float = math.nan
+
+    @property
+    def counts(self) -> list[int]:
+        """How many are right without and with it, as far as these are known."""
+        shares = [share for share in (self.before, self.after) if math.isfinite(share)]
+        return [round(share * self.n) for share in shares]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of a method or retriever on a question set, corpus or benchmark."""
+
+    on: str
+    method: str
+    figure: Interval
+    rank: float  # how good the method is, more is better
+    groups: Sequence[Group]
+    beside: str = ""  # figures to show with it
+    lm: str = ""  # if it is not the main one
+    lacking: str = ""  # why the figure can show no effect
+    items: str = "questions"  # what the groups are of
+    right: str = "answered right"
+
+
+def other_lm(tables: Tables, row: Row) -> str:
+    """The row's language model if it is not the main one, else ""."""
+    return "" if row["lm"] == tables.lm else row["lm"]
+
+
+def change(group: Group) -> str:
+    """The share right without and with it in per cent, and how many questions that is of."""
+    return f"{100 * group.before:.1f} → {100 * group.after:.1f} ({show(group.n)})"
+
+
+def findings_of(claim: Claim, figures: Iterable[Measured]) -> list[Finding]:
+    """The claim held against each figure; those of one set stand together, the best
+    method first.
+    """
+    figures = list(figures)
+    sets = list(dict.fromkeys(figure.on for figure in figures))
+    order = sorted(figures, key=lambda figure: (sets.index(figure.on), -figure.rank))
+    return [_finding(claim, figure) for figure in order]
+
+
+def _finding(claim: Claim, measured: Measured) -> Finding:
+    parts = (claim.id, measured.on, measured.lm, measured.method)
+    method = label(measured.method) if measured.method else "every method"
+    lacking = measured.lacking or hindrance(measured, claim.expected)
+    return Finding(
+        id="-".join(part for part in parts if part),
+        paper=claim.paper,
+        claim=claim.claim,
+        measured=claim.measured,
+        on=label(measured.on),
+        method=f"{method}, {measured.lm}" if measured.lm else method,
+        said=_show_in(claim.unit, measured.figure),
+        beside="" if lacking else measured.beside,
+        figure=measured.figure,
+        expected=claim.expected,
+        lacking=lacking,
+        unit=claim.unit,
+        n=sum(round(group.n) for group in measured.groups),
+    )
+
+
+def _show_in(unit: str, figure: Interval) -> str:
+    if unit == "points":
+        return show(Percent(figure, signed=True))
+    return show(figure, signed=True, digits=1 if unit == "%" else None)
+
+
+def hindrance(measured: Measured, expected: int) -> str:
+    """Why a figure could show no effect of this sign even if there were one; "" if it could."""
+    is_single = len(measured.groups) == 1
+    for group in measured.groups:
+        reason = _too_few(measured, group)
+        if not reason and is_single and len(group.counts) > 1:
+            reason = _nothing_to_change(measured, group, expected)
+        if reason:
+            return reason
+
+    if not math.isfinite(measured.figure.value):
+        return "There is no figure."
+    if measured.figure.low == measured.figure.high:
+        return f"Nothing changes on any of the {measured.items}."
+    return ""
+
+
+def _too_few(measured: Measured, group: Group) -> str:
+    """Why a group is too small, or hardly any of it right; "" if it is not."""
+    if not group.n:
+        return f"There are no such {measured.items}."
+    if group.n < FEWEST:
+        return f"There are only {group.n} {measured.items}, and a figure takes {FEWEST}."
+    most = max(group.counts, default=FEWEST)
+    if most < FEWEST:
+        return f"At most {most} of {group.n:,} {measured.items} are {measured.right}."
+    return ""
+
+
+def _nothing_to_change(measured: Measured, group: Group, expected: int) -> str:
+    """Why hardly any question could be won or lost; "" if enough could."""
+    before = group.counts[0]
+    can_change = before if expected < 0 else group.n - before
+    if can_change >= FEWEST:
+        return ""
+    verb = "lost" if expected < 0 else "won"
+    return (
+        f"Without it, {before} of {group.n:,} {measured.items} are {measured.right}: hardly any "
+        f"can be {verb}."
+    )

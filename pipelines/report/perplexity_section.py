@@ -1,0 +1,76 @@
+"""The section on perplexity by the size of the language model (REPLUG, Figure 5)."""
+
+from pipelines import catalogue
+from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.values import label
+from pipelines.report.run_tables import Tables
+
+PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, coalesce(nullif(family, ''), 'unnamed') AS family
+    FROM bits_per_byte LEFT JOIN models USING (lm)
+    WHERE list_contains($corpora, corpus) AND k IN (0, $top_k)
+    ORDER BY models.parameters NULLS LAST, bits_per_byte.file_row_number"""
+
+
+def section(tables: Tables) -> Section:
+    rows = _perplexities(tables)
+    by_lm = Figure(
+        name="perplexity",
+        kind="bars",
+        rows=rows,
+        series="retriever",
+        x="lm",
+        y="word_perplexity",
+        y_axis=Axis("perplexity by word"),
+        caption="perplexity by language model, without documents and with them.",
+    )
+    by_size = Figure(
+        name="perplexity-by-size",
+        kind="lines",
+        rows=[row for row in rows if row["parameters"]],
+        series="retriever",
+        x="parameters",
+        y="word_perplexity",
+        x_axis=Axis("parameters of the language model", log=True),
+        y_axis=Axis("perplexity by word"),
+        caption=("perplexity by the size of the language model, without documents and with them."),
+        low_is_good=True,
+        min_marks=2,
+    )
+    table = table_of(
+        "perplexity",
+        "Perplexity by language model, without documents and with them.",
+        rows,
+        [
+            "retriever",
+            "corpus",
+            "lm",
+            "parameters",
+            "word_perplexity",
+            "perplexity",
+            "bits_per_byte",
+            "saved",
+        ],
+        {"word_perplexity": "by word", "perplexity": "by token"},
+    )
+    text = (
+        "The test queries are read with documents of the same corpus. Perplexity by word can be "
+        "compared between language models; perplexity by token cannot, because models cut texts "
+        "into different tokens. Lower is better. A model that was not trained on text in a "
+        "corpus's spelling, such as spaces around punctuation and <unk> for rare words, has a high "
+        "perplexity with documents or without."
+    )
+    blocks = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
+    return Section("perplexity", "Perplexity", blocks)
+
+
+def _perplexities(tables: Tables) -> list[Row]:
+    """Of the scored corpora but the main one, unless the main one only judges."""
+    corpora = []
+    for corpus in tables.settings.parts.scored:
+        if corpus != tables.corpus or not catalogue.DATASETS[corpus].learn:
+            corpora.append(corpus)
+    rows = []
+    for row in tables.ask(PERPLEXITIES, corpora=corpora):
+        rows.append({**row, "of": f"{label(row['corpus'])}, {row['family']} family"})
+    return rows

@@ -1,0 +1,170 @@
+"""The main result: the first screen of the report, and the last lines of a run on a terminal."""
+
+from pipelines.pages.section import Axis, Figure, Link, Row, Section
+from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.values import Percent, alone, label, points
+from pipelines.report import adaptive_metrics, replug_section, tasks_section
+from pipelines.report.curves import VIEWS_AXIS, with_views
+from pipelines.report.run_tables import Tables
+
+POLICIES = {
+    "never": "never retrieving",
+    "always": "always retrieving",
+    "adaptive": "adaptive retrieval",
+}
+VERBS = {1: "is better than both", -1: "is worse than the better of the two"}
+UNCLEAR = "is not clearly better"
+POPQA = "Mallen et al. 2023, When Not to Trust Language Models (PopQA)"
+REPLUG = "Shi et al. 2023, REPLUG: Retrieval-Augmented Black-Box Language Models"
+
+
+def section(tables: Tables) -> Section:
+    shares = main_shares(tables)
+    bits = main_bits(tables)
+    figure = Figure(
+        name="result",
+        kind="lines",
+        rows=_main_curve(tables, shares),
+        x="views",
+        y="substring",
+        x_axis=Axis(VIEWS_AXIS, log=True),
+        y_axis=Axis("accuracy, %"),
+        caption="accuracy by decile of the subject's popularity. Bands are 95 % intervals.",
+    )
+    accuracies = table_of(
+        "result",
+        _caption(shares),
+        shares,
+        ["policy", "accuracy"],
+        {"policy": "retrieving", "accuracy": "accuracy, %"},
+    )
+    bits_per_byte = table_of(
+        "result",
+        f"Bits per byte of {label(tables.corpus)}, with 95 % intervals; fewer are better.",
+        bits,
+        ["policy", "bits_per_byte"],
+        {"policy": "documents"},
+    )
+    blocks = [accuracies, bits_per_byte, *figures_by(figure, "dataset"), *_papers(tables)]
+    leads = _leads_of_shares(shares) if shares else _leads_of_bits(tables, bits)
+    return Section("result", "The main result", blocks, leads)
+
+
+def how(method: str) -> str:
+    """How a method answers, as a sentence begins with it."""
+    return "From memory" if method == "closed_book" else f"With text from {label(method)}"
+
+
+def main_shares(tables: Tables) -> list[Row]:
+    """Accuracy without retrieved text, always with it, and with it below popularity thresholds.
+
+    They are those of the method with the highest adaptive accuracy. Where no thresholds were
+    fitted, they are those of the first method and of the best other one, on the first question set
+    or else on the first benchmark.
+    """
+    best = adaptive_metrics.best_policy(tables)
+    if best is None:
+        return _first_and_best(tables)
+
+    shares = []
+    for policy, words in POLICIES.items():
+        method = "closed_book" if policy == "never" else best["method"]
+        accuracy = {"of": best["dataset"], "policy": words, "accuracy": best[policy]}
+        shares.append({**best, "method": method, **accuracy})
+    return shares
+
+
+def _first_and_best(tables: Tables) -> list[Row]:
+    rows = []
+    for row in tables.answered("accuracy"):
+        rows.append({**row, "accuracy": row["substring"], "of": row["dataset"]})
+    if not rows:
+        solved = [row for row in tasks_section.solved(tables) if row["category"] == "all"]
+        rows = [{**row, "of": row["task"]} for row in solved]
+
+    of_first = []
+    for row in rows:
+        is_of_first = (row["of"], row["lm"]) == (rows[0]["of"], rows[0]["lm"])
+        if is_of_first and is_known(row["accuracy"]):
+            of_first.append({**row, "policy": label(row["method"])})
+    best = sorted(of_first[1:], key=lambda row: -row["accuracy"].value)
+    return [*of_first[:1], *best[:1]]
+
+
+def _main_curve(tables: Tables, shares: list[Row]) -> list[Row]:
+    """Accuracy by popularity of the methods of `shares`, on sets of enough known popularities."""
+    methods = {(row["of"], row["lm"], row["method"]) for row in shares}
+    curve = []
+    in_drawn_sets = "list_contains($drawn_sets, dataset)"
+    for row in with_views(tables.answered("accuracy_by_popularity", in_drawn_sets)):
+        if (row["dataset"], row["lm"], row["method"]) in methods:
+            curve.append(row)
+    return curve
+
+
+def main_bits(tables: Tables) -> list[Row]:
+    """Of a run without answers, bits per byte without documents, with the best retriever's, and
+    random ones.
+    """
+    saved = replug_section.saved_by_documents(tables)
+    if main_shares(tables) or saved is None:
+        return []
+    none = next(row for row in replug_section.bits_by_k(tables) if row["retriever"] == "none")
+    rows = [row for row in (none, saved.best, saved.random) if row]
+    return [{**row, "policy": label(row["retriever"])} for row in rows]
+
+
+def _caption(shares: list[Row]) -> str:
+    if not shares:
+        return ""
+    has_thresholds = len(shares) > 2
+    held_out = "held-out questions of " if has_thresholds else ""
+    caption = (
+        f"The numbers are accuracies on {held_out}{label(shares[0]['of'])} by substring, with 95 % "
+        "intervals."
+    )
+    if has_thresholds:
+        caption += (
+            " Adaptive retrieval is for subjects below a popularity threshold only, and gains "
+            f"{points(shares[2]['gain'])} over the better of the two others. "
+            f"{label(shares[1]['method'])} is shown because its adaptive accuracy is the highest."
+        )
+    return caption
+
+
+def _leads_of_shares(shares: list[Row]) -> str:
+    percents = [alone(Percent(row["accuracy"])) for row in shares]
+    name = label(shares[0]["of"])
+    lm = shares[0]["lm"]
+    if len(shares) == 1:
+        return f"{how(shares[0]['method'])}, {lm} is right on {percents[0]} % of the questions of {name}."
+
+    leads = (
+        f"{how(shares[1]['method'])}, {lm} is right on {percents[1]} % of {name} instead of "
+        f"{percents[0]} %"
+    )
+    if len(shares) > 2:
+        verb = VERBS.get(shares[2]["gain"].sign, UNCLEAR)
+        leads += f"; retrieving only for unpopular subjects {verb}"
+    return f"{leads}."
+
+
+def _leads_of_bits(tables: Tables, bits: list[Row]) -> str:
+    if not bits:
+        return ""
+    return (
+        f"{tables.lm} needs {alone(bits[1]['bits_per_byte'])} bits per byte of "
+        f"{label(tables.corpus)} with documents from {label(bits[1]['retriever'])}, instead of "
+        f"{alone(bits[0]['bits_per_byte'])} without documents."
+    )
+
+
+def _papers(tables: Tables) -> list[Link]:
+    """The papers whose experiments the run has."""
+    parts = tables.settings.parts
+    links = []
+    if tables.answered_sets:
+        links.append(Link(POPQA, "https://arxiv.org/abs/2212.10511"))
+    if parts.scored or parts.benchmarks or "replug" in tables.settings.ways:
+        links.append(Link(REPLUG, "https://arxiv.org/abs/2301.12652"))
+    return links

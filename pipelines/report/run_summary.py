@@ -1,0 +1,80 @@
+"""The dozen figures that sum up a run, which DVC compares between runs (docs/comparing-runs.md)."""
+
+import math
+from collections.abc import Sequence
+
+from pipelines.pages.section import SHOWN, Finding, Row
+from pipelines.report import adaptive_metrics, replug_section
+from pipelines.report.effect_section import lead_method
+from pipelines.report.run_tables import Tables
+
+
+def headlines(tables: Tables, findings: Sequence[Finding]) -> dict[str, float]:
+    """Name -> figure of the main language model, question set and corpus, as far as the run has
+    them.
+    """
+    figures = {
+        **_of_answers(tables),
+        **_of_effects(tables),
+        **_of_thresholds(tables),
+        **_of_bits(tables),
+        "findings_tested": float(sum(not finding.lacking for finding in findings)),
+        "findings_shown": float(sum(finding.verdict == SHOWN for finding in findings)),
+    }
+    return {name: figure for name, figure in figures.items() if math.isfinite(figure)}
+
+
+def _of_answers(tables: Tables) -> dict[str, float]:
+    """The first method's accuracy, which is closed-book in most runs, and its correlation with
+    popularity.
+    """
+    if not tables.first_methods:
+        return {}
+    first = tables.first_methods[0]
+    return {
+        "accuracy": first["substring"].value,
+        "popularity_correlation": first["correlation"].value,
+    }
+
+
+def _of_effects(tables: Tables) -> dict[str, float]:
+    """What retrieved text changes for unpopular and for popular subjects, by the report's leading
+    method.
+    """
+    if not tables.answered_sets:
+        return {}
+    rows = tables.rows(
+        "retrieval_effect",
+        "lm = $lm AND dataset = $of AND method = $method",
+        of=tables.answered_sets[0],
+        method=lead_method(tables),
+    )
+    gains = {row["group"]: row["gain"].value for row in rows}
+    return {f"{group}_gain": gains[group] for group in ("tail", "head") if group in gains}
+
+
+def _of_thresholds(tables: Tables) -> dict[str, float]:
+    """Held-out accuracy by policy, with the method whose adaptive accuracy is the highest."""
+    best = adaptive_metrics.best_policy(tables)
+    if best is None:
+        return {}
+    return {
+        "never_accuracy": best["never"].value,
+        "always_accuracy": best["always"].value,
+        "adaptive_accuracy": best["adaptive"].value,
+        "adaptive_gain": best["gain"].value,
+    }
+
+
+def _of_bits(tables: Tables) -> dict[str, float]:
+    """Bits per byte without documents, and with those of the retriever that saves most."""
+    figures = {}
+    for row in replug_section.bits_by_k(tables):
+        if row["retriever"] == "none":
+            figures["bits_per_byte"] = row["bits_per_byte"].value
+    saved = replug_section.saved_by_documents(tables)
+    if saved:
+        best: Row = saved.best
+        figures["bits_per_byte_with_documents"] = best["bits_per_byte"].value
+        figures["bits_saved_percent"] = best["saved"].value
+    return figures

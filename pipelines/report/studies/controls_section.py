@@ -1,0 +1,71 @@
+"""The section of the study `controls`: what else than an ensemble could save bits."""
+
+from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.report.run_tables import Tables
+from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
+
+NAMES = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}
+
+
+def section(tables: Tables) -> Section:
+    rows = _controls(tables)
+    figure = Figure(
+        name="bits-saved-by-controls",
+        kind="bars",
+        rows=rows,
+        series="lm",
+        x="control",
+        y="saved_over_ensemble",
+        y_axis=Axis("saved against the ensemble, %"),
+        caption=(
+            "the bits that a control saves against the ensemble of the same retriever's documents. "
+            "Below zero, the ensemble needs fewer bits."
+        ),
+    )
+    text = (
+        "One control has all documents in one prompt, the best nearest the context; where they do "
+        "not fit, the worst are left out. The other has, instead of documents, the text before the "
+        "context, up to a document's length. The same documents are those in the prompt, as an "
+        "ensemble; for more of the text, the best document alone."
+    )
+    table = table_of(
+        "bits-per-byte-of-controls",
+        "Bits per byte of the controls, and the bits they save in per cent.",
+        rows,
+        [
+            "corpus",
+            "lm",
+            "control",
+            "retriever",
+            "k",
+            "documents",
+            "added_bytes",
+            "bits_per_byte",
+            "saved",
+            "saved_over_same",
+            "saved_over_ensemble",
+        ],
+        {
+            "retriever": "documents of",
+            "documents": "documents that fit",
+            "added_bytes": "bytes added",
+            "saved_over_same": "against the same documents, %",
+            "saved_over_ensemble": "against the ensemble of k, %",
+        },
+    )
+    blocks = [*figures_by(figure, "corpus"), text, table]
+    return Section("controls", "What else could save bits", blocks)
+
+
+def _controls(tables: Tables) -> list[Row]:
+    rows = []
+    for row in tables.rows("lm_controls", "corpus = $corpus"):
+        documents = round(row["documents"], 1) if row["control"] == CONCATENATED else None
+        shown = {
+            "control": NAMES[row["control"]],
+            "added_bytes": round(row["added_bytes"]),
+            "documents": documents,
+        }
+        rows.append({**row, **shown})
+    return rows

@@ -1,0 +1,83 @@
+"""The section of the study `rarity`: whose knowledge a text's tokens are, and which words gain."""
+
+from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
+from pipelines.pages.values import alone, label
+from pipelines.report.run_tables import Tables
+
+ENOUGH_TOKENS = 100  # of a group that the section's first sentence speaks of
+
+
+def section(tables: Tables) -> Section:
+    rows = []
+    for row in tables.rows("rare_words"):
+        frequency = f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"
+        rows.append({**row, "frequency": frequency})
+    table = table_of(
+        "gain-by-frequency",
+        "Tokens by how often C4, or the corpus where a run has no C4, has their word: bits without "
+        "documents, bits saved, and memory's share.",
+        rows,
+        [
+            "frequency",
+            "corpus",
+            "retriever",
+            "counted_in",
+            "tokens",
+            "bits_without",
+            "bits_saved",
+            "memory",
+        ],
+        {
+            "frequency": "word's frequency",
+            "bits_without": "bits without documents",
+            "bits_saved": "saved",
+        },
+    )
+    text = (
+        "A token's probability with documents is shared out. Memory has the share that the model "
+        "gives the token without documents; a document has what it adds to that. The paper's "
+        "example is a rare name, which the documents spell out and the model does not know. "
+        "`longtail explore` shows the texts token by token."
+    )
+    title = "Whose knowledge, and which words gain"
+    blocks = [*_figures(rows), text, table]
+    return Section("attribution", title, blocks, _leads(tables, rows))
+
+
+def _leads(tables: Tables, rows: list[Row]) -> str:
+    """What the main retriever's documents save on the main corpus."""
+    for name in ("lsr", "dense", "bm25"):
+        saved = []
+        for row in rows:
+            is_of_retriever = (row["corpus"], row["retriever"]) == (tables.corpus, name)
+            if is_of_retriever and row["tokens"] >= ENOUGH_TOKENS:
+                saved.append(alone(row["bits_saved"]))
+        if len(saved) > 1:
+            return (
+                f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and "
+                f"{saved[-1]} on the most frequent ones."
+            )
+    return ""
+
+
+def _figures(rows: list[Row]) -> list[Figure]:
+    known = [row for row in rows if is_known(row["bits_saved"])]
+    figure = Figure(
+        name="gain-by-frequency",
+        kind="bars",
+        rows=known,
+        series="retriever",
+        x="frequency",
+        y="bits_saved",
+        y_axis=Axis("bits saved per token"),
+        caption="",
+    )
+    figures = []
+    for corpus, of_corpus in grouped(known, "corpus").items():
+        caption = (
+            "bits that documents save per token, by how often "
+            f"{label(of_corpus[0]['counted_in'])} has the token's word."
+        )
+        figures.append(one_of(figure, corpus, of_corpus, caption))
+    return figures

@@ -1,0 +1,89 @@
+"""The section on benchmarks: MMLU and open-domain questions (REPLUG, section 6; Tables 2 and 3)."""
+
+from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.values import Percent, alone, label
+from pipelines.report.run_tables import Tables
+
+SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
+    (SELECT (task, lm) FROM tasks WHERE method = 'closed_book')"""
+
+
+def section(tables: Tables) -> Section:
+    rows = solved(tables)
+    figure = Figure(
+        name="tasks",
+        kind="bars",
+        rows=[row for row in rows if row["category"] == "all"],
+        series="method",
+        x="task",
+        y="accuracy",
+        y_axis=Axis("accuracy, %"),
+        caption="accuracy by benchmark and method. Thin lines are 95 % intervals.",
+    )
+    table = table_of(
+        "tasks",
+        "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points "
+        "(bootstrap over questions), over all questions and by category.",
+        rows,
+        ["task", "lm", "method", "answered_by", "category", "questions", "accuracy", "gain"],
+    )
+    text = (
+        "A multiple-choice question is answered by the likeliest of its four letters; guessing is "
+        "right on 25 %. Other questions are answered by generation; an answer is right if it "
+        "equals a gold answer after normalisation. REPLUG's ensembles answer by the mixture of "
+        "probabilities where the language model shows them, else by a vote over an answer with "
+        "each document."
+    )
+    blocks = [*figures_by(figure, "lm"), text, table]
+    return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
+
+
+def solved(tables: Tables) -> list[Row]:
+    """Accuracy by benchmark, language model, method and category, of models with closed-book
+    answers.
+    """
+    return tables.rows("tasks", SOLVED)
+
+
+def _leads(tables: Tables, rows: list[Row]) -> str:
+    effect = _largest_effect(tables, rows)
+    if effect is None:
+        return "No ensemble answered a benchmark; the figure has the closed-book answers."
+    what = "accuracy"
+    if effect["lm"] != tables.lm:
+        what = f"the accuracy of {effect['lm']}"
+    ends = "; no benchmark shows a clear effect"
+    if effect["gain"].sign:
+        ends = ", its largest effect on a benchmark"
+    points = alone(Percent(effect["gain"], signed=True))
+    return (
+        f"On {label(effect['task'])}, {label(effect['method'])} changes {what} by {points} "
+        f"points{ends}."
+    )
+
+
+def _largest_effect(tables: Tables, rows: list[Row]) -> Row | None:
+    """The benchmark and the ensemble that change accuracy most, of the main language model if it
+    has any.
+    """
+    effects = []
+    for row in rows:
+        is_ensemble = row["method"].startswith("replug")
+        if row["category"] == "all" and is_ensemble and is_known(row["gain"]):
+            effects.append(row)
+    of_main = [row for row in effects if row["lm"] == tables.lm]
+    if effects and not of_main:
+        of_main = [row for row in effects if row["lm"] == effects[0]["lm"]]
+    return max(of_main, key=lambda row: abs(row["gain"].value), default=None)
+
+
+def _missing(tables: Tables, rows: list[Row]) -> str:
+    solved_tasks = {row["task"] for row in rows}
+    lacking = []
+    for name in tables.settings.parts.benchmarks:
+        if name not in solved_tasks:
+            lacking.append(label(name))
+    if not lacking:
+        return ""
+    return f"No language model answered questions of {' or '.join(lacking)}."

@@ -1,0 +1,113 @@
+"""Keep servers' answers in an SQLite file.
+
+A killed process or a power cut can't leave half an answer in it.
+"""
+
+import math
+import sqlite3
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import LongtailError
+
+SECONDS_PER_DAY = 86_400
+
+
+class KeptAnswers:
+    """Answers by a key of their request. An answer is a body, or None for "not there".
+
+    Machines may share the folder, so SQLite keeps a rollback journal. Its WAL mode works on one
+    machine alone. Threads may share an object.
+    """
+
+    def __init__(self, folder: Path, days: float) -> None:
+        """Open the answers in `folder`, and drop those that are older than so many days.
+
+        Raises LongtailError if the file is damaged.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "answers.sqlite"
+        self._lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._transactions = 0  # transactions that were begun so far
+        try:
+            self._db = sqlite3.connect(
+                path, timeout=60, isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode = TRUNCATE")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)"
+            )
+            if math.isfinite(days):
+                oldest = time.time() - days * SECONDS_PER_DAY
+                self._db.execute("DELETE FROM answers WHERE at < ?", (oldest,))
+        except sqlite3.DatabaseError as error:
+            raise LongtailError(
+                f"{path}: damaged ({error}), expected kept answers; remove the file"
+            ) from None
+
+    def get(self, key: str) -> tuple[bool, bytes | None]:
+        """Whether there is an answer to the request, and the answer."""
+        with self._lock:
+            row = self._db.execute("SELECT body FROM answers WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return False, None
+        (body,) = row
+        return True, None if body is None else zlib.decompress(body)
+
+    def put(self, bodies: Mapping[str, bytes | None]) -> None:
+        """Keep all of these answers by their keys, or none."""
+        now = time.time()
+        rows = []
+        for key, body in bodies.items():
+            compressed = None if body is None else zlib.compress(body)
+            rows.append((key, now, compressed))
+        with self._writing():
+            self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+            self._put_also(bodies)
+
+    def _put_also(self, keys: Iterable[str]) -> None:
+        """Write what belongs to the answers to these requests, in the same transaction."""
+
+    def oldest(self) -> float | None:
+        """When the oldest answer came, in seconds since 1970; None if there is none."""
+        with self._lock:
+            return self._db.execute("SELECT min(at) FROM answers").fetchone()[0]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Make the block's changes, all or none; they are on disk at its end.
+
+        An error takes the block's own changes back, and no others. The disk takes milliseconds for
+        a transaction, so the changes of threads that wait meanwhile share the next one.
+        """
+        with self._lock:
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._transactions += 1
+            transaction = self._transactions
+
+            self._db.execute("SAVEPOINT changes")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK TO changes")
+                raise
+            finally:
+                self._db.execute("RELEASE changes")
+                if sys.exception():
+                    self._db.execute("COMMIT")
+
+        with self._commit_lock, self._lock:
+            if self._transactions == transaction and self._db.in_transaction:
+                self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()

@@ -1,0 +1,223 @@
+"""The flow does what `dvc repro` would: every changed stage once, in order, as a task; and says what went wrong."""
+
+import json
+import re
+import sqlite3
+import threading
+from collections import Counter
+from contextlib import closing
+
+import psutil
+import pytest
+from prefect import flow
+from prefect.runtime import flow_run
+from prefect.states import State
+from quick_project import LAST, git
+from waiting import PATIENCE, until
+
+from flows import dvc_repo, dvc_tasks, graph, live, refresh
+from pipelines.work.run_log import LANDED, RECORDS, name_run
+
+
+def begun(project) -> Counter:
+    """How often each stage's command was started since the last look."""
+    path = project.folder / "begun.txt"
+    names = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return Counter(names)
+
+
+def logs(project) -> list[str]:
+    """The stages for which DVC was started since the last look."""
+    paths = sorted((project.folder / graph.LOGS).glob("*.log"))
+    for path in paths:
+        path.unlink()
+    return [path.stem for path in paths]
+
+
+def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(first):
+    said = json.loads((first.parent / "said.json").read_text(encoding="utf-8"))
+    out, err = said["out"], said["err"]
+    assert "4 ran, 0 restored from the cache, 0 unchanged" in out
+    assert "\x1b" not in out + err
+    assert (first / "data/c").read_text() == "c"
+    assert err.count("| Task run 'a' - Running stage 'a':\n") == 1, "where there is no terminal"
+    lines = [message for (message,) in said["logged"]]
+    lines += [
+        *out.splitlines(),
+        *err.splitlines(),
+        *(first / graph.LOGS / "a.log").read_text().splitlines(),
+    ]
+    assert [line for line in lines if re.search("git add|with git|auto ?stag|dvc push", line)] == []
+    assert lines.count("Updating lock file 'dvc.lock'") > 0
+    assert said["results"] == [[0]], "Prefect keeps no results"
+
+
+def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
+    whole = (ran.folder / "dvc.lock").read_text()
+    (ran.folder / "dvc.lock").write_text(whole[: len(whole) // 2])
+    (ran.folder / ".dvc/tmp/rwlock").write_text('{"write": ')
+    assert ran.longtail("run").stdout == "all 4 stages are up to date\n"
+    assert (ran.folder / "dvc.lock").read_text() == whole
+
+
+def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project):
+    @flow(flow_run_name=refresh._name)
+    def named(part: str, month: str) -> None:
+        names.append(flow_run.get_name())
+        refresh._rename(name_run(part, "2021-11"))
+
+    names: list[str] = []
+    commit = git(project.folder, "rev-parse", "HEAD")[:7]
+    with project.here():
+        named("popqa", "next")
+    assert names == [f"sample next {commit} popqa"]
+    assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [
+        (f"sample 2021-11 {commit} popqa",)
+    ]
+
+
+def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlflow(ran):
+    begun(ran), logs(ran)
+    params = ran.folder / "params.yaml"
+    text = params.read_text()
+    params.write_text(re.sub(r"(?m)^seed: 0$", "seed: 1", text))
+    done = ran.longtail("run", tracked=True)
+    assert "1 ran, 0 restored from the cache, 3 unchanged" in done.stdout, done.stdout + done.stderr
+    assert (begun(ran), logs(ran)) == ({"a": 1}, ["a"]), (
+        "after a stage with the same outputs no other needs DVC"
+    )
+    params.write_text(text)
+    (ran.folder / "data/c").unlink()
+    done = ran.longtail("run", tracked=True)
+    assert "0 ran, 2 restored from the cache, 2 unchanged" in done.stdout, done.stdout + done.stderr
+    assert (begun(ran), logs(ran)) == ({}, ["a", "c"])
+    assert (ran.folder / "data/c").read_text() == "c"
+    assert "up to date" in ran.dvc("status").stdout
+    _landed_runs_are_in_mlflow_with_their_part_and_month(ran)
+
+
+def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
+    _, parents, children = ran.runs()
+    assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
+    name = f"sample 2021-10 {git(ran.folder, 'rev-parse', 'HEAD')[:7]}"
+    assert [parent.info.run_name for parent in parents] == [name] * 3
+    assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(name,)]
+    for parent in parents:
+        assert LANDED in parent.data.tags
+        assert parent.data.params["part"] == "refresh"
+        assert parent.data.params["popularity.month"] == "2021-10"
+
+
+def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other_outputs(ran):
+    """`c` reads the outputs of both `b`, which are as before, and a number in a file of `a`."""
+    (ran.folder / "input.txt").write_text("two")
+    logs(ran)
+    done = ran.longtail("run")
+    assert "3 ran, 0 restored from the cache, 1 unchanged" in done.stdout, done.stdout + done.stderr
+    assert logs(ran) == ["a", "b@1", "b@2"]
+    assert "up to date" in ran.dvc("status").stdout
+
+
+def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(ran):
+    """`b@1` was made from the edited output, so it is made again when DVC brings back the stage's own."""
+    (ran.folder / "data/a").unlink()
+    (ran.folder / "data/a").write_text("edited")
+    assert ran.dvc("repro", "--single-item", "b@1").returncode == 0
+    done = ran.longtail("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (ran.folder / "data/a").read_text() == "one"
+    assert "up to date" in ran.dvc("status").stdout
+
+
+def test_a_stage_that_waits_for_dvcs_lock_is_pending_until_dvc_has_it(project, monkeypatch):
+    @flow
+    def one() -> State:
+        return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
+
+    def shown() -> list[tuple]:
+        return project.prefect.ask(
+            "SELECT state_type, state_name FROM task_run ORDER BY created DESC LIMIT 1"
+        )
+
+    def release() -> None:
+        try:
+            until(lambda: shown() == [("PENDING", "AwaitingLock")])
+            waited.append(not logs(project))
+        finally:
+            repo.lock.unlock()
+
+    waited: list[bool] = []
+    monkeypatch.setattr(dvc_tasks, "SILENT_SECONDS", 0.1)
+    with project.here():
+        stage = graph.read_graph(project.folder)[0][0]
+        live.begin([stage.name])
+        with dvc_repo.opened(project.folder) as repo:
+            repo.lock.lock()
+            (thread := threading.Thread(target=release)).start()
+            state = one(return_state=True)
+            thread.join()
+    assert waited == [True]
+    assert state.is_completed(), state.message
+    until(lambda: shown() == [("COMPLETED", "Completed")])
+
+
+def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
+    (ran.folder / "input.txt").write_text("fail b1")
+    begun(ran)
+    done = ran.longtail("run")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "error: b1: input.txt: says fail, expected anything else; edit it (all it said: .longtail/logs/b@1.log)"
+    )
+    assert "error: b1: input.txt: says fail" in (ran.folder / graph.LOGS / "b@1.log").read_text()
+    names = begun(ran)
+    assert (names["b1"], names["c"]) == (1, 0), "what can't get better is not tried again"
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (ran.folder / "data/b1").exists()
+    record = json.loads((ran.folder / RECORDS / "b@1.json").read_text())
+    assert record["error"].startswith("input.txt: says fail")
+    assert ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}") == [("FAILED",)]
+    for how, why in (
+        ("crash a", "ZeroDivisionError: a bug"),
+        ("kill a", "killed by signal 9, as a system"),
+    ):
+        (ran.folder / "input.txt").write_text(how)
+        assert ran.longtail("run").stderr.splitlines()[-1].startswith(f"error: a: {why}")
+
+
+def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
+    with closing(sqlite3.connect(project.folder / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    done = project.longtail("run", tracked=True)
+    assert done.returncode == 0
+    line = next(line for line in done.stderr.splitlines() if line.startswith("warning: "))
+    assert "written by another version of MLflow" in line
+
+
+def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):
+    (ran.folder / "input.txt").write_text("away a, and worse")
+    begun(ran)
+    done = ran.longtail("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert begun(ran)["a"] == 2
+    assert "regression: accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in done.stderr
+    ((data,),) = ran.prefect.ask(
+        f"SELECT data FROM artifact WHERE key = 'regressions' AND flow_run_id = {LAST}"
+    )
+    assert "accuracy" in data
+
+
+@pytest.mark.slow  # a run with a server of its own
+def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(unserved):
+    child = unserved.start_asleep()
+    family = psutil.Process(child.pid).children(recursive=True)
+    (server,) = [process for process in family if "flows.server" in process.cmdline()]
+    server.kill()
+    _, said = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 1
+    assert said.count("error: ") == 1
+    assert "error: the Prefect server was killed by signal 9, see " in said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
+    assert alive == []

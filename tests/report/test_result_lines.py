@@ -1,0 +1,54 @@
+"""A run ends with its main results, which are those of the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_results import PARTS, SETTINGS, settings
+
+from pipelines.evaluation import tables
+from pipelines.pages.values import Percent, show
+from pipelines.report.result_lines import result_lines
+from pipelines.report.result_section import main_shares
+from pipelines.report.run_tables import Tables
+
+EVERYTHING = [Path("data")]
+
+
+def test_the_accuracies_are_those_with_which_the_report_begins(data):
+    head, *lines = result_lines(EVERYTHING, SETTINGS)
+    rows = main_shares(Tables(data, SETTINGS))
+    assert head == "PopQA, answered by tiny with passages by LSR: % right, with 95 % intervals"
+    for line, row in zip(lines, rows, strict=True):
+        assert line.startswith(f"  {row['policy']} ")
+        assert show(Percent(row["accuracy"])) in line
+    retrieved = 100 * rows[-1]["retrieved"].value
+    assert lines[-1].endswith(f"; {retrieved:.0f} % of the questions retrieve")
+
+
+def test_without_questions_they_are_bits_per_byte(data):
+    chosen = settings(["tiny"], corpora=["pile"], scored=["pile"])
+    chosen.thresholds = SETTINGS.thresholds
+    tables.write_analyses(data / "analyses", "tasks", [])
+    head, alone, best, *_ = result_lines(EVERYTHING, chosen)
+    assert head.startswith("Pile, read by tiny: bits per byte")
+    assert alone.startswith("  no document ")
+    assert float(best.split("[")[0].split()[-1]) < float(alone.split("[")[0].split()[-1])
+
+
+def test_otherwise_they_are_the_rows_that_were_made_and_nothing_that_the_run_does_not_make(data):
+    for name, counts in {"popqa": {"questions": 1234}, "corpus_pile": {"documents": 7}}.items():
+        (data / f"metrics/{name}.json").write_text(json.dumps(counts))
+    chosen = settings(["tiny"], question_sets=["popqa"], corpora=["pile"])
+    lines = ["1,234 questions of PopQA", "7 passages of Pile"]
+    assert result_lines([Path("data/metrics")], chosen) == lines
+    assert result_lines([Path("data/metrics/corpus_pile.json")], chosen) == lines[1:]
+    assert result_lines([Path("data/models")], SETTINGS) == []
+
+
+@pytest.mark.parametrize("parts", [PARTS, settings(["tiny"]).parts])
+def test_a_project_where_nothing_ran_has_none(tmp_path, monkeypatch, parts):
+    monkeypatch.chdir(tmp_path)
+    chosen = settings(["tiny"])
+    chosen.parts = parts
+    assert result_lines(EVERYTHING, chosen) == []
