@@ -49,6 +49,7 @@ def draw(figure: Figure, styles: Mapping[str, Style]) -> tuple[str, str]:
             height = _draw_lines(canvas, figure)
         else:
             height = _draw_rows(canvas, figure)
+
         drawings.append(canvas.svg(height, alt(figure), x_name))
 
     wide, narrow = drawings
@@ -176,6 +177,7 @@ def _draw_lines(canvas: Canvas, figure: Figure) -> float:
             _draw_line(canvas, name, marks, across, up, name in with_bands)
             if not has_legend:
                 _name_line(canvas, name, (across(marks[-1][0]), up(marks[-1][1].value)), right, y)
+
     return canvas.x_name(figure.x_axis.name, bottom, left, right)
 
 
@@ -206,6 +208,7 @@ def _draw_line(
         canvas.band(band, style.colour, shows_band)
         line = [(across(place), up(value.value)) for place, value in marks]
         canvas.path(line, style.colour, style.dash)
+
     for place, value in marks:
         x = across(place)
         if len(marks) == 1:
@@ -283,6 +286,7 @@ def _draw_rows(canvas: Canvas, figure: Figure) -> float:
                 _draw_bar(canvas, across, y + lane * rows.height, mark)
             else:
                 _draw_range(canvas, across, y + lane * rows.height, mark, figure)
+
     return canvas.x_name(figure.y_axis.name, bottom, rows.left, canvas.width - 4)
 
 

@@ -86,6 +86,7 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         finalize=_safe,
     )
+
     jinja.policies["json.dumps_function"] = _dump_json
     jinja.tests["table"] = lambda block: isinstance(block, Table)
     jinja.tests["figure"] = lambda block: isinstance(block, Figure)
@@ -161,7 +162,9 @@ def _styles_of_methods(names: Iterable[str]) -> dict[str, Style]:
             if style in STYLES:
                 shape = STYLES[(STYLES.index(style) + variants[style.colour]) % len(STYLES)]
                 style = replace(shape, colour=style.colour)
+
         styles[name] = style
+
     return styles
 
 

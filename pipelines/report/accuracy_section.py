@@ -32,6 +32,7 @@ def section(tables: Tables) -> Section:
         *_by_relative_popularity(tables),
         _table_of_relations(tables),
     ]
+
     missing = "".join(_too_few_known(tables)).strip()
     return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)
 
@@ -46,6 +47,7 @@ def _leads(tables: Tables) -> str:
         of=first["dataset"],
         method=first["method"],
     )
+
     begins = f"{how(first['method'])}, {tables.lm} is right on"
     if len(bins) > 1 and first["dataset"] in tables.drawn_sets:
         least = alone(Percent(bins[0]["substring"]))
@@ -54,6 +56,7 @@ def _leads(tables: Tables) -> str:
             f"{begins} {least} % of the questions about the least popular subjects, and on {most} "
             "% about the most popular."
         )
+
     share = alone(Percent(first["substring"]))
     return f"{begins} {share} % of the questions of {label(first['dataset'])}."
 
@@ -80,11 +83,13 @@ def _by_popularity(tables: Tables) -> Iterator[Figure]:
         y_axis=ACCURACY,
         caption="",
     )
+
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
             f"accuracy (substring) by decile of the subject's popularity. {WILSON} "
             f"{merged_bins(of_set)}"
         )
+
         yield one_of(figure, dataset, of_set, caption)
 
 
@@ -102,6 +107,7 @@ def _by_method(tables: Tables) -> list[Figure]:
             "subject)."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 
@@ -175,6 +181,7 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
         relation = {**row, "of": named(row["relation"])}
         rows.append({**relation, "series": "closed_book", "substring": row["closed_book"]})
         rows.append({**relation, "series": "usual answer", "substring": row["majority"]})
+
     figure = Figure(
         name="guessable",
         kind="bars",
@@ -189,6 +196,7 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
             "questions are in the table alone."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 
@@ -263,6 +271,7 @@ def _by_relative_popularity(tables: Tables) -> list[Figure]:
             f"{small_bins}."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 

@@ -51,6 +51,7 @@ def one(tables: Tables) -> list[Finding]:
         ),
         unit="%",
     )
+
     return findings_of(claim, _bits(tables, "saved_over_one"))
 
 
@@ -68,6 +69,7 @@ def random(tables: Tables) -> list[Finding]:
         ),
         unit="%",
     )
+
     return findings_of(claim, _bits(tables, "saved_over_random"))
 
 

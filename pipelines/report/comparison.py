@@ -123,7 +123,9 @@ def read_papers(path: Path = FILE) -> Papers:
             for column, value in zip(columns, row["values"], strict=True)
             if value is not None
         ]
+
         groups.append(Group(**described, numbers=numbers))
+
     return Papers(content["models"], content["setups"], groups, content["drawn"])
 
 
@@ -136,10 +138,12 @@ def _number(number: dict, *levels: dict) -> Number:
             key: level[key]
             for key in level.keys() - {"name", "values", "rounding", "needs", "find"}
         }
+
         number["setups"] = [*number.get("setups", []), *level.get("needs", [])]
         number["find"] = number.get("find", {}) | level.get("find", {})
         if "rounding" in level:
             number["tolerance"] = level["rounding"] / 2
+
     if number.get("missing"):
         number |= {"find": {}, "setups": []}
     return Number(**number)
@@ -267,12 +271,15 @@ class Run:
                 for r in self._table("tasks")
                 if (r["task"], r["lm"], r["category"]) == (name, lm, "all")
             ]
+
             return rows[0]["questions"] if rows else None
+
         if kind == "files":
             manifest = json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
             return [
                 row["path"].rpartition("/")[2] for row in manifest if row["dataset"] == name
             ] or None
+
         if kind == "metrics":
             file, _, figure = name.partition(".")
             return self.metrics.get(file, {}).get(figure)
@@ -299,6 +306,7 @@ class Run:
                 part.format(lm=lm, search=search) for part in find["key"].split(".")
             ):  # names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
+
             measured = (
                 interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
             )
@@ -308,6 +316,7 @@ class Run:
             measured = self._seconds(find, lm)
         else:
             measured = DERIVED.get(find["value"], Run.mean)(self, find, lm)
+
         return measured.times(find.get("times", 1)) if math.isfinite(measured.value) else NOTHING
 
     def way(self, find: dict[str, Any], lm: str) -> str:
@@ -339,6 +348,7 @@ class Run:
             for cell in cells
             if cell is not None
         ]
+
         if not cells:
             return NOTHING
         value = fmean(cell.value for cell in cells)
@@ -376,10 +386,12 @@ class Run:
             for method, file in self._answers(find, lm).items()
             if method in ("closed_book", find["method"])
         ]
+
         files = [
             self.data / latency.FOLDER / find["dataset"] / lm / f"{file.stem}.json"
             for file in files
         ]
+
         both = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
         if (
             len(both) < 2
@@ -387,6 +399,7 @@ class Run:
             or any(one["server"] for one in both)
         ):
             return NOTHING
+
         without, augmented = (
             interval(one["median"]) for one in both
         )  # methods stand in the order of METHODS
@@ -395,6 +408,7 @@ class Run:
             augmented.low / without.high,
             augmented.high / without.low,
         )
+
         if find["seconds"] == "taken":
             return Interval(*times)
         rows = {
@@ -403,12 +417,14 @@ class Run:
             "dataset": find["dataset"],
             "method": find["method"],
         }
+
         retrieved = self.mean(rows, lm)
         saved = [
             (1 - share) * (1 - 1 / many)
             for share in (retrieved.low, retrieved.high)
             for many in times[1:]
         ]
+
         return Interval((1 - retrieved.value) * (1 - 1 / times[0]), min(saved), max(saved)).times(
             100
         )
@@ -457,6 +473,7 @@ def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str,
                 for lm in chosen.lms
                 if any(alike(chosen.lm[lm].path, name) for name in number.lm)
             ]
+
             teachers = {
                 name for setup in number.setups for name in run.setups[setup].get("lsr.lm", ())
             }
@@ -467,7 +484,9 @@ def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str,
             else:
                 lacks = run.needs(number, right, next(iter(right), ""), outputs=False)
                 kind = "unmeasured" if number.missing else "unreached" if lacks else "reached"
+
             kinds[kind].append(number)
+
     return kinds
 
 

@@ -70,6 +70,7 @@ def page(
         },
         published=published,
     )
+
     return re.sub(r"(?<=\]\()(?=[\w/-]+\.md\b)", docs, text)
 
 

@@ -67,6 +67,7 @@ def _leads(tables: Tables) -> str:
         of=tables.answered_sets[0],
         method=method,
     )
+
     gains = {row["group"]: row["gain"] for row in rows}
     if not gains:
         return ""
@@ -95,6 +96,7 @@ def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
         y_axis=Axis("augmented minus closed-book, points", zero=True),
         caption="",
     )
+
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
             "what reading a passage changes (substring), by decile of popularity. Above zero it "
@@ -102,6 +104,7 @@ def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
             f"popular {percent(HEAD)} of the questions. Bands are 95 % bootstrap intervals over "
             f"subjects. {merged_bins(of_set)}"
         )
+
         yield one_of(figure, dataset, of_set, caption)
 
 

@@ -24,6 +24,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("perplexity by word"),
         caption="perplexity by language model, without documents and with them.",
     )
+
     by_size = Figure(
         name="perplexity-by-size",
         kind="lines",
@@ -37,6 +38,7 @@ def section(tables: Tables) -> Section:
         low_is_good=True,
         min_marks=2,
     )
+
     table = table_of(
         "perplexity",
         "Perplexity by language model, without documents and with them.",
@@ -53,6 +55,7 @@ def section(tables: Tables) -> Section:
         ],
         {"word_perplexity": "by word", "perplexity": "by token"},
     )
+
     text = (
         "The test queries are read with documents of the same corpus. Perplexity by word can be "
         "compared between language models; perplexity by token cannot, because models cut texts "
@@ -60,6 +63,7 @@ def section(tables: Tables) -> Section:
         "corpus's spelling, such as spaces around punctuation and <unk> for rare words, has a high "
         "perplexity with documents or without."
     )
+
     blocks = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
     return Section("perplexity", "Perplexity", blocks)
 

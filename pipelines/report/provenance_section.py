@@ -52,6 +52,7 @@ def section(tables: Tables) -> Section:
         "page. Prefect and MLflow on the machine that made it have them; `longtail explore --all` "
         "opens both there.",
     ]
+
     title = "What was run, and how this page was made"
     return Section("provenance", title, blocks, _leads(tables, documents, rejects))
 
@@ -96,6 +97,7 @@ def _rejects(tables: Tables) -> list[Row]:
         folder = path.parent.relative_to(tables.data).as_posix()
         for row in database.ask(REJECTS, rejects=path).to_arrow_table().to_pylist():
             rows.append({"folder": folder} | row)
+
     return rows
 
 
@@ -132,6 +134,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         similarity = {name: retriever.similarity for name, retriever in retrievers.items()}
         yield "pooling of the encoder", _each(pooling)
         yield "similarity of embeddings", _each(similarity)
+
     if parts.rerankers:
         yield "reranker", _weights(settings.reranker)
     if parts.tuned:
@@ -144,6 +147,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "documents in the ensemble (k)", settings.replug.top_k
         yield "temperature of lambda", settings.replug.temperature
         yield "mixture", settings.replug.mixture
+
     if tables.rule_rows("thresholds"):
         yield "threshold search in use", settings.thresholds.search
     yield "bootstrap resamples", settings.report.bootstrap
@@ -229,6 +233,7 @@ def _sources(tables: Tables) -> list[Row]:
                 "licence": ", ".join(sorted(licences)),
             }
         )
+
     return rows
 
 
@@ -243,6 +248,7 @@ def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:
                 if n and isinstance(n, int | float):
                     row[key] = int(n)
             rows.append(row)
+
     return table_of(
         "corpora",
         "Documents to retrieve from, cut from source documents, and language-modelling queries. "

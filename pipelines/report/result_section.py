@@ -31,6 +31,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("accuracy, %"),
         caption="accuracy by decile of the subject's popularity. Bands are 95 % intervals.",
     )
+
     accuracies = table_of(
         "result",
         _caption(shares),
@@ -38,6 +39,7 @@ def section(tables: Tables) -> Section:
         ["policy", "accuracy"],
         {"policy": "retrieving", "accuracy": "accuracy, %"},
     )
+
     bits_per_byte = table_of(
         "result",
         f"Bits per byte of {label(tables.corpus)}, with 95 % intervals; fewer are better.",
@@ -45,6 +47,7 @@ def section(tables: Tables) -> Section:
         ["policy", "bits_per_byte"],
         {"policy": "documents"},
     )
+
     blocks = [accuracies, bits_per_byte, *figures_by(figure, "dataset"), *_papers(tables)]
     leads = _leads_of_shares(shares) if shares else _leads_of_bits(tables, bits)
     return Section("result", "The main result", blocks, leads)
@@ -71,6 +74,7 @@ def main_shares(tables: Tables) -> list[Row]:
         method = "closed_book" if policy == "never" else best["method"]
         accuracy = {"of": best["dataset"], "policy": words, "accuracy": best[policy]}
         shares.append({**best, "method": method, **accuracy})
+
     return shares
 
 
@@ -87,6 +91,7 @@ def _first_and_best(tables: Tables) -> list[Row]:
         is_of_first = (row["of"], row["lm"]) == (rows[0]["of"], rows[0]["lm"])
         if is_of_first and is_known(row["accuracy"]):
             of_first.append({**row, "policy": label(row["method"])})
+
     best = sorted(of_first[1:], key=lambda row: -row["accuracy"].value)
     return [*of_first[:1], *best[:1]]
 
@@ -123,12 +128,14 @@ def _caption(shares: list[Row]) -> str:
         f"The numbers are accuracies on {held_out}{label(shares[0]['of'])} by substring, with 95 % "
         "intervals."
     )
+
     if has_thresholds:
         caption += (
             " Adaptive retrieval is for subjects below a popularity threshold only, and gains "
             f"{points(shares[2]['gain'])} over the better of the two others. "
             f"{label(shares[1]['method'])} is shown because its adaptive accuracy is the highest."
         )
+
     return caption
 
 
@@ -143,6 +150,7 @@ def _leads_of_shares(shares: list[Row]) -> str:
         f"{how(shares[1]['method'])}, {lm} is right on {percents[1]} % of {name} instead of "
         f"{percents[0]} %"
     )
+
     if len(shares) > 2:
         verb = VERBS.get(shares[2]["gain"].sign, UNCLEAR)
         leads += f"; retrieving only for unpopular subjects {verb}"

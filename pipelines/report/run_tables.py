@@ -197,4 +197,5 @@ def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
             if value.get("splits_low") is not None:
                 middle = value.get("mean_over_splits", value["value"])
                 row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
+
     return row

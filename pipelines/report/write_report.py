@@ -94,7 +94,9 @@ def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) ->
             findings=found,
             lm=tables.lm,
         )
+
         (folder / "index.html").write_text(html, encoding="utf-8")
+
     write_latency(tables, workers)
     return headlines(tables, found)
 

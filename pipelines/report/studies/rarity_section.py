@@ -34,12 +34,14 @@ def section(tables: Tables) -> Section:
             "bits_saved": "saved",
         },
     )
+
     text = (
         "A token's probability with documents is shared out. Memory has the share that the model "
         "gives the token without documents; a document has what it adds to that. The paper's "
         "example is a rare name, which the documents spell out and the model does not know. "
         "`longtail explore` shows the texts token by token."
     )
+
     title = "Whose knowledge, and which words gain"
     blocks = [*_figures(rows), text, table]
     return Section("attribution", title, blocks, _leads(tables, rows))
@@ -73,11 +75,14 @@ def _figures(rows: list[Row]) -> list[Figure]:
         y_axis=Axis("bits saved per token"),
         caption="",
     )
+
     figures = []
     for corpus, of_corpus in grouped(known, "corpus").items():
         caption = (
             "bits that documents save per token, by how often "
             f"{label(of_corpus[0]['counted_in'])} has the token's word."
         )
+
         figures.append(one_of(figure, corpus, of_corpus, caption))
+
     return figures

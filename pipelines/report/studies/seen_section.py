@@ -27,11 +27,13 @@ def exposure(tables: Tables) -> Section:
         ),
         min_marks=3,
     )
+
     text = (
         "A document counts if it has a name of the question's subject and an acceptable answer, as "
         "whole words, exactly as written. The counts say most where the text is what the model was "
         "trained on."
     )
+
     table = table_of(
         "accuracy-by-documents",
         "Accuracy in per cent, and what a method gains over closed-book answers in points "
@@ -50,6 +52,7 @@ def exposure(tables: Tables) -> Section:
             "gain",
         ],
     )
+
     blocks = [*figures_by(figure, "of"), text, table]
     return Section("exposure", "What the model could have seen", blocks, _leads(tables, rows))
 
@@ -82,7 +85,9 @@ def _accuracy_by_documents(tables: Tables) -> list[Row]:
             "documents with both": least if least == most else f"{least} to {most}",
             "place": math.sqrt((1 + row["least"]) * (1 + row["most"])),
         }
+
         rows.append({**row, **shown})
+
     return rows
 
 
