@@ -6,7 +6,8 @@ from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
 
-PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, coalesce(nullif(family, ''), 'unnamed') AS family
+PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
+        coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)
     WHERE list_contains($corpora, corpus) AND k IN (0, $top_k)
     ORDER BY models.parameters NULLS LAST, bits_per_byte.file_row_number"""

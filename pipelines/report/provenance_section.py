@@ -15,7 +15,8 @@ from pipelines.report.run_tables import Settings, Tables
 from pipelines.sources import snapshots
 from pipelines.storage import database, parquet
 
-REJECTS = """SELECT reason, count(*) AS rows, min(file) || ', row ' || arg_min(row, (file, row)) AS first
+REJECTS = """SELECT reason, count(*) AS rows,
+        min(file) || ', row ' || arg_min(row, (file, row)) AS first
     FROM rejects GROUP BY reason ORDER BY reason"""
 
 

@@ -144,7 +144,8 @@ def _leads_of_shares(shares: list[Row]) -> str:
     name = label(shares[0]["of"])
     lm = shares[0]["lm"]
     if len(shares) == 1:
-        return f"{how(shares[0]['method'])}, {lm} is right on {percents[0]} % of the questions of {name}."
+        begins = how(shares[0]["method"])
+        return f"{begins}, {lm} is right on {percents[0]} % of the questions of {name}."
 
     leads = (
         f"{how(shares[1]['method'])}, {lm} is right on {percents[1]} % of {name} instead of "
