@@ -142,10 +142,12 @@ def styles_of_charts(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
 
     used = {style.colour for style in styles.values()}
     free = [style for style in FREE_STYLES if style.colour not in used]
-    others = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
+    candidates = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
     for name in names:
         if name not in styles:
-            styles[name] = _least_used(others, styles, [chart for chart in charts if name in chart])
+            styles[name] = _least_used(
+                candidates, styles, [chart for chart in charts if name in chart]
+            )
     return styles
 
 

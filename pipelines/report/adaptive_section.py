@@ -9,7 +9,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import Percent, alone, label, named, show
+from pipelines.pages.values import in_points, label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
@@ -52,7 +52,7 @@ def _leads(tables: Tables) -> str:
     verb = VERBS[best["gain"].sign]
     method = label(best["method"])
     if len(rows) == 1:
-        points = alone(Percent(best["gain"], signed=True))
+        points = in_points(best["gain"])
         return (
             f"Against always and never retrieving, adaptive retrieval with {method} {verb} "
             f"({points} points)."

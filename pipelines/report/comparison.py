@@ -361,18 +361,18 @@ class Run:
 
     def _latencies(self, find: dict[str, Any], lm: str) -> tuple[Interval, Interval] | None:
         """The median seconds without passages and with them, if they can be compared."""
-        both = []
+        taken = []
         for method in ("closed_book", find["method"]):
             answers = self._answers(find, lm).get(method)
             folder = self.data / latency.FOLDER / find["dataset"] / lm
             file = folder / f"{answers.stem}.json" if answers else folder
             if file.is_file():
-                both.append(json.loads(file.read_text(encoding="utf-8")))
-        if len(both) < 2 or both[0]["machine"] != both[1]["machine"]:
+                taken.append(json.loads(file.read_text(encoding="utf-8")))
+        machines = {times["machine"] for times in taken}
+        if len(taken) < 2 or len(machines) > 1 or any(times["server"] for times in taken):
             return None
-        if any(times["server"] for times in both):
-            return None
-        return interval(both[0]["median"]), interval(both[1]["median"])
+        without, augmented = taken
+        return interval(without["median"]), interval(augmented["median"])
 
     def _answers(self, find: dict[str, Any], lm: str) -> dict[str, Path]:
         """Method -> the file of a language model's answers."""

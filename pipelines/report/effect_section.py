@@ -7,7 +7,7 @@ from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
-from pipelines.pages.values import Percent, alone, label, percent
+from pipelines.pages.values import in_points, label, percent
 from pipelines.report import adaptive_metrics
 from pipelines.report.curves import VIEWS_AXIS, merged_bins, rows_by_popularity
 from pipelines.report.run_tables import Tables
@@ -74,10 +74,10 @@ def _leads(tables: Tables) -> str:
 
     text = f"Text from {label(method)}"
     if not is_known(gains["tail"]):
-        points = alone(Percent(gains["all"], signed=True))
+        points = in_points(gains["all"])
         return f"{text} {VERBS[gains['all'].sign]} ({points} points)."
-    tail = alone(Percent(gains["tail"], signed=True))
-    head = alone(Percent(gains["head"], signed=True))
+    tail = in_points(gains["tail"])
+    head = in_points(gains["head"])
     return (
         f"{text} {VERBS[gains['tail'].sign]} with unpopular subjects ({tail} points) and "
         f"{VERBS[gains['head'].sign]} with the most popular ones ({head} points)."

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
 from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
 from pipelines.report.run_tables import Tables
@@ -94,8 +94,8 @@ def _leads(tables: Tables) -> str:
     best, *_, worst = sorted(of_first_set, key=lambda row: -row["substring"].value)
     return (
         f"On the same questions of {label(best['dataset'])}, {best['lm']} is right most often from "
-        f"memory ({alone(Percent(best['substring']))} %), {worst['lm']} least often "
-        f"({alone(Percent(worst['substring']))} %)."
+        f"memory ({in_percent(best['substring'])} %), {worst['lm']} least often "
+        f"({in_percent(worst['substring'])} %)."
     )
 
 

@@ -10,7 +10,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, spread, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
 
 RECALL = "recall@1"
@@ -97,13 +97,13 @@ def _leads(tables: Tables) -> str:
     best, *others = sorted(rows, key=lambda row: -row["accuracy"].value)
     leads = (
         f"The top passage of {label(best['retriever'])} holds an answer to "
-        f"{alone(Percent(best['accuracy']))} % of the questions of {label(tables.dataset)}"
+        f"{in_percent(best['accuracy'])} % of the questions of {label(tables.dataset)}"
     )
 
     if others:
         leads += (
             f", that of {label(others[0]['retriever'])}, the next best, to "
-            f"{alone(Percent(others[0]['accuracy']))} %"
+            f"{in_percent(others[0]['accuracy'])} %"
         )
 
     return f"{leads}."

@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import Percent, alone, label, points
+from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import VIEWS_AXIS, with_views
 from pipelines.report.run_tables import Tables
@@ -140,7 +140,7 @@ def _caption(shares: list[Row]) -> str:
 
 
 def _leads_of_shares(shares: list[Row]) -> str:
-    percents = [alone(Percent(row["accuracy"])) for row in shares]
+    percents = [in_percent(row["accuracy"]) for row in shares]
     name = label(shares[0]["of"])
     lm = shares[0]["lm"]
     if len(shares) == 1:

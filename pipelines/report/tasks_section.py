@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_points, label
 from pipelines.report.run_tables import Tables
 
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
@@ -59,7 +59,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     ends = "; no benchmark shows a clear effect"
     if effect["gain"].sign:
         ends = ", its largest effect on a benchmark"
-    points = alone(Percent(effect["gain"], signed=True))
+    points = in_points(effect["gain"])
     return (
         f"On {label(effect['task'])}, {label(effect['method'])} changes {what} by {points} "
         f"points{ends}."

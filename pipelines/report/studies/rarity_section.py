@@ -64,11 +64,11 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
 
 
 def _figures(rows: list[Row]) -> list[Figure]:
-    known = [row for row in rows if is_known(row["bits_saved"])]
+    with_bits = [row for row in rows if is_known(row["bits_saved"])]
     figure = Figure(
         name="gain-by-frequency",
         kind="bars",
-        rows=known,
+        rows=with_bits,
         series="retriever",
         x="frequency",
         y="bits_saved",
@@ -77,7 +77,7 @@ def _figures(rows: list[Row]) -> list[Figure]:
     )
 
     figures = []
-    for corpus, of_corpus in grouped(known, "corpus").items():
+    for corpus, of_corpus in grouped(with_bits, "corpus").items():
         caption = (
             "bits that documents save per token, by how often "
             f"{label(of_corpus[0]['counted_in'])} has the token's word."
