@@ -1,31 +1,36 @@
 """The `longtail` command: its commands, and an error of each as one line."""
 
+import io
 import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from flows import anywhere, profiles, terminal
-from flows.commands import asking, kept_answers, looking, publishing, running
+from flows.commands import answer_cache, asking, looking, publishing, running
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
-GROUPS = {  # what one wants -> the commands for it
+Command = Callable[..., Any]
+GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (publishing.release,),
 }
-SUBCOMMANDS = {looking.status: kept_answers.cache, publishing.release: publishing.diff}
+SUBCOMMANDS: dict[Command, Command] = {
+    looking.status: answer_cache.cache,
+    publishing.release: publishing.diff,
+}
 WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in any folder
 TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
-USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
+USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
 INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
 OUR_PACKAGES = ("flows", "pipelines")
 
@@ -33,7 +38,7 @@ OUR_PACKAGES = ("flows", "pipelines")
 class Grouped(typer.core.TyperGroup):
     """Lists the commands by what one wants."""
 
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, commands in GROUPS.items():
             rows = []
             for command in commands:
@@ -67,7 +72,8 @@ def main() -> None:
     A user's error is one line and exit code 1, or 2 if the command line itself is wrong.
     """
     # as standard error: no label breaks a terminal that isn't UTF-8
-    sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] or ["--help"]
     try:
         if not {"-h", "--help"} & set(words):

@@ -232,7 +232,7 @@ def faults(
         bar = tqdm(md5s, total=len(files), unit=" files", desc="verify")
         digests = dict(zip(files, bar, strict=True))
 
-    lines = []
+    lines: list[str] = []
     for out in outs:
         lines += _faults_of_output(root, out, digests)
     return len(files), lines

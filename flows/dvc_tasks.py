@@ -211,11 +211,13 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     _children.add(process)
     logger = get_run_logger()
     ended = Ended()
+    output = process.stdout
+    assert output, "it is a pipe"
     try:
         if words[0] == "repro":
-            _show_waiting(process.stdout)
-        with process.stdout, log.open("w", encoding="utf-8") as file:
-            for line in _lines(process.stdout, work.say):
+            _show_waiting(output)
+        with output, log.open("w", encoding="utf-8") as file:
+            for line in _lines(output, work.say):
                 if HINT.fullmatch(line):
                     continue
                 work.say(line)

@@ -94,11 +94,12 @@ async def _add_headers(request: Request, call_next: Callable) -> Response:
     return response
 
 
-def _show_error(request: Request, error: LongtailError) -> Response:
+def _show_error(request: Request, error: Exception) -> Response:
     return _error_page(404, str(error))
 
 
-def _show_http_error(request: Request, error: HTTPException) -> Response:
+def _show_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
     return _error_page(error.status_code, f"{request.url.path}: {error.detail}")
 
 

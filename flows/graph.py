@@ -223,7 +223,7 @@ def _status_beside_a_run(repo) -> dict[str, list]:
     """
     from dvc.lock import LockError
 
-    status = {}
+    status: dict[str, list] = {}
     with repo.lock:
         for stage in repo.index.stages:
             try:

@@ -115,13 +115,17 @@ def showing(stages: list[str], page: str) -> Iterator[None]:
     on_termination = signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         _shown.live.start()
-        sys.stderr.isatty = lambda: False  # else DVC draws bars
+        setattr(sys.stderr, "isatty", _no_terminal)  # noqa: B010  else DVC draws bars
         yield
     finally:
         signal.signal(signal.SIGTERM, on_termination)
         for logger, before in zip(loggers, handlers, strict=True):
             logger.handlers = before
         stop()
+
+
+def _no_terminal() -> bool:
+    return False
 
 
 def _exit_on_signal(number: int, _frame: Any) -> None:
@@ -196,7 +200,7 @@ class Table:
         from rich.table import Table
         from rich.text import Text
 
-        narrow = {"no_wrap": True, "overflow": "ellipsis"}
+        narrow: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
         table = Table(
             box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold"
         )

@@ -29,7 +29,7 @@ def compose(name: str, root: Path = Path()) -> str:
     file = FOLDER / f"{name}.yaml"
     config = _read_config(name, root / "conf", f"{file} on conf/config.yaml")
     values = OmegaConf.to_object(config)
-    if values.get("profile") != name:
+    if not isinstance(values, dict) or values.get("profile") != name:
         expected = f"expected `# @package _global_` as its first line, then `profile: {name}`"
         raise LongtailError(f"{file}: {expected}")
     params_file.parse(values, f"{file} on conf/config.yaml")

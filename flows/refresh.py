@@ -171,7 +171,7 @@ class Reproduction:
 
         task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
         needs = [self.futures[name] for name in stage.needs]
-        return task.submit(stage, spare, force, outputs_changed, wait_for=needs)
+        return task.submit(stage, spare, force, outputs_changed, return_state=False, wait_for=needs)
 
     def _reads_the_same(self, stage: graph.Stage) -> Iterator[bool]:
         """For each stage that `stage` needs, whether `stage` reads from it what it read before."""
@@ -298,4 +298,4 @@ def _push(stages: list[graph.Stage]) -> str:
     state = push_outputs([stage.name for stage in stages], return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)
-    return state.result()
+    return str(state.result())

@@ -49,6 +49,7 @@ def publish(
             yield write_release(version, out)
 
         folder = versions.latest(out)
+        assert folder, "write_release has written one, or there was one before"
         plan = target.plan(folder)
         if plan is None:
             yield f"{folder.name} is there already, with the same bytes: {target.where}"

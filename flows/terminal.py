@@ -1,5 +1,6 @@
 """What all commands share: the folder they were called from, and lines for the terminal."""
 
+import io
 import re
 import shlex
 import shutil
@@ -44,7 +45,8 @@ def as_called(text: str) -> str:
 
 def questions() -> Iterator[str]:
     """What a person types until Ctrl-D, or the lines of standard input, but no empty ones."""
-    sys.stdin.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     if not sys.stdin.isatty():
         yield from filter(str.strip, sys.stdin)
         return

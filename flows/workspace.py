@@ -112,7 +112,8 @@ def start_module(
 
 def close(process: subprocess.Popen, patience: float) -> None:
     """End a process that ends when its standard input closes; after `patience` seconds kill it."""
-    process.stdin.close()
+    if process.stdin:
+        process.stdin.close()
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:

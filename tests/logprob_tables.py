@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.scoring import logprobs
+from pipelines.scoring import logprob_files
 
 QUERIES = 10  # their ids are q00 ...
 DRAWN = 4  # of which are on the datastore curve
@@ -39,8 +39,8 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
         ]
     folder.mkdir(parents=True)
     for name, rows, schema in (
-        ("logprobs", scored, logprobs.LOGPROBS),
-        ("retrieved", found, logprobs.RETRIEVED),
+        ("logprobs", scored, logprob_files.LOGPROBS),
+        ("retrieved", found, logprob_files.RETRIEVED),
     ):
         columns = dict(
             zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True)

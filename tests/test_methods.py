@@ -12,12 +12,13 @@ from pipelines import methods
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
+from pipelines.methods import Method
 from pipelines.params.params import Reranker
 from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import fuse, matching
-from pipelines.scoring import score_lm
+from pipelines.scoring import candidates
 from pipelines.scoring.logprobs import read_language_modelling
 
 QUERIES = tiny_models.words(12, 5, at_least=3)
@@ -34,7 +35,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
     encoder = Encoder.open(
-        methods.encoder_folder(methods.Method(kind, name)), settings, params.compute
+        methods.encoder_folder(Method(kind, name)), settings, params.compute
     )
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
@@ -42,7 +43,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
 
 
 def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:
-    index = methods.Method.parse(name, params.retrievers)
+    index = Method.parse(name, params.retrievers)
     return retriever.open_index(index, "wikipedia", params, reranker=params.reranker)
 
 
@@ -61,9 +62,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
     }
     expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
     for method, resolved in expected.items():
-        assert methods.resolve(method, names) == resolved
-        assert methods.short(*resolved, names) == method
-    assert methods.resolve("dense_contriever", names) == ("dense", "contriever")
+        assert Method.parse(method, names) == Method(*resolved)
+        assert Method(*resolved).short_name(names) == method
+    assert Method.parse("dense_contriever", names) == Method("dense", "contriever")
     for method in (
         "sparse",
         "dense_bert",
@@ -75,7 +76,7 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
         "dense_E5",
     ):
         with pytest.raises(LongtailError, match=method):
-            methods.resolve(method, ["contriever", "e5"])
+            Method.parse(method, ["contriever", "e5"])
     mixed = [
         "hybrid",
         "replug_b",
@@ -220,7 +221,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     without = np.full(len(queries), "", object)
     found = {
         retrieved.retriever: retrieved
-        for retrieved in score_lm.find_all("pile", queries, without, params)
+        for retrieved in candidates.find_all("pile", queries, without, params)
     }
     assert [name for name in found if "@" not in name] == [
         "bm25",
@@ -240,7 +241,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     params.retrievers = ["e5", "dense"]
     turned = {
         retrieved.retriever: retrieved
-        for retrieved in score_lm.find_all("pile", queries, without, params)
+        for retrieved in candidates.find_all("pile", queries, without, params)
     }
     assert turned["dense"].positions.tolist() == found["dense_e5"].positions.tolist()
     assert turned["lsr_dense"].positions.tolist() == found["lsr"].positions.tolist()

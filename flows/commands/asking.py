@@ -27,7 +27,7 @@ RETRIEVERS = (
     "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), "
     "hybrid (bm25 and dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
 )
-Corpus = StrEnum("Corpus", catalogue.names("documents"))
+Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
 TEXT_LINES = 4  # of a document's text that the terminal shows
 WIDTHS = (30, 100)  # least and most characters of a line
 TITLE_CHARACTERS = 40  # of a document that a text owes something to
@@ -47,9 +47,8 @@ def search(
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
     params = params_file.load_params("retrievers", "parts")
-    if not corpus:
-        corpus = params.parts.datastore or next(iter(params.parts.corpora), "")
-    hits = search_corpus(text, corpus, retriever or _best_retriever(params), k)
+    name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
+    hits = search_corpus(text, name, retriever or _best_retriever(params), k)
 
     if as_json:
         print(safe_text.dumps(hits))
@@ -175,9 +174,9 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     Raises LongtailError if nothing is found, and if the run has no such corpus or index.
     """
     from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import open_index
+    from pipelines.retrieval.retriever import RetrievalSettings, open_index
 
-    params = params_file.load_params("retriever", "retrievers", "reranker", "compute", "parts")
+    params = params_file.parse(params_file.read_values())
     text = _tokenizable(text)
     method = index_of(retriever, params.retrievers)
     if not text.strip():
@@ -186,12 +185,13 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
         corpora = ", ".join(params.parts.corpora) or "none; set parts.corpora"
         problem = f"this run has no such corpus, expected one of its own: {corpora}"
         raise LongtailError(f"--corpus {corpus}: {problem}")
-    for index in method.indexes:
-        folder = methods.index_folder(index, corpus)
+    for searched in method.indexes:
+        folder = methods.index_folder(searched, corpus)
         if not folder.is_dir():
             raise LongtailError(f"{folder}: no such index; `longtail run` makes it")
 
-    index = open_index(method, corpus, params, reranker=params.reranker)
+    settings = params_file.settings_of(params, RetrievalSettings)
+    index = open_index(method, corpus, settings, reranker=params.reranker)
     found = index.search([text], k)
     positions = found[0][0]
     scores = found[1][0]

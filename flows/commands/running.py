@@ -153,16 +153,15 @@ def init(
     It says what was found, what is missing, and what to run. With --profile NAME it writes
     params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
     """
-    if bool(profile) == (folder is not None):
-        raise LongtailError("init: expected a folder, or --profile NAME and no folder")
-
-    if profile:
+    if profile and folder is None:
         from flows import profiles
 
         profiles.write_profile(profile, PARAMS)
         wrote = f"wrote params.yaml, profile {profile}; `longtail run` works with it"
         terminal.show(terminal.as_called(wrote))
         return
+    if profile or folder is None:
+        raise LongtailError("init: expected a folder, or --profile NAME and no folder")
 
     from flows.init import write_profile
 

@@ -58,11 +58,11 @@ class Parts:
     scored: list[str] = field(default_factory=list)
     benchmarks: list[str] = field(default_factory=list)
     passages: list[str] = field(default_factory=list)
+    given_passages: list[str] = field(default_factory=list)
     tokenizers: list[str] = field(default_factory=list)
     tuned: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     exposure: list[str] = field(default_factory=list)
-    given_passages: list[str] = field(default_factory=list)
 
 
 @dataclass

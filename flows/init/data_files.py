@@ -138,6 +138,11 @@ def _by_head(file: Path) -> Seen:
     if source_documents.is_json(head):
         return _by_record(file, first_record(head.decode("utf-8", "ignore")))
 
+    return _by_columns_between_tabs(file, head)
+
+
+def _by_columns_between_tabs(file: Path, head: bytes) -> Seen:
+    """What a table is by its first line."""
     layout = source_documents.by_head(head)
     if layout:
         if source_documents.is_query_file(file, layout):

@@ -231,8 +231,9 @@ def _encoder(
     }
 
     trained = "a guess: the folder does not say"
-    if family.name:
-        trained = f"as {re.search(family.name, names)[0]} was trained"
+    match = re.search(family.name, names)
+    if family.name and match:
+        trained = f"as {match[0]} was trained"
     published_words = re.findall(r"[a-z0-9]+", published.lower())
     name = "-".join(published_words)
     if name in ("", "lsr"):

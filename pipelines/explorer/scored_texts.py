@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.explorer.addresses import ROWS_OF_PAGE, Addressed, page_number, value_of
 from pipelines.explorer.run import RUN_MAKES_IT, Run, lookup
 from pipelines.replug import responsibility
-from pipelines.scoring.logprobs import ScoredTexts
+from pipelines.scoring.logprob_files import ScoredTexts
 from pipelines.storage import database
 
 LN2 = math.log(2)

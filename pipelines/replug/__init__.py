@@ -1,1 +1,1 @@
-"""REPLUG's inference: ensembles of documents, the vote over answers, and attribution (REPLUG, section 3.2)."""
+"""REPLUG's inference (REPLUG §3.2): ensembles of documents, the vote over answers, attribution."""

@@ -1,14 +1,15 @@
-"""REPLUG's ensemble in log space (REPLUG §3.2): p(y | x, D') = sum over documents of lambda(d, x) p(y | d, x).
+"""REPLUG's ensemble (REPLUG §3.2), in log space: p(y | x, D') = sum_d lambda(d, x) p(y | d, x).
 
-It also answers: one answer from a question's k prompts, generated under the mixture or elected by a vote (§6.3), as
-`replug.mixture` and `replug.vote` decide. The vote needs no more of a language model than its answers and their
-log-probabilities. It also elects the answers that the mixture leaves undecided, as a server shows the likeliest next
-tokens alone.
+It also answers: one answer from a question's k prompts, generated under the mixture or elected by a
+vote (§6.3), as `replug.mixture` and `replug.vote` decide. The vote needs no more of a language
+model than its answers and their log-probabilities. It also elects the answers that the mixture
+leaves undecided, as a server shows the likeliest next tokens alone.
 
-Arrays are (queries, documents, tokens), documents best first, so that any smaller k is a slice of the first k. Tokens
-beyond a continuation's end hold a log-probability of 0 and add nothing to a sum. If fewer than k documents were found,
-the empty places have similarity -inf, which is weight 0, and hold log-probabilities without a document. If no document
-was found, the k empty places have equal weights, so the ensemble is the model without documents.
+Arrays are (queries, documents, tokens), documents best first, so that any smaller k is a slice of
+the first k. Tokens beyond a continuation's end hold a log-probability of 0 and add nothing to a
+sum. If fewer than k documents were found, the empty places have similarity -inf, which is weight
+0, and hold log-probabilities without a document. If no document was found, the k empty places have
+equal weights, so the ensemble is the model without documents.
 """
 
 import math
@@ -24,13 +25,14 @@ from pipelines.questions.matching import normalise
 
 
 def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
-    """log lambda, (queries, k) float64: softmax over the k documents of similarity / temperature."""
+    """log lambda, (queries, k) float64: softmax of similarity / temperature over k documents."""
     scaled = np.asarray(similarities, np.float64) / temperature
-    return normalised(np.where(np.isneginf(scaled).all(axis=1, keepdims=True), 0.0, scaled))
+    without_documents = np.isneginf(scaled).all(axis=1, keepdims=True)
+    return normalised(np.where(without_documents, 0.0, scaled))
 
 
 def normalised(logs: np.ndarray) -> np.ndarray:
-    """Logarithms of weights, less a number, so that the weights add up to 1 over the second axis."""
+    """Logarithms of weights, less a number: the weights add up to 1 over the second axis."""
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
@@ -40,9 +42,10 @@ def token_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log of the documents' weights at each token if whole sequences are mixed, (queries, k, tokens).
+    """log of the documents' weights at each token of mixed sequences, (queries, k, tokens).
 
-    By the chain rule and Bayes' rule the weight is lambda_d p(y_<t | d, x), divided by its sum over the documents.
+    By the chain rule and Bayes' rule the weight is lambda_d p(y_<t | d, x), divided by its sum over
+    the documents.
     """
     before = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
     before[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
@@ -55,7 +58,10 @@ def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log p of each token, (queries, tokens), that add up to log sum_d lambda_d p(y | d, x) over whole sequences."""
+    """log p of each token, (queries, tokens), if whole sequences are mixed.
+
+    They add up to log sum_d lambda_d p(y | d, x).
+    """
     return np.logaddexp.reduce(log_probs + sequence_weights(log_probs, weights), axis=1)
 
 
@@ -64,15 +70,20 @@ WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 
 
 def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
-    """Raise LongtailError if the language model can't answer as the params say: under a mixture, or by a vote."""
+    """Raise LongtailError if the language model can't answer as the params say.
+
+    It answers under a mixture, or by a vote.
+    """
     if not (replug.vote or lm.mixes):
         raise LongtailError(
-            f"{lm.name} can't answer by replug.mixture: {replug.mixture}: that takes the likeliest next tokens of a "
-            f"completions server, and lm.{lm.name}.http.tokenizer; set replug.vote: true in params.yaml"
+            f"{lm.name} can't answer by replug.mixture: {replug.mixture}: that takes the likeliest "
+            f"next tokens of a completions server, and lm.{lm.name}.http.tokenizer; set "
+            "replug.vote: true in params.yaml"
         )
     if replug.vote and not lm.votes:
         raise LongtailError(
-            f"{lm.name} shows no log-probabilities of its answers, which the vote (replug.vote) needs; take another"
+            f"{lm.name} shows no log-probabilities of its answers, which the vote (replug.vote) "
+            "needs; take another"
         )
 
 
@@ -84,10 +95,11 @@ def generate(
     replug: params.Replug,
     language: Language = ENGLISH,
 ) -> list[Generation]:
-    """The answer to each question; `prompts` are k in a row for each, one per document; `similarities` (n, k) weigh.
+    """The answer to each question.
 
-    None for these stands for one prompt each. An answer that the mixture leaves undecided is elected by the vote; its
-    tokens are those of both. Raises LongtailError as `check_ability` does.
+    `prompts` are k in a row for each question, one per document, and `similarities` (n, k) weigh
+    them; None stands for one prompt each. An answer that the mixture leaves undecided is elected by
+    the vote; its tokens are those of both. Raises LongtailError as `check_ability` does.
     """
     if similarities is None:
         return lm.generate(prompts, new_tokens)
@@ -95,55 +107,77 @@ def generate(
     weights = log_weights(similarities, replug.temperature)
     if replug.vote:
         return vote(lm.generate(prompts, new_tokens), weights, language)
-    made = lm.generate_mixture(
+
+    generations = lm.generate_mixture(
         prompts, weights, new_tokens, sequence_mixture=replug.mixture == "sequence_mixture"
     )
-    undecided = [i for i, generation in enumerate(made) if not generation.decided]
-    if undecided:
-        print(
-            f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided",
-            flush=True,
+    undecided = [i for i, generation in enumerate(generations) if not generation.decided]
+    if not undecided:
+        return generations
+    counts = f"{len(undecided)} of {len(generations)} answers"
+    print(f"{lm.name}: {counts} by vote, as the mixture was undecided", flush=True)
+    k = weights.shape[1]
+    voting = []
+    for i in undecided:
+        voting += prompts[i * k : (i + 1) * k]
+    elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)
+    for i, winner in zip(undecided, elected, strict=True):
+        mixed = generations[i]
+        generations[i] = Generation(
+            text=winner.text,
+            mean_log_prob=winner.mean_log_prob,
+            prompt_tokens=mixed.prompt_tokens + winner.prompt_tokens,
+            new_tokens=mixed.new_tokens + winner.new_tokens,
+            decided=False,
         )
-        k = weights.shape[1]
-        voting = [prompt for i in undecided for prompt in prompts[i * k : (i + 1) * k]]
-        elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)
-        for i, one in zip(undecided, elected, strict=True):
-            tokens = made[i].prompt_tokens + one.prompt_tokens, made[i].new_tokens + one.new_tokens
-            made[i] = Generation(one.text, one.mean_log_prob, *tokens, decided=False)
-    return made
+    return generations
 
 
 def vote(
     generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH
 ) -> list[Generation]:
-    """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
+    """The elected answer of each question.
 
-    Answers that are equal after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob);
-    an empty text weighs nothing. Of equally heavy answers the one with the earliest document wins; the text is that of
-    the earliest document. The log of the weight takes the place of the mean log-prob; tokens are those of all k. Raises
-    LongtailError if a mean log-prob is not known.
+    `generations` are k in a row for each, `log_weights` (questions, k). Answers that are equal
+    after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob); an
+    empty text weighs nothing. Of equally heavy answers the one with the earliest document wins, and
+    the text is that of the earliest document. The log of the weight takes the place of the mean
+    log-prob; tokens are those of all k. Raises LongtailError if a mean log-prob is not known.
     """
     k = log_weights.shape[1]
-    confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(
-        log_weights.shape
-    )
+    mean_log_probs = np.array([generation.mean_log_prob for generation in generations])
+    confidence = mean_log_probs.reshape(log_weights.shape)
     if np.isnan(confidence).any():
         raise LongtailError(
-            "the server shows no log-probabilities of its answers, which the vote needs; take another"
+            "the server shows no log-probabilities of its answers, which the vote needs; "
+            "take another"
         )
     elected = []
     for i, weights in enumerate(np.exp(log_weights + confidence).tolist()):
-        made = generations[i * k : (i + 1) * k]
-        texts = [generation.text.strip() for generation in made]
-        ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
-        for rank, text in enumerate(texts):
-            ranks.setdefault(normalise(text, language), []).append(rank)
-        # fsum rounds once, in whatever order: equal votes have equal sums
-        weight, minus_rank = max(
-            (math.fsum(weights[rank] for rank in led), -led[0]) for led in ranks.values()
-        )
-        tokens = sum(one.prompt_tokens for one in made), sum(one.new_tokens for one in made)
-        elected.append(
-            Generation(texts[-minus_rank], math.log(weight) if weight else -math.inf, *tokens)
-        )
+        elected.append(_elect(generations[i * k : (i + 1) * k], weights, language))
     return elected
+
+
+def _elect(
+    generations: Sequence[Generation], weights: list[float], language: Language
+) -> Generation:
+    """The elected answer of a question's k generations, by the weight of each."""
+    texts = [generation.text.strip() for generation in generations]
+    ranks_of_answer: dict[str, list[int]] = {}  # of the documents that led to it
+    for rank, text in enumerate(texts):
+        ranks_of_answer.setdefault(normalise(text, language), []).append(rank)
+
+    weight = -math.inf
+    first_rank = 0
+    for ranks in ranks_of_answer.values():  # in the order of their first documents
+        # fsum rounds once, in whatever order: equal votes have equal sums
+        weight_of_answer = math.fsum(weights[rank] for rank in ranks)
+        if weight_of_answer > weight:
+            weight = weight_of_answer
+            first_rank = ranks[0]
+    return Generation(
+        text=texts[first_rank],
+        mean_log_prob=math.log(weight) if weight else -math.inf,
+        prompt_tokens=sum(generation.prompt_tokens for generation in generations),
+        new_tokens=sum(generation.new_tokens for generation in generations),
+    )

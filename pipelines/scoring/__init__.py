@@ -1,1 +1,1 @@
-"""The log-probabilities that a language model gives to texts, alone and with documents (REPLUG, section 3)."""
+"""The log-probabilities of texts by a language model, alone and with documents (REPLUG §3)."""

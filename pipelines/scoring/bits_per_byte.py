@@ -1,4 +1,4 @@
-"""Bits per byte, the measure of language modelling (REPLUG §5.1): how well a text is predicted, whatever its tokens."""
+"""Bits per byte (REPLUG §5.1): how well a language model predicts texts, whatever its tokens."""
 
 import math
 
@@ -6,5 +6,8 @@ import numpy as np
 
 
 def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
-    """-sum log p / (ln 2 * bytes), both summed over a corpus: not the mean of the queries' bits per byte."""
+    """-sum log p / (ln 2 * bytes), both summed over a corpus.
+
+    It is not the mean of the queries' bits per byte.
+    """
     return nats / (math.log(2) * n_bytes)

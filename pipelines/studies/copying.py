@@ -19,7 +19,7 @@ from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, OfTokens
+    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 LONGEST = 9  # longer n-grams count as this long
 COLUMN = pa.field("shared", pa.int32())
@@ -37,10 +37,10 @@ TABLES = {
 }
 
 
-def number_tokens(attributing: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering | None, dict[str, str]]:
     """The longest n-gram that each token shares with the documents; None where the model's
     tokenizer is not known."""
-    tokenizer = open_tokenizer(MODELS / attributing.params.lms[0])
+    tokenizer = open_tokenizer(MODELS / attributing.settings.lms[0])
     if not tokenizer:
         return None, {}
     database.view(attributing.db, "docs", attributing.docs, columns=["id", "text"])

@@ -25,7 +25,7 @@ from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.replug.attribution import Attributing, OfTokens
+    from pipelines.replug.attribution import Attributing, TokenNumbering
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 CATEGORIES_OF_WORDS = "LNM"  # of Unicode: letters, numbers, marks
@@ -49,14 +49,14 @@ TABLES = {
 }
 
 
-def number_tokens(attributing: Attributing) -> tuple[OfTokens, dict[str, str]]:
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
     """How often a token's word stands in C4, or in the corpus if the run has no C4."""
-    params = attributing.params
+    settings = attributing.settings
     db = attributing.db
     scratch = attributing.scratch
     files = visible_files(C4)
     if files:
-        db.register("texts", texts_of_c4(files, params.c4.sample_mb, params.seed))
+        db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
     else:
         database.view(db, "texts", attributing.docs, columns=["text"])
     words = words_of_tokens(attributing.queries, attributing.block)

@@ -7,7 +7,7 @@ import completions_server
 import pytest
 import yaml
 
-from flows.commands import kept_answers
+from flows.commands import answer_cache
 from pipelines.lm.http_client import Ledger
 from pipelines.params import params
 from pipelines.work import http
@@ -33,7 +33,7 @@ def longtail(tmp_path, monkeypatch, root, call):
         ("http://two:2/v1", ("Who?",)),
     ):
         ledger = Ledger(
-            kept_answers.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server})
+            answer_cache.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server})
         )
         for text in texts:
             ledger.put({server + text: b"answer"})
@@ -82,5 +82,5 @@ def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail)
         "  longtail run",
     ]
     assert (scored.exists(), answered.exists(), other.exists()) == (False, False, True)
-    (kept_answers.FILE).write_bytes(b"x" * 5000)
+    (answer_cache.FILE).write_bytes(b"x" * 5000)
     assert re.search(r"completions/answers\.sqlite: damaged .*remove the file", longtail()[-1])

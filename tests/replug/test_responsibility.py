@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pipelines.replug import attribution, ensemble, responsibility
-from pipelines.scoring.logprobs import ScoredTexts
-from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.scoring.logprob_files import ScoredTexts
+from pipelines.with_studies import run_attribution
 
 METRICS = attribution.METRICS / "attribution_pile.json"
 
@@ -71,7 +71,7 @@ def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_
             np.testing.assert_allclose(found.responsibilities[i, :, t], posterior, rtol=1e-6)
             if mixture == "sequence_mixture":  # the token's posterior is the next token's prior
                 weights = posterior
-    whole = responsibility.of_texts(found.memory, made) + responsibility.of_texts(
+    whole = responsibility.means_over_tokens(found.memory, made) + responsibility.means_over_tokens(
         found.documents, made
     ).sum(1)
     np.testing.assert_allclose(whole, made.lengths > 0, atol=1e-9)
@@ -103,7 +103,7 @@ def project(tmp_path, monkeypatch):
     return SimpleNamespace(
         params=params,
         log_probs=log_probs,
-        returned=attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES),
+        returned=attribution.attribute_corpus(params, "pile", run_attribution.STUDIES),
     )
 
 
@@ -117,9 +117,9 @@ def table(name):
 def test_every_token_is_written_with_its_shares_whatever_the_blocks(
     project, monkeypatch, capsys, block, temperature, mixture
 ):
-    monkeypatch.setattr(attribution, "BLOCK", block)
+    monkeypatch.setattr(attribution, "TEXTS_AT_ONCE", block)
     project.params.replug = SimpleNamespace(top_k=2, temperature=temperature, mixture=mixture)
-    attribution.attribute_corpus(project.params, "pile", attribute_with_studies.STUDIES)
+    attribution.attribute_corpus(project.params, "pile", run_attribution.STUDIES)
     assert "attribute@pile: 100%|██████████| 6/6 " in capsys.readouterr().err
     tokens, texts = table("tokens"), table("texts")
     keys = [(text["retriever"], text["query_id"]) for text in texts]
@@ -183,7 +183,7 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is_with_resamples_of_source_
         pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]),
         path,
     )
-    attribution.attribute_corpus(project.params, "pile", attribute_with_studies.STUDIES)
+    attribution.attribute_corpus(project.params, "pile", run_attribution.STUDIES)
     memory = json.loads(METRICS.read_text())["lsr"]["memory"]
     assert found["memory"]["low"] < found["memory"]["high"]
     assert memory == {"value": None, "low": None, "high": None}, (

@@ -6,27 +6,27 @@ import pyarrow.parquet as pq
 
 from pipelines import draws
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.scoring import logprobs, score_lm
+from pipelines.scoring import candidates, logprobs
 from pipelines.scoring.logprobs import NONE
 
 
 def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
     ids, excluded = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
-    every = score_lm.random_documents(0, ids, excluded, 50, 5)
+    every = candidates.random_documents(0, ids, excluded, 50, 5)
     np.testing.assert_array_equal(
-        score_lm.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:]
+        candidates.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:]
     )
     assert all(len(set(row)) == 5 for row in every.tolist())
     assert not ((every[1] >= 3) & (every[1] < 45)).any()
-    assert score_lm.random_documents(0, ids, excluded * 0, 3, 5).shape == (3, 3)
-    few = score_lm.random_documents(0, ids, np.array([[0, 0], [0, 9], [0, 10]]), 10, 5)
+    assert candidates.random_documents(0, ids, excluded * 0, 3, 5).shape == (3, 3)
+    few = candidates.random_documents(0, ids, np.array([[0, 0], [0, 9], [0, 10]]), 10, 5)
     assert few[1].tolist() == [9] + [NONE] * 4
     assert few[2].tolist() == [NONE] * 5
 
 
 def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, monkeypatch):
     """60 documents, of which pairs have the same embedding, over several shards and blocks."""
-    monkeypatch.setattr(score_lm, "BLOCK", 16)
+    monkeypatch.setattr(candidates, "BLOCK_DOCUMENTS", 16)
     ids, draw = [f"d{i}" for i in range(60)], np.random.default_rng(1)
     vectors = np.repeat(draw.normal(size=(30, 8)), 2, axis=0).astype(np.float16)
     (tmp_path / "embeddings").mkdir()
@@ -36,7 +36,7 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, m
     queries = draw.normal(size=(3, 8)).astype(np.float32)
     of_corpus = tmp_path / "docs.parquet", Embeddings(tmp_path / "embeddings"), queries
     excluded = np.array([[0, 0], [10, 30], [0, 60]])
-    best_of = score_lm.best_of_shares(*of_corpus, excluded, [0.2, 0.6, 1.0], 7, 0)
+    best_of = candidates.best_of_shares(*of_corpus, excluded, [0.2, 0.6, 1.0], 7, 0)
     scores = np.round(queries @ vectors.astype(np.float32).T, 5)
     drawn, places = draws.uniforms(0, "datastore", ids), np.arange(60)
     for share, (positions, similarities) in best_of.items():
@@ -53,8 +53,8 @@ def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
         [[8.0, 4.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32
     )
     shares = [[1, 0.5, 0], [1, 0.5, 0.5], [0, 0, -np.inf], [-np.inf] * 3]
-    assert score_lm.comparable(scores, "bm25").tolist() == shares
-    assert score_lm.comparable(scores, "dense") is scores
+    assert candidates.comparable(scores, "bm25").tolist() == shares
+    assert candidates.comparable(scores, "dense") is scores
 
 
 def test_gathered_continuations_of_unequal_length_are_filled_with_nothing():

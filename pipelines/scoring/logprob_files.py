@@ -1,0 +1,215 @@
+"""The files of the log-probability table, which the stage `score_lm` writes.
+
+data/logprobs/<corpus>/<lm> has two files:
+
+logprobs.parquet   lm, query_id, doc_id ("": no document), log_probs and bytes (a list entry for
+                   each continuation token)
+retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: over that share of the
+                   documents), rank (from 1), doc_id, similarity (the documents' weights are a
+                   softmax of it; see candidates.comparable); where there were fewer documents than
+                   asked for, doc_id is "" and similarity -inf
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.scoring.logprobs import (
+    SCORED,
+    SCORED_PAIRS,
+    Candidates,
+    keys_of,
+    padded,
+    pair_keys,
+)
+from pipelines.storage import parquet
+from pipelines.storage.atomic import atomic
+
+LOGPROBS = pa.schema({"lm": pa.string(), "query_id": pa.string(), **SCORED})
+RETRIEVED = pa.schema(
+    {
+        "query_id": pa.string(),
+        "retriever": pa.string(),
+        "rank": pa.int32(),
+        "doc_id": pa.string(),
+        "similarity": pa.float32(),
+    }
+)
+ALL_RANKS = 1 << 30  # more than a query has candidates
+Groups = list[tuple[pa.Table, pa.Table]]  # row groups of LOGPROBS and RETRIEVED of the same queries
+
+
+def write_logprobs(
+    out: Path,
+    lm: str,
+    ids: np.ndarray,
+    candidates: Sequence[Candidates],
+    files: Sequence[Path],
+    size: int,
+    others: Mapping[str, Sequence[Path]],
+) -> None:
+    """Write both files of `out` atomically.
+
+    They are sorted by (query_id, doc_id), and by (query_id, retriever, rank). `files` hold
+    SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Each of `others`
+    becomes a file of that name, a row group for each of its parts.
+    """
+    with atomic(out) as folder:
+        folder.mkdir()
+        with (
+            parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
+            parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
+        ):
+            for number, file in enumerate(files):
+                scored = parquet.read_parquet(file, schema=SCORED_PAIRS)
+                logprobs.write_table(_logprobs(lm, ids, scored))
+                bounds = [number * size, (number + 1) * size]
+                retrieved.write_table(_ranked(candidates, bounds, ids, scored))
+
+        for name, parts in others.items():
+            with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
+                for part in parts:
+                    writer.write_table(parquet.read_parquet(part))
+
+
+def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:
+    """The rows of LOGPROBS of scored pairs."""
+    query_ids = ids[scored["query"].to_numpy()]
+    lms = np.full(len(query_ids), lm, object)
+    table = pa.table([lms, query_ids, *scored.columns[2:]], schema=LOGPROBS)
+    return table.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
+
+
+def _ranked(
+    candidates: Sequence[Candidates], bounds: list[int], ids: np.ndarray, scored: pa.Table
+) -> pa.Table:
+    """A row of RETRIEVED for each candidate of the queries in `bounds`.
+
+    `scored` says which doc_id a position has.
+    """
+    keys = keys_of(scored)  # they ascend, as the pairs are sorted
+    doc_ids = scored["doc_id"].to_numpy()
+    parts = []
+    for retrieved in candidates:
+        first, stop = np.searchsorted(retrieved.queries, bounds)
+        rows = retrieved.queries[first:stop]
+        positions = retrieved.positions[first:stop]
+        similarities = retrieved.similarities[first:stop]
+        n, k = positions.shape
+        places = np.searchsorted(keys, pair_keys(rows[:, None], positions).ravel())
+        part = {
+            "query_id": np.repeat(ids[rows], k),
+            "retriever": np.full(n * k, retrieved.retriever, object),
+            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), n),
+            "doc_id": doc_ids[places],
+            "similarity": similarities.astype(np.float32).ravel(),
+        }
+        parts.append(pa.table(part, schema=RETRIEVED))
+    order = [("query_id", "ascending"), ("retriever", "ascending"), ("rank", "ascending")]
+    return pa.concat_tables(parts).sort_by(order)
+
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    """Scored continuations, ordered by id, with a retriever's documents.
+
+    Places beyond a continuation's end hold 0.
+    """
+
+    ids: np.ndarray  # (n,) str
+    bytes: np.ndarray  # (n, tokens) int64
+    lengths: np.ndarray  # (n,) tokens
+    closed: np.ndarray  # (n, tokens) log p without documents
+    # (n, k, tokens) log p with each document; in empty places without documents
+    log_probs: np.ndarray
+    similarities: np.ndarray  # (n, k); -inf in empty places
+    doc_ids: np.ndarray  # (n, k) str; "" in empty places
+
+    @property
+    def real(self) -> np.ndarray:
+        """Which places are tokens, (n, tokens) bool."""
+        return np.arange(self.closed.shape[1]) < self.lengths[:, None]
+
+
+def read_scored_texts(
+    tables: Path, size: int, retriever: str | None = None, at_most: int | None = None
+) -> Iterator[dict[str, ScoredTexts]]:
+    """Yield blocks of texts by retriever, or of one retriever alone.
+
+    They are the texts that have the retriever's candidates, with `at_most` of these; "none" has all
+    texts. `tables` is a folder of write_logprobs. A block has as many row groups as hold `size`
+    texts.
+    """
+    columns = ["query_id", "doc_id", "log_probs", "bytes"]
+    logprobs = parquet.row_groups(tables / "logprobs.parquet", columns)
+    retrieved = parquet.row_groups(tables / "retrieved.parquet")
+    groups: Groups = []
+    n_texts = 0
+    with duckdb.connect() as db:
+        for scored, candidates in zip(logprobs, retrieved, strict=True):
+            groups.append((scored, candidates))
+            n_texts += pc.sum(pc.equal(scored["doc_id"], "")).as_py()
+            if n_texts >= size:
+                yield _block(db, groups, retriever, at_most)
+                groups = []
+                n_texts = 0
+        if groups:
+            yield _block(db, groups, retriever, at_most)
+
+
+def _block(
+    db: duckdb.DuckDBPyConnection, groups: Groups, retriever: str | None, at_most: int | None
+) -> dict[str, ScoredTexts]:
+    db.register("scored", pa.concat_tables([scored for scored, _ in groups]))
+    db.register("candidates", pa.concat_tables([candidates for _, candidates in groups]))
+    if retriever:
+        names = [retriever]
+    else:
+        rows = db.sql("SELECT DISTINCT retriever FROM candidates ORDER BY 1").fetchall()
+        names = ["none", *(name for (name,) in rows)]
+    return {name: _texts_of_retriever(db, name, at_most or ALL_RANKS) for name in names}
+
+
+def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: int) -> ScoredTexts:
+    """The texts of the tables `scored` and `candidates` with a retriever's first candidates."""
+    alone = db.sql(
+        """SELECT query_id, log_probs, bytes FROM scored
+        WHERE doc_id = '' AND ($name = 'none' OR query_id IN
+            (SELECT query_id FROM candidates WHERE retriever = $name))
+        ORDER BY query_id""",
+        params={"name": retriever},
+    ).to_arrow_table()
+    ranked = db.sql(
+        """SELECT query_id, rank, doc_id, similarity, log_probs
+        FROM candidates JOIN scored USING (query_id, doc_id)
+        WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
+        params=[retriever, at_most],
+    ).to_arrow_table()
+    ids = alone["query_id"].to_numpy().astype(object)
+    closed = padded(alone["log_probs"], np.float64)
+    lengths = pc.list_value_length(alone["log_probs"]).to_numpy().astype(np.int64)
+
+    k = pc.max(ranked["rank"]).as_py() or 0
+    rows = np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object))
+    columns = ranked["rank"].to_numpy() - 1
+    similarities = np.full((len(ids), k), -np.inf)
+    similarities[rows, columns] = ranked["similarity"].to_numpy()
+    doc_ids = np.full((len(ids), k), "", object)
+    doc_ids[rows, columns] = ranked["doc_id"].to_numpy()
+    log_probs = np.repeat(closed[:, None], k, axis=1)
+    if k:
+        log_probs[rows, columns] = padded(ranked["log_probs"], np.float64)
+    return ScoredTexts(
+        ids=ids,
+        bytes=padded(alone["bytes"], np.int64),
+        lengths=lengths,
+        closed=closed,
+        log_probs=log_probs,
+        similarities=similarities,
+        doc_ids=doc_ids,
+    )
