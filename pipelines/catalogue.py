@@ -1,8 +1,8 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-docs/real-data.md says how to add one. Functions are named as "module:function", so that a stage loads the code of its
-own data set alone.
-"""
+docs/real-data.md says how to add one. Functions are named as "module:function". So a stage loads
+the code of its own data set alone, and a change of that code makes only this data set's stages run
+again (work/code.py:of_datasets)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,11 +20,12 @@ class Dataset:
     title: str  # what it is, for the manifest; {language} is the name of the run's
     licence: str  # the licence that its publishers give
     files: str  # the layouts that are read
-    without: str = ""  # what a run lacks without it, for the profiles of `longtail init`; "": nothing
-    documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
-    learn: bool = (
-        False  # corpora: models may be trained on it; false for a corpus that only judges them
-    )
+    # what a run lacks without it, for the profiles of `longtail init`; "": nothing
+    without: str = ""
+    # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
+    documents: str = ""
+    # corpora: models may be trained on it; false for a corpus that only judges them
+    learn: bool = False
     links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
@@ -35,11 +36,8 @@ class Dataset:
     @property
     def code(self) -> list[str]:
         """The modules that its functions are in."""
-        return [
-            name.partition(":")[0]
-            for name in (self.documents, self.questions, self.benchmark)
-            if name
-        ]
+        functions = (self.documents, self.questions, self.benchmark)
+        return [function.partition(":")[0] for function in functions if function]
 
 
 _ENTRIES = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
@@ -52,8 +50,10 @@ def names(use: str) -> list[str]:
 
 
 def has_many_files(name: str) -> bool:
-    """Whether each file of a data set has records of its own, so that files of one name may lie in several folders."""
-    return bool(DATASETS[name].documents or DATASETS[name].benchmark or DATASETS[name].passages)
+    """Whether each file of a data set has records of its own, so that files of one name may lie in
+    several folders."""
+    dataset = DATASETS[name]
+    return bool(dataset.documents or dataset.benchmark or dataset.passages)
 
 
 def function(name: str, use: str) -> Callable:

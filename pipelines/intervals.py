@@ -1,11 +1,13 @@
-"""Confidence intervals: Wilson's for shares, a bootstrap for any function of sums; and McNemar's test.
+"""Confidence intervals: Wilson's for shares, a bootstrap for any function of sums; and McNemar's
+test.
 
-Questions about one subject, and windows of one document, go together. So both take such clusters, and both are widened
-where clusters are few. `benchmarks/coverage.py` measures how often the intervals hold the truth.
+Questions about one subject, and windows of one document, go together. So both take such clusters,
+and both are widened where clusters are few. `benchmarks/coverage.py` measures how often the
+intervals hold the truth.
 
-A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one vectorised bootstrap
-serves them all: sum the columns per cluster once, draw clusters, and evaluate the function on all resamples' sums.
-"""
+A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one
+vectorised bootstrap serves them all: sum the columns per cluster once, draw clusters, and evaluate
+the function on all resamples' sums."""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ import numpy as np
 
 LEVEL = 0.95
 NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)  # 1.96, the normal distribution's quantile
-UNITS = 20_000  # drawn at most; of more clusters several are drawn together, which costs an interval nothing
+# units drawn at most; of more clusters several are drawn together, which costs an interval nothing
+UNITS = 20_000
 _BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # (resamples, m) sums -> (resamples,) values
@@ -28,7 +31,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]  # (resamples, m) sums -> (resamp
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % confidence interval; all three are NaN where there was nothing to measure."""
+    """A figure with its 95 % confidence interval; all three are NaN where there was nothing to
+    measure."""
 
     value: float
     low: float
@@ -36,16 +40,21 @@ class Interval:
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the whole interval lies on one side of zero, 0 where it touches zero or is unknown."""
-        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+        """1 or -1 where the whole interval lies on one side of zero, 0 where it touches zero or is
+        unknown."""
+        if self.low > 0:
+            return 1
+        return -1 if self.high < 0 else 0
 
     def times(self, factor: float) -> Interval:
+        """The figure and its bounds, multiplied; a negative factor swaps the bounds."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
 
     def within(self, least: float, most: float) -> Interval:
         """The same figure with bounds that lie between `least` and `most`, if it does."""
-        low, high = max(self.low, min(least, self.value)), min(self.high, max(most, self.value))
+        low = max(self.low, min(least, self.value))
+        high = min(self.high, max(most, self.value))
         return Interval(self.value, float(low), float(high))
 
     def as_json(self) -> dict[str, float | None]:
@@ -55,9 +64,11 @@ class Interval:
 
     def columns(self, name: str) -> dict[str, float | None]:
         """Columns of a table: <name>, <name>_low and <name>_high, None for NaN."""
+        numbers = self.as_json()
         return {
-            name if end == "value" else f"{name}_{end}": number
-            for end, number in self.as_json().items()
+            name: numbers["value"],
+            f"{name}_low": numbers["low"],
+            f"{name}_high": numbers["high"],
         }
 
 
@@ -71,7 +82,8 @@ def fixed(number: float, digits: int, signed: bool = False) -> str:
 
 
 def plainly(number: float, digits: int = 6) -> str:
-    """A number with so many digits that say something, or all of those before the point; never as 1e+09."""
+    """A number with so many digits that say something, or all of those before the point; never as
+    1e+09."""
     if abs(number) >= 10 ** (digits - 1) or number == int(number):
         return fixed(number, 0)
     return f"{number:.{digits}g}"
@@ -85,10 +97,11 @@ def interval(figure: dict | None) -> Interval:
 
 
 def difference(one: Interval, other: Interval) -> Interval:
-    """One figure less another, from both intervals alone (MOVER of Zou and Donner; of shares, Newcombe's).
+    """One figure less another, from both intervals alone (MOVER of Zou and Donner; of shares,
+    Newcombe's).
 
-    It holds 95 % where the two are independent, and more where they rise and fall together, as two runs' figures do.
-    """
+    It holds 95 % where the two are independent, and more where they rise and fall together, as two
+    runs' figures do."""
     value = one.value - other.value
     down = math.hypot(one.value - one.low, other.high - other.value)
     up = math.hypot(one.high - one.value, other.value - other.low)
@@ -97,60 +110,73 @@ def difference(one: Interval, other: Interval) -> Interval:
 
 @cache
 def student(free: int, level: float = LEVEL) -> float:
-    """The quantile t of Student's distribution: with probability `level`, T of `free` degrees of freedom has |T| < t.
+    """The quantile t of Student's distribution: with probability `level`, T of `free` degrees of
+    freedom has |T| < t.
 
-    That probability is a finite sum in the angle arctan(t / sqrt(free)) (Abramowitz and Stegun, 26.7.3 and 26.7.4), and
-    halving finds the angle. Beyond a million degrees of freedom t no longer changes by more than 3e-6.
-    """
+    That probability is a finite sum in the angle arctan(t / sqrt(free)) (Abramowitz and Stegun,
+    26.7.3 and 26.7.4), and halving finds the angle. Beyond a million degrees of freedom t no longer
+    changes by more than 3e-6."""
     free = min(free, 1_000_000)
-    odd, terms = free % 2, free // 2
+    odd = free % 2
+    terms = free // 2
     steps = 2 * np.arange(1, max(terms, 1)) + odd
-    low, high = 0.0, math.pi / 2
+
+    low = 0.0
+    high = math.pi / 2
     for _ in range(60):
         angle = (low + high) / 2
         ratios = (1 - 1 / steps) * math.cos(angle) ** 2
         total = math.sin(angle) * float(np.cumprod(np.append(1.0, ratios))[:terms].sum())
         inside = 2 / math.pi * (angle + math.cos(angle) * total) if odd else total
-        low, high = (angle, high) if inside < level else (low, angle)
+        if inside < level:
+            low = angle
+        else:
+            high = angle
     return math.sqrt(free) * math.tan(high)
 
 
 def binomial(n: int, share: float) -> np.ndarray:
-    """The probabilities that at most 0, 1, ... n of n independent values are true, of which a `share` is: (n + 1,)."""
+    """The probabilities that at most 0, 1, ... n of n independent values are true, of which a
+    `share` is: (n + 1,)."""
     k = np.arange(1, n + 1)
     logs = np.cumsum(np.log((n + 1 - k) / k) + math.log(share / (1 - share)))
     return np.cumsum(np.exp(np.append(0.0, logs) + n * math.log1p(-share)))
 
 
 def reach(clusters: int, level: float = LEVEL) -> float:
-    """How many deviations of a mean over so many clusters the bounds of its interval lie from it; infinite for one.
+    """How many deviations of a mean over so many clusters the bounds of its interval lie from it;
+    infinite for one.
 
-    Student's t, because the deviation is estimated from the clusters, times sqrt(clusters / (clusters - 1)), because
-    resamples of few clusters vary less than clusters that are drawn anew (Hesterberg, 2015).
-    """
+    Student's t, because the deviation is estimated from the clusters, times sqrt(clusters /
+    (clusters - 1)), because resamples of few clusters vary less than clusters that are drawn anew
+    (Hesterberg, 2015)."""
     free = clusters - 1
-    return student(free, level) * math.sqrt(clusters / free) if free else math.inf
+    if not free:
+        return math.inf
+    return student(free, level) * math.sqrt(clusters / free)
 
 
 def wilson(share: float, n: float, quantile: float = NORMAL) -> Interval:
-    """A share of n independent values with Wilson's score interval; the normal quantile unless another is given."""
+    """A share of n independent values with Wilson's score interval; the normal quantile unless
+    another is given."""
     z2 = quantile**2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
     # at 0 and 1 the bound is exactly that; rounding must not push it beyond
-    return Interval(
-        share, 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half
-    )
+    low = 0.0 if share == 0 else centre - half
+    high = 1.0 if share == 1 else centre + half
+    return Interval(share, low, high)
 
 
 def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
-    """The share of true values (n,), with Wilson's interval for values that come in `clusters`, labels (n,).
+    """The share of true values (n,), with Wilson's interval for values that come in `clusters`,
+    labels (n,).
 
-    Answers about one subject are right or wrong together. So n counts as fewer independent values: as many as would
-    vary as much as the clusters' shares do, but not more than n; where all values are the same, as many as clusters of
-    equal size (Kish). Student's t of clusters - 1 degrees of freedom is the quantile (Korn and Graubard, 1998; Dean and
-    Pagano, 2015). Without `clusters` the values are independent.
-    """
+    Answers about one subject are right or wrong together. So n counts as fewer independent values:
+    as many as would vary as much as the clusters' shares do, but not more than n; where all values
+    are the same, as many as clusters of equal size (Kish). Student's t of clusters - 1 degrees of
+    freedom is the quantile (Korn and Graubard, 1998; Dean and Pagano, 2015). Without `clusters` the
+    values are independent."""
     correct = np.asarray(correct, dtype=float)
     n = len(correct)
     if not n:
@@ -158,11 +184,12 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
     value = float(correct.mean())
     if clusters is None:
         return wilson(value, n)
+
     right, sizes = cluster_sums(np.stack([correct, np.ones(n)], axis=1), clusters).T
-    many = len(sizes)
-    free = max(many - 1, 1)
-    variance = float(((right - value * sizes) ** 2).sum()) / n**2 * many / free
-    if value in (0, 1) or many == 1:
+    n_clusters = len(sizes)
+    free = max(n_clusters - 1, 1)
+    variance = float(((right - value * sizes) ** 2).sum()) / n**2 * n_clusters / free
+    if value in (0, 1) or n_clusters == 1:
         independent = n * n / float((sizes * sizes).sum())
     else:
         independent = value * (1 - value) / variance if variance else n
@@ -170,31 +197,42 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
 
 
 def mcnemar(only_this: int, only_that: int) -> float:
-    """McNemar's exact test, two-sided; the counts are of questions on which only one of two answers is right."""
-    return min(1.0, 2 * float(binomial(only_this + only_that, 0.5)[min(only_this, only_that)]))
+    """McNemar's exact test, two-sided; the counts are of questions on which only one of two answers
+    is right."""
+    at_most = binomial(only_this + only_that, 0.5)
+    return min(1.0, 2 * float(at_most[min(only_this, only_that)]))
 
 
 def quantile(values: np.ndarray, share: float) -> Interval:
-    """The value below which this share of the values (n,) lies, between two of them that bound it whatever their law.
+    """The value below which this share of the values (n,) lies, between two of them that bound it
+    whatever their law.
 
-    The bounds are at most the largest and at least the smallest: of few values they may hold less often than LEVEL.
-    """
+    The bounds are at most the largest and at least the smallest: of few values they may hold less
+    often than LEVEL."""
     if not len(values):
         return NOTHING
-    low, high = np.searchsorted(binomial(len(values), share), [0.5 - LEVEL / 2, (1 + LEVEL) / 2])
+    at_most = binomial(len(values), share)
+    low, high = np.searchsorted(at_most, [0.5 - LEVEL / 2, (1 + LEVEL) / 2])
     ordered = np.sort(values)
-    bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
-    return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
+    return Interval(
+        value=float(np.quantile(ordered, share)),
+        low=float(ordered[max(low - 1, 0)]),
+        high=float(ordered[min(high, len(values) - 1)]),
+    )
 
 
 def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The unit that each row is drawn with, (rows,): its cluster (from 0), or one of UNITS random groups of them."""
+    """The unit that each row is drawn with, (rows,): its cluster (from 0), or one of UNITS random
+    groups of them."""
     n = int(clusters.max(initial=-1)) + 1
-    return clusters if n <= UNITS else (generator.permutation(n) % UNITS)[clusters]
+    if n <= UNITS:
+        return clusters
+    return (generator.permutation(n) % UNITS)[clusters]
 
 
 def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Sum `columns` (rows, m) within each cluster label (rows,): (clusters, m), in the labels' sorted order."""
+    """Sum `columns` (rows, m) within each cluster label (rows,): (clusters, m), in the labels'
+    sorted order."""
     columns = np.asarray(columns, dtype=float)
     _, numbers = np.unique(clusters, return_inverse=True)
     return np.stack([np.bincount(numbers, weights=column) for column in columns.T], axis=1)
@@ -203,7 +241,8 @@ def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 def bootstrap(
     sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int
 ) -> Interval:
-    """Bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or cluster.
+    """Bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or
+    cluster.
 
     Resamples on which the statistic is undefined (NaN) are left out of the interval.
     """
@@ -226,36 +265,44 @@ def bootstraps(
     if len(sums) > UNITS:
         sums = cluster_sums(sums, units(np.arange(len(sums)), generator))
     drawn = np.concatenate([counts @ sums for counts in resampled(len(sums), generator, resamples)])
-    found = {}
+
+    intervals = {}
     for key, (statistic, place) in statistics.items():
+        columns = sums[:, place]
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = float(statistic(sums[:, place].sum(axis=0, keepdims=True))[0])
+            value = float(statistic(columns.sum(axis=0, keepdims=True))[0])
             values = statistic(drawn[:, place])
-        found[key] = percentiles(value, values, int(np.count_nonzero(sums[:, place].any(axis=1))))
-    return found
+        clusters = int(np.count_nonzero(columns.any(axis=1)))
+        intervals[key] = percentiles(value, values, clusters)
+    return intervals
 
 
 def of_clusters(
-    asked: Iterable[tuple[Any, Statistic, Sequence[np.ndarray]]],
+    figures: Iterable[tuple[Any, Statistic, Sequence[np.ndarray]]],
     clusters: np.ndarray,
     generator: np.random.Generator,
     resamples: int,
 ) -> dict[Any, Interval]:
-    """For each (key, statistic, columns) the statistic of the columns' sums, all over the same resamples of clusters.
+    """For each (key, statistic, columns) the statistic of the columns' sums, all over the same
+    resamples of clusters.
 
-    Columns and `clusters`, which are labels, are (n,). Columns are summed as they come, so those of one key are in
-    memory at a time.
-    """
+    Columns and `clusters`, which are labels, are (n,). Columns are summed as they come, so those of
+    one key are in memory at a time."""
     numbers = units(np.unique(clusters, return_inverse=True)[1], generator)
-    sums, statistics = [], {}
-    for key, statistic, columns in asked:
-        statistics[key] = statistic, slice(len(sums), len(sums) + len(columns))
+    sums = []
+    statistics = {}
+    for key, statistic, columns in figures:
+        place = slice(len(sums), len(sums) + len(columns))
+        statistics[key] = (statistic, place)
         sums += [np.bincount(numbers, weights=column) for column in columns]
-    return bootstraps(np.stack(sums, axis=1), statistics, generator, resamples) if sums else {}
+    if not sums:
+        return {}
+    return bootstraps(np.stack(sums, axis=1), statistics, generator, resamples)
 
 
 def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
-    """Yield how often each of n units is drawn in each resample, (some resamples, n) int64 at a time."""
+    """Yield how often each of n units is drawn in each resample, (some resamples, n) int64 at a
+    time."""
     block = max(1, min(resamples, _BLOCK // n))
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
@@ -266,10 +313,9 @@ def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterato
 def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
     """A figure with an interval from its `values` (resamples,) over resamples of so many clusters.
 
-    The bounds lie where the percentiles do, but farther by `reach` over the normal quantile: percentiles alone are too
-    near where clusters are few. A figure of one cluster has no interval, and is NOTHING. Values that are not defined
-    (NaN) are left out.
-    """
+    The bounds lie where the percentiles do, but farther by `reach` over the normal quantile:
+    percentiles alone are too near where clusters are few. A figure of one cluster has no interval,
+    and is NOTHING. Values that are not defined (NaN) are left out."""
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values) or clusters < 2:
         return NOTHING
@@ -279,7 +325,8 @@ def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
 
 
 def ratio(sums: np.ndarray) -> np.ndarray:
-    """Statistic of (resamples, 2) sums: the first column over the second (a mean, where the second counts rows)."""
+    """Statistic of (resamples, 2) sums: the first column over the second (a mean, where the second
+    counts rows)."""
     return sums[:, 0] / sums[:, 1]
 
 
@@ -289,17 +336,19 @@ def mean(
     resamples: int,
     clusters: np.ndarray | None = None,
 ) -> Interval:
-    """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that belong together."""
-    columns = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
-    return bootstrap(
-        columns if clusters is None else cluster_sums(columns, clusters),
-        ratio,
-        generator,
-        resamples,
-    )
+    """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that
+    belong together."""
+    sums = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
+    if clusters is not None:
+        sums = cluster_sums(sums, clusters)
+    return bootstrap(sums, ratio, generator, resamples)
 
 
 def pearson(sums: np.ndarray) -> np.ndarray:
-    """Statistic of (resamples, 6) sums: Pearson's correlation of x and y, from sums of 1, x, y, x^2, y^2 and xy."""
+    """Statistic of (resamples, 6) sums: Pearson's correlation of x and y, from sums of 1, x, y,
+    x^2, y^2 and xy."""
     n, sx, sy, sxx, syy, sxy = sums.T
-    return (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
+    covariance = sxy - sx * sy / n
+    variance_x = sxx - sx * sx / n
+    variance_y = syy - sy * sy / n
+    return covariance / np.sqrt(variance_x * variance_y)

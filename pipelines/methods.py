@@ -1,9 +1,10 @@
-"""How methods of answering and indexes are called, and which of the params' `retrievers` each of them uses.
+"""How methods of answering and indexes are called, and which of the params' `retrievers` each of
+them uses.
 
-The main retriever is the first of `retrievers`. Its methods are dense, lsr, hybrid (BM25 and dense), replug and
-replug_lsr; those of another retriever have its name after them, as dense_bert. Files have every retriever's name, the
-main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
-"""
+The main retriever is the first of `retrievers`. Its methods are dense, lsr, hybrid (BM25 and
+dense), replug and replug_lsr; those of another retriever have its name after them, as dense_bert.
+Files have every retriever's name, the main one's too (dense_contriever.parquet), so that another
+order of `retrievers` makes no file anew."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from types import SimpleNamespace
 
 from pipelines.errors import LongtailError
 
+# methods whose passages come from a file; a name after them is that of the file's folder
+GIVEN = ("given", "replug_given")
 # the methods, in the order of tables
 METHODS = (
     "closed_book",
@@ -26,47 +29,40 @@ METHODS = (
     "genread",
     "replug",
     "replug_lsr",
+    *GIVEN,
 )
-GIVEN = (
-    "given",
-    "replug_given",
-)  # their passages come from a file; a name after them is the file's folder's
-METHODS += GIVEN
-KINDS = (
-    "closed_book",
-    "retrieval",
-    "other",
-)  # what a method is whose name does not tell: imported ones have any name
-INDEXES = {  # kind of method -> of index; hybrid and reranked have none of their own (`indexes_of`)
-    **{name: name for name in ("bm25", "dense", "lsr", "hybrid", "reranked")},
-    **{"replug": "dense", "replug_lsr": "lsr"},
+# what a method is whose name does not tell: imported ones have any name
+KINDS = ("closed_book", "retrieval", "other")
+INDEXES = {  # kind of method -> what is searched; hybrid and reranked have no index of their own
+    "bm25": "bm25",
+    "dense": "dense",
+    "lsr": "lsr",
+    "hybrid": "hybrid",
+    "reranked": "reranked",
+    "replug": "dense",
+    "replug_lsr": "lsr",
 }
 ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
 ENSEMBLES = ("replug", "replug_lsr", "replug_given")
-MODELS = {
-    "dense": Path("models/retriever"),
-    "lsr": Path("models/lsr"),
-}  # kind of index -> encoders, below data/
+# kind of index -> its encoders, below data/
+MODELS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}
 RERANKER = Path("models/reranker/cross-encoder")  # below data/
-RESERVED = (
-    "lsr",
-    "below",
-    "random",
-    "bm25",
-    "given",
-)  # else replug_lsr and dense_below_bm25 had two meanings
+# no names of retrievers: else replug_lsr and dense_below_bm25 had two meanings
+RESERVED = ("lsr", "below", "random", "bm25", "given")
 NAME = "[a-z0-9]+(?:-[a-z0-9]+)*"
 RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$){NAME}"
 _NAMES = re.compile(
     rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})"
 )
+SIMILARITIES = {"cosine": "cosine", "dot": "dot product"}  # of encoders, in words
 
 
 def check_name(name: str) -> str:
     """A retriever's name, checked; pydantic turns the ValueError into the user's error."""
     if not re.fullmatch(RETRIEVER, name):
         raise ValueError(
-            f"should be a name of small letters, digits and single hyphens, and not {', '.join(RESERVED)}"
+            "should be a name of small letters, digits and single hyphens, and not "
+            f"{', '.join(RESERVED)}"
         )
     return name
 
@@ -75,20 +71,20 @@ def check_name(name: str) -> str:
 class Method:
     """A way to answer, or an index that is searched: its kind, and the retriever that it uses.
 
-    Texts such as dense_contriever are parsed once, where they come in: from params, options and names of files.
-    """
+    Texts such as dense_contriever are parsed once, where they come in: from params, options and
+    names of files."""
 
     kind: str  # of METHODS, of INDEXES' values, or any name where the answers were imported
-    retriever: str = (
-        ""  # the encoder's name, or the folder of given passages; "" where the kind has none
-    )
+    # the encoder's name, or the folder of given passages; "" where the kind has none
+    retriever: str = ""
 
     @classmethod
     def parse(cls, text: str, retrievers: Sequence[str]) -> Method:
-        """The method that params or a user name; without a name, a kind with an encoder has the main retriever.
+        """The method that params or a user name; without a name, a kind with an encoder has the
+        main retriever.
 
-        Raises LongtailError for an unknown method, or one of a retriever that is not among `retrievers`.
-        """
+        Raises LongtailError for an unknown method, or one of a retriever that is not among
+        `retrievers`."""
         method = cls.of_name(text)
         if method.kind not in METHODS:
             expected = f"expected one of {', '.join(METHODS)}, or as dense_NAME"
@@ -96,17 +92,18 @@ class Method:
         if method.kind not in ENCODED:
             return method
 
-        known = not method.retriever or method.retriever in retrievers
-        if not retrievers or not known:
-            listed = ", ".join(retrievers) or "none"
+        is_of_run = not method.retriever or method.retriever in retrievers
+        if not retrievers or not is_of_run:
+            names = ", ".join(retrievers) or "none"
             raise LongtailError(
-                f"{text}: expected a retriever of params.yaml's `retrievers`, which are: {listed}"
+                f"{text}: expected a retriever of params.yaml's `retrievers`, which are: {names}"
             )
         return cls(method.kind, method.retriever or retrievers[0])
 
     @classmethod
     def of_name(cls, text: str) -> Method:
-        """The method of a name in a file or table; a name that no kind begins is a kind of its own (imported)."""
+        """The method of a name in a file or table; a name that no kind begins is a kind of its own
+        (imported)."""
         match = _NAMES.fullmatch(text)
         if match is None or text in METHODS:
             return cls(text)
@@ -115,10 +112,13 @@ class Method:
     @property
     def name(self) -> str:
         """The name with the retriever's, as files have it: dense_contriever."""
-        return f"{self.kind}_{self.retriever}" if self.retriever else self.kind
+        if not self.retriever:
+            return self.kind
+        return f"{self.kind}_{self.retriever}"
 
     def short_name(self, retrievers: Sequence[str]) -> str:
-        """The name in tables: the kind alone for the main retriever, which is the first of `retrievers`."""
+        """The name in tables: the kind alone for the main retriever, which is the first of
+        `retrievers`."""
         is_main = [self.retriever] == list(retrievers[:1])
         if is_main and self.kind not in GIVEN:
             return self.kind
@@ -143,13 +143,15 @@ class Method:
 
 
 def split(method: str) -> tuple[str, str]:
-    """(kind, retriever's name) of a method or an index; "" for the main retriever, and where there is none."""
+    """(kind, retriever's name) of a method or an index; "" for the main retriever, and where there
+    is none."""
     parsed = Method.of_name(method)
     return parsed.kind, parsed.retriever
 
 
 def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
-    """(kind, retriever's name) of a method or an index; "" only where it has no encoder and no file of its own.
+    """(kind, retriever's name) of a method or an index; "" only where it has no encoder and no file
+    of its own.
 
     Raises LongtailError for an unknown method, or one of another retriever.
     """
@@ -159,23 +161,21 @@ def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
 
 def named(kind: str, retriever: str) -> str:
     """The method of this kind with this retriever, as `split` reads it."""
-    return f"{kind}_{retriever}" if retriever else kind
+    return Method(kind, retriever).name
 
 
 def short(kind: str, name: str, retrievers: Sequence[str]) -> str:
-    """What a kind of method with this retriever is called in tables: the kind alone for the main retriever and none."""
-    return named(kind, "" if [name] == list(retrievers[:1]) and kind not in GIVEN else name)
+    """What a kind of method with this retriever is called in tables: the kind alone for the main
+    retriever and none."""
+    return Method(kind, name).short_name(retrievers)
 
 
-def indexes(chosen: SimpleNamespace) -> list[str]:
-    """The indexes of a run (its retrievers and parts) by their short names: bm25, untuned retrievers, tuned ones."""
-    names = chosen.retrievers
-    tuned = [name for name in names if name in chosen.parts.tuned]
-    return [
-        "bm25",
-        *(short("dense", name, names) for name in names),
-        *(short("lsr", name, names) for name in tuned),
-    ]
+def indexes(settings: SimpleNamespace) -> list[str]:
+    """The indexes of a run (its retrievers and parts) by their short names: bm25, untuned
+    retrievers, tuned ones."""
+    retrievers = settings.retrievers
+    all_indexes = run_indexes(retrievers, settings.parts.tuned)
+    return [index.short_name(retrievers) for index in all_indexes]
 
 
 def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
@@ -184,24 +184,25 @@ def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
-    """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep their order."""
+    """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep
+    their order."""
+    return sorted(methods, key=_place)
+
+
+def _place(name: str) -> tuple[int, bool]:
+    """The place of a method in tables: by its kind, unknown kinds last, and other retrievers after
+    the main one."""
+    method = Method.of_name(name)
     kinds = ("none", "random", *METHODS)
-
-    def place(method: str) -> tuple[int, bool]:
-        kind, name = split(method)
-        return kinds.index(kind) if kind in kinds else len(kinds), bool(name)
-
-    return sorted(methods, key=place)
+    place = kinds.index(method.kind) if method.kind in kinds else len(kinds)
+    return place, bool(method.retriever)
 
 
 def run_indexes(retrievers: Sequence[str], tuned: Sequence[str]) -> list[Method]:
     """The indexes of a run: BM25, each retriever untuned, and those of `tuned` tuned."""
-    untuned = [Method("dense", name) for name in retrievers]
-    return [
-        Method("bm25"),
-        *untuned,
-        *(Method("lsr", name) for name in retrievers if name in tuned),
-    ]
+    untuned_indexes = [Method("dense", name) for name in retrievers]
+    tuned_indexes = [Method("lsr", name) for name in retrievers if name in tuned]
+    return [Method("bm25"), *untuned_indexes, *tuned_indexes]
 
 
 def encoder_folder(index: Method, data: Path = Path("data")) -> Path:
@@ -214,20 +215,24 @@ def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
     return data / "index" / index.kind / index.retriever / corpus
 
 
-def measure(method: str, params: SimpleNamespace) -> str:
-    """What the similarity of a method's passages is; just "similarity" for a method that is not the run's."""
-    kind, name = split(method)
-    if kind in ENCODED - {"hybrid", "reranked"} and (name or params.retrievers):
-        settings = params.retriever.get(name or params.retrievers[0])
-        return (
-            {"cosine": "cosine", "dot": "dot product"}[settings.similarity]
-            if settings
-            else "similarity"
-        )
+def measure(name: str, settings: SimpleNamespace) -> str:
+    """What the similarity of a method's passages is; just "similarity" for a method that is not the
+    run's."""
+    method = Method.of_name(name)
+    if method.kind in GIVEN:
+        return "the file's score"
     fixed = {
         "bm25": "BM25's score",
         "hybrid": "fusion of ranks",
         "reranked": "cross-encoder's score",
     }
-    fixed |= dict.fromkeys(GIVEN, "the file's score")
-    return fixed.get(kind, "similarity")
+    if method.kind in fixed:
+        return fixed[method.kind]
+
+    retriever = method.retriever
+    if not retriever and settings.retrievers:
+        retriever = settings.retrievers[0]
+    section = settings.retriever.get(retriever)
+    if method.kind not in ENCODED or section is None:
+        return "similarity"
+    return SIMILARITIES[section.similarity]

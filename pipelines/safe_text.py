@@ -1,23 +1,31 @@
-"""Text from elsewhere made harmless to whoever looks at it: labels, titles, answers, file names, what servers say.
+"""Text from elsewhere made harmless to whoever looks at it: labels, titles, answers, file names,
+what servers say.
 
-Data files keep every character. Elsewhere U+FFFD stands for each that steers a screen, hides, or reorders others.
-"""
+Data files keep every character. Elsewhere U+FFFD stands for each that steers a screen, hides, or
+reorders others."""
 
 import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-MOST = 2000  # characters of a message
-END = 400  # characters that are kept of a text's end, because the end says what to do
-_MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"  # stand above and below a letter
+MESSAGE_CHARS = 2000  # characters of a message, at most
+END_CHARS = 400  # characters of a message's end that stay, because the end says what to do
+# marks that stand above and below a letter
+_MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # controls, such as those that begin a terminal's escapes
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
-    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # are not seen
-    "\ufdd0-\ufdef\ufffe\uffff"  # are no characters, and not allowed in XML
-    "\u2028\u2029]"  # end lines
-    f"|(?<=[{_MARKS}]{{8}})[{_MARKS}]+"  # would cover the lines above
+    # controls, such as those that begin a terminal's escapes
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    # characters that change the direction of writing
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+    # characters that are not seen
+    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"
+    # code points that are no characters, and not allowed in XML
+    "\ufdd0-\ufdef\ufffe\uffff"
+    # ends of lines
+    "\u2028\u2029]"
+    # marks on one letter that would cover the lines above
+    f"|(?<=[{_MARKS}]{{8}})[{_MARKS}]+"
 )
 
 
@@ -27,14 +35,21 @@ def text(value: str) -> str:
 
 
 def line(value: str) -> str:
-    """The same in one line."""
+    """`value` in one line, with U+FFFD for what steers or deceives."""
     return text(re.sub(r"[\t\r\n]+", " ", value))
 
 
 def message(value: str) -> str:
-    """The same in one line of at most MOST characters, without addresses' passwords; a longer one loses its middle."""
+    """`value` in one harmless line of at most MESSAGE_CHARS characters, without the passwords of
+    addresses.
+
+    A longer text loses its middle.
+    """
     shown = re.sub(r"(?<=://)[^/\s]*@", "...@", line(value))
-    return shown if len(shown) <= MOST else f"{shown[: MOST - END - 3]} … {shown[-END:]}"
+    if len(shown) <= MESSAGE_CHARS:
+        return shown
+    beginning = shown[: MESSAGE_CHARS - END_CHARS - 3]
+    return f"{beginning} … {shown[-END_CHARS:]}"
 
 
 def markdown(value: str) -> str:
@@ -54,9 +69,11 @@ def values(value: Any, form: Callable[[str], str] = text) -> Any:
 
 
 def dumps(value: Any, indent: int | None = 1) -> str:
-    """`value` as JSON for people. It is exact: what `text` replaces is written in JSON's escapes."""
+    """`value` as JSON for people. It is exact: what `text` replaces is written in JSON's
+    escapes."""
     return _STEERING.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def _escaped(match: re.Match) -> str:
-    return re.sub("(....)", r"\\u\1", match[0].encode("utf-16-be", "surrogatepass").hex())
+    digits = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return re.sub("(....)", r"\\u\1", digits)

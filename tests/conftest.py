@@ -211,5 +211,5 @@ def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"
         with chdir(folder):
             cluster = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0", **how)
         with cluster, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(executors, "PATIENCE", waiting.PATIENCE)
+            patch.setattr(executors, "PATIENCE_SECONDS", waiting.PATIENCE)
             yield cluster

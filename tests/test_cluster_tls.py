@@ -69,14 +69,14 @@ def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(
     import dask
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 
-    monkeypatch.setattr(executors, "PATIENCE", 1)
+    monkeypatch.setattr(executors, "PATIENCE_SECONDS", 1)
     compute = params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
     with (
         pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"),
         executors.processes(compute),
     ):
         pass
-    monkeypatch.setattr(executors, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(executors, "PATIENCE_SECONDS", PATIENCE)
     exported = dict(
         word.replace("$PWD", os.getcwd()).split("=") for _, word in commands(root, "export DASK_")
     )

@@ -41,7 +41,7 @@ def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_th
         for said in errors:
             assert said.startswith("dump.json: ")
             assert said.endswith("expected a name; fetch it again")
-            assert len(said) <= safe_text.MOST
+            assert len(said) <= safe_text.MESSAGE_CHARS
             assert len(said.splitlines()) == 1, label
 
 

@@ -78,7 +78,7 @@ def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it
     assert results.failed == 0
     parts = (
         "questions.matching",
-        "questions.popqa",
+        "questions.triple_sample",
         "replug.ensemble",
         "lsr.objective",
         "adaptive.tuning",

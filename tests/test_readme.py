@@ -23,7 +23,7 @@ from pipelines import catalogue
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 from pipelines.world.facts import RELATION_IDS, make_world
 
 SHOWN = {

@@ -310,10 +310,10 @@ def _fits(lm: LanguageModel, sent: Sent, k: int, new_tokens: int) -> np.ndarray:
     A document may lose its end; demonstrations, question and options may lose nothing.
     """
     seen: Sequence = lm.seen(sent.prompts, new_tokens)
-    whole = []
+    uncut = []
     for read, prompt in zip(seen, sent.prompts, strict=True):
-        whole.append(read.context == prompt.context)
-    return np.array(whole, bool).reshape(-1, k).all(1)
+        uncut.append(read.context == prompt.context)
+    return np.array(uncut, bool).reshape(-1, k).all(1)
 
 
 def _names(task: Task, lm: str, method: str) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""What a run's language decides: names, page views, terms, matching, templates and prompts, from languages/*.yaml.
+"""What a run's language decides: names, page views, terms, matching, templates and prompts, from
+languages/*.yaml.
 
 docs/relations.md says what the keys of a file mean.
 """
@@ -30,26 +31,27 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     articles: str = ""  # separated by spaces; an article that ends in ' is cut off its word
     same: dict[str, str] = {}  # text -> what it counts as, after case folding
-    form: Literal["NFC", "NFKC"] = (
-        "NFC"  # Unicode's; NFKC also makes wide letters and digits plain ones
-    )
+    # Unicode's; NFKC also makes wide letters and digits plain ones
+    form: Literal["NFC", "NFKC"] = "NFC"
     punctuation: Literal["ascii", "unicode"] = "unicode"
 
 
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words around questions and answers."""
+
     question: str  # a demonstration, with {question} and then {answer}
     passage: str  # how a language model is asked for a passage, with {question}
 
 
 class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of languages/."""
+
     name: str  # in English
     wiki: str  # its Wikipedia: wiki.wikipedia.org
-    labels: list[
-        str
-    ]  # Wikidata's codes, the first that has a label counts; after all of them `mul`
-    media: (
-        str  # what links to files and categories begin with in its Wikipedia, with spaces between
-    )
+    # Wikidata's codes, the first that has a label counts; after all of them `mul`
+    labels: list[str]
+    # what links to files and categories begin with in its Wikipedia, with spaces between
+    media: str
     terms: Terms
     match: Match
     prompt: Prompt
@@ -77,7 +79,8 @@ class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def asked(self, question: str) -> str:
         """The question as a prompt ends with it, up to where the answer begins: "Q: … A:"."""
-        return self.prompt.question.partition("{answer}")[0].rstrip().format(question=question)
+        before_answer, _, _ = self.prompt.question.partition("{answer}")
+        return before_answer.rstrip().format(question=question)
 
     def answered(self, question: str, answer: str) -> str:
         """The question with its answer, as a demonstration shows it."""
@@ -91,7 +94,8 @@ def codes() -> list[str]:
 
 @cache
 def read_language(code: str) -> Language:
-    """The language with this code. Raises LongtailError if it has no file, or naming what is wrong with its file."""
+    """The language with this code. Raises LongtailError if it has no file, or naming what is wrong
+    with its file."""
     file = FOLDER / f"{code}.yaml"
     if code not in codes():
         raise LongtailError(
@@ -99,18 +103,23 @@ def read_language(code: str) -> Language:
         )
     try:
         language = msgspec.yaml.decode(file.read_bytes(), type=Language)
-        for key, expected in (("question", ["question", "answer"]), ("passage", ["question"])):
-            template = getattr(language.prompt, key)
-            named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
-            if named != expected or template.endswith("{question}{answer}"):
-                wanted = " and after it ".join(f"{{{name}}}" for name in expected)
-                raise ValueError(f"prompt.{key} is {template!r}, expected a text with {wanted}")
+        _check_template("question", language.prompt.question, ["question", "answer"])
+        _check_template("passage", language.prompt.passage, ["question"])
         for pid, template in language.templates.items():
             if template.count("{}") != 1:
                 raise ValueError(f"{pid}'s template {template!r} must have one {{}}")
     except (msgspec.DecodeError, ValueError) as error:
         raise LongtailError(f"languages/{file.name}: {' '.join(str(error).split())}") from None
     return language
+
+
+def _check_template(key: str, template: str, expected: list[str]) -> None:
+    """Raise ValueError if a prompt's template does not have the `expected` fields, in their
+    order."""
+    fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    if fields != expected or template.endswith("{question}{answer}"):
+        wanted = " and after it ".join(f"{{{name}}}" for name in expected)
+        raise ValueError(f"prompt.{key} is {template!r}, expected a text with {wanted}")
 
 
 ENGLISH = read_language("en")

@@ -1,7 +1,8 @@
 """Where a name stands as whole words: the rules of Unicode (UAX #29) as far as names need them.
 
-Letters, digits and combining marks make up words. In scripts that are written without spaces each character stands
-alone, so that 東京 is found in 東京都; a word of katakana stays whole, as Unicode has it.
+Letters, digits and combining marks make up words. In scripts that are written without spaces each
+character stands alone, so that 東京 is found in 東京都; a word of katakana stays whole, as Unicode
+has it.
 """
 
 import re
@@ -9,43 +10,57 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 # Thai, Lao, Burmese, Khmer; radicals; 々〆〇; hiragana; Chinese characters
-_ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3041-\u309f\u3400-\u4dbf"
-_ALONE += "\u4e00-\u9fff\uf900-\ufaff\U0001b001-\U0001b11f\U00020000-\U000323af"
+_ALONE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029"
+    "\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U0001b001-\U0001b11f"
+    "\U00020000-\U000323af"
+)
 ALONE = re.compile(f"[{_ALONE}]")
 # runs of characters that BM25 takes in pairs; katakana too, because its compounds have no spaces
 RUNS = re.compile(f"[{_ALONE}\u30a1-\u30fa\u30fc-\u30fe]+")
 
 
 def standing(text: str, name: str) -> Iterator[int]:
-    """Where `name`, which is not empty, stands in the text as whole words; both are compared as they are."""
+    """Where `name`, which is not empty, stands in the text as whole words; both are compared as
+    they are."""
     start = text.find(name)
     while start >= 0:
         end = start + len(name)
-        if not (
-            _joined(text[start - 1 : start], name[0]) or _joined(text[end : end + 1], name[-1])
-        ):
+        joined_before = _joined(text[start - 1 : start], name[0])
+        joined_after = _joined(text[end : end + 1], name[-1])
+        if not joined_before and not joined_after:
             yield start
         start = text.find(name, start + 1)
 
 
 def split(text: str, names: Sequence[str]) -> list[str]:
-    """The text in parts; every second one is a name that stands there, whatever its case. The longest name wins."""
+    """The text in parts; every second one is a name that stands there, whatever its case. The
+    longest name wins."""
     lower = _lower(text)
-    spans = sorted(
-        (start, -len(name))
-        for name in {_lower(name) for name in names if name}
-        for start in standing(lower, name)
-    )
-    parts, end = [], 0
-    for start, minus_length in spans:
-        if start >= end:
-            parts += [text[end:start], text[start : start - minus_length]]
-            end = start - minus_length
-    return [*parts, text[end:]]
+    spans = []
+    for name in {_lower(name) for name in names if name}:
+        for start in standing(lower, name):
+            spans.append((start, start + len(name)))
+    spans.sort(key=_longest_first)
+
+    parts = []
+    last_end = 0
+    for start, end in spans:
+        if start >= last_end:
+            parts += [text[last_end:start], text[start:end]]
+            last_end = end
+    return [*parts, text[last_end:]]
+
+
+def _longest_first(span: tuple[int, int]) -> tuple[int, int]:
+    """The order of spans by their start, and of two that start together the longer one first."""
+    start, end = span
+    return start, -end
 
 
 def beginning(text: str, most: int) -> str:
-    """The text, or of a longer one than `most` characters its first words and " …". A longer first word is cut."""
+    """The text, or of a longer one than `most` characters its first words and " …". A longer first
+    word is cut."""
     if len(text) <= most:
         return text
     end = most
@@ -55,13 +70,13 @@ def beginning(text: str, most: int) -> str:
 
 
 def _joined(neighbour: str, edge: str) -> bool:
-    """Whether a name's first or last character is within one word with its neighbour, which may be ""."""
+    """Whether a name's first or last character is within one word with its neighbour, which may be
+    ""."""
     if not neighbour or ALONE.match(neighbour) or ALONE.match(edge):
         return False
     return neighbour.isalnum() or neighbour == "_" or unicodedata.category(neighbour)[0] == "M"
 
 
 def _lower(text: str) -> str:
-    return text.replace(
-        "\u0130", "i"
-    ).lower()  # of this letter alone the lower case has two characters
+    """The text in lower case, with as many characters: of U+0130 alone the lower case has two."""
+    return text.replace("\u0130", "i").lower()

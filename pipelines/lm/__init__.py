@@ -1,1 +1,1 @@
-"""The language model as a black box (REPLUG §3): it scores texts and generates answers, here or on a server."""
+"""The language model as a black box (REPLUG §3): it scores texts and generates answers."""

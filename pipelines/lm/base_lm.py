@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.errors import LongtailError
+from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Parts
-from pipelines.params.params_models import LM, LMName, Section
+from pipelines.params.params_models import LM
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage, threads
 

@@ -224,8 +224,8 @@ class ForwardPasses:
     ) -> Iterator[Pass]:
         """`over` the rows `members` (members,).
 
-        Row members[i] continues prefix owners[i] of `cache`. Without a cache it continues none. Their keys and values are put into `kept`, if it is
-        given.
+        Row members[i] continues prefix owners[i] of `cache`. Without a cache it continues none. The
+        rows' keys and values are put into `kept`, if it is given.
         """
         skipped = cache.get_seq_length() if cache else 0
         remaining = rows.lengths[members] - skipped

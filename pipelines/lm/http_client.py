@@ -6,12 +6,15 @@ says what it used. A request that was lost, or whose stage was killed, stays ent
 cost.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -250,56 +253,66 @@ class CompletionsClient(http.Client):
         Raises LongtailError before a request that may pass `max_cost`, and with the server's words
         where it refuses. That is Unable where it can't do this, or where a `probe` fails.
         """
-        rows_of_key: dict[str, list[int]] = {}
+        asked = _Asked(prompts, read, lasts, probe, fields)
         for i, prompt in enumerate(prompts):
             key = self._cache_key(prompt, fields)
             if len(lasts):
                 key += f":{lasts[i]}"
-            rows_of_key.setdefault(key, []).append(i)
-        results: dict[int, Result] = {}
-
-        def accept(key: str, raw: bytes) -> None:
-            choice = _decoded(raw, Choice, self.url)
-            try:
-                for i in rows_of_key[key]:
-                    results[i] = read(i, choice)
-            except (Unable, Silent) as error:
-                raise type(error)(f"{self.url}: {self._name} {error}") from None
-
-        def request(keys: list[str]) -> None:
-            batch = [prompts[rows_of_key[key][0]] for key in keys]
-            raws = self._request(batch, probe, fields)
-            accepted = {}
-            try:
-                for key, raw in zip(keys, raws, strict=True):
-                    accept(key, raw)
-                    accepted[key] = raw
-                    if len(lasts):
-                        scored = results[rows_of_key[key][0]].astype("<f4").tobytes()
-                        accepted[key] = msgspec.json.encode({"text": "", "scored": scored})
-            finally:  # the answers before a bad one are paid for
-                self._ledger.put(accepted)
+            asked.rows_of_key.setdefault(key, []).append(i)
 
         try:
-            missing = []
-            for key in rows_of_key:
-                is_kept, raw = self._ledger.get(key)
-                if is_kept:
-                    accept(key, raw)
-                else:
-                    missing.append(key)
-
+            missing = self._accept_kept(asked)
             size = 1 if self.chat else self._settings.batch_size
             batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+
+            def ask_batch(keys: list[str]) -> None:
+                self._ask_batch(asked, keys)
+
             with self.block():
-                for _ in self.map(request, batches, None):
+                for _ in self.map(ask_batch, batches, None):
                     progress.advance(size, len(prompts) * times)
         except LongtailError as error:
             message = str(error)
             if self._key:  # a server may repeat the key in its words
                 message = message.replace(self._key, "...")
             raise type(error)(message) from None
-        return [results[i] for i in range(len(prompts))]
+        return [asked.results[i] for i in range(len(prompts))]
+
+    def _accept_kept(self, asked: _Asked) -> list[str]:
+        """Read the answers that are kept; returns the keys of the prompts that have none."""
+        missing = []
+        for key in asked.rows_of_key:
+            is_kept, raw = self._ledger.get(key)
+            if is_kept:
+                self._accept(asked, key, raw)
+            else:
+                missing.append(key)
+        return missing
+
+    def _ask_batch(self, asked: _Asked, keys: list[str]) -> None:
+        """Send a request for the prompts of these keys, and keep the answers that are accepted."""
+        first_rows = [asked.rows_of_key[key][0] for key in keys]
+        batch = [asked.prompts[row] for row in first_rows]
+        raws = self._request(batch, asked.probe, asked.fields)
+        accepted = {}
+        try:
+            for key, row, raw in zip(keys, first_rows, raws, strict=True):
+                self._accept(asked, key, raw)
+                accepted[key] = raw
+                if len(asked.lasts):
+                    scored = asked.results[row].astype("<f4").tobytes()
+                    accepted[key] = msgspec.json.encode({"text": "", "scored": scored})
+        finally:  # the answers before a bad one are paid for
+            self._ledger.put(accepted)
+
+    def _accept(self, asked: _Asked, key: str, raw: bytes) -> None:
+        """Read an answer for all rows that have its prompt."""
+        choice = _decoded(raw, Choice, self.url)
+        try:
+            for row in asked.rows_of_key[key]:
+                asked.results[row] = asked.read(row, choice)
+        except (Unable, Silent) as error:
+            raise type(error)(f"{self.url}: {self._name} {error}") from None
 
     def close(self) -> None:
         """Close the connections and the ledger."""
@@ -423,6 +436,19 @@ class CompletionsClient(http.Client):
         if self._key:
             request.headers["Authorization"] = f"Bearer {self._key}"
         return request
+
+
+@dataclass
+class _Asked:
+    """Prompts that are asked together, and the results so far. Equal prompts are asked once."""
+
+    prompts: Sequence[str | Sequence[int]]
+    read: Callable[[int, Choice], Any]
+    lasts: Sequence[int]
+    probe: bool
+    fields: dict[str, Any]
+    rows_of_key: dict[str, list[int]] = field(default_factory=dict)  # the prompts' numbers
+    results: dict[int, Any] = field(default_factory=dict)  # by the prompt's number
 
 
 def unwrap(answer: requests.Response) -> None:

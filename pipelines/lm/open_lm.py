@@ -13,8 +13,9 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, no_tokens
 from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens
 from pipelines.lm.token_prompts import read_tokenizer
+from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Compute
-from pipelines.params.params_models import LM, LSR, LMName, Section
+from pipelines.params.params_models import LM, LSR
 from pipelines.storage.atomic import SCRATCH
 from pipelines.work import workers
 

@@ -31,7 +31,7 @@ from pipelines.params.params_models import (
     Section,
 )
 from pipelines.storage import database
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
 ANSWERED = """SELECT * EXCLUDE (file_row_number) FROM {table}

@@ -1,9 +1,12 @@
-"""The tuned retrievers (REPLUG LSR) in MLflow's model registry, where the best version so far is the `champion`.
+"""Keep the tuned retrievers (REPLUG LSR) in MLflow's model registry.
 
-`mlflow.pyfunc.load_model("models:/longtail-retriever@champion")` opens it, and `mlflow.artifacts.download_artifacts`
-fetches its folder, which sentence-transformers and transformers open as well. Versions are compared by bits per byte on
-the validation queries: choosing a model by the test queries would flatter it in the report. Where other language
-models, documents or queries gave the figures, the champion stays, and the new version says so.
+The best version so far is the `champion`. `mlflow.pyfunc.load_model(
+"models:/longtail-retriever@champion")` opens it, and `mlflow.artifacts.download_artifacts` fetches
+its folder, which sentence-transformers and transformers open as well.
+
+Versions are compared by bits per byte on the validation queries, because choosing a model by the
+test queries would flatter it in the report. Where other language models, documents or queries gave
+the figures, the champion stays, and the new version says so.
 """
 
 from __future__ import annotations
@@ -11,41 +14,42 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pipelines.storage import dvc_hashes
-
-if TYPE_CHECKING:
-    pass
 
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 REGISTERED = "longtail-retriever"
 ALIAS = "champion"
-FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
-TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
+FOLDER = Path("data/models/lsr")
+METRICS = Path("data/metrics")
+# Keys of the file of metrics: bits per byte on the same queries.
+TUNED = "bpb_k10_after"
+UNTUNED = "bpb_k10_before"
 LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
 JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
-def register(client, experiment: str, name: str, locked: dict) -> str | None:
-    """Make a tuned retriever a version, and the champion if it is better; returns a line on that, or None.
+def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str | None:
+    """Make a tuned retriever a version, and the champion if it is better.
 
-    Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
-    the stage's entry in dvc.lock.
+    Returns a line on that. Returns None, and does nothing, where the version exists, no run of the
+    stage is recorded, or the files are not those of `locked`, the stage's entry in dvc.lock.
     """
-    folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
-    outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if any(
-        not path.exists() or dvc_hashes.md5(path) != outs.get(str(path))
-        for path in (folder, metrics)
-    ):
+    folder = FOLDER / name
+    metrics = METRICS / f"lsr_{name}.json"
+    md5_of_output = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
+    for path in (folder, metrics):
+        if not path.exists() or dvc_hashes.md5(path) != md5_of_output.get(str(path)):
+            return None
+    md5 = md5_of_output[str(folder)]
+    figures = json.loads(metrics.read_text(encoding="utf-8"))
+    if TUNED not in figures:  # there are no language-modelling queries
         return None
-    md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
-    if (
-        not runs or TUNED not in figures
-    ):  # without language-modelling queries there is no such figure
+    if not runs:
         return None
+
     if not client.search_registered_models(f"name = '{REGISTERED}'"):
         client.create_registered_model(
             REGISTERED, description="Tuned to a frozen language model by REPLUG LSR"
@@ -53,27 +57,41 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     versions = client.search_model_versions(f"name = '{REGISTERED}'")
     if any(version.tags.get("md5") == md5 for version in versions):
         return None
-    tags = {"md5": md5, "judged_on": _judged_on(locked)}
-    tags |= {"validation_bpb": repr(figures[TUNED]), "untuned_bpb": repr(figures[UNTUNED])}
-    number = client.get_registered_model(REGISTERED).aliases.get(
-        ALIAS
-    )  # an int from a database, a str from a server
-    leads, tags["verdict"] = _verdict(
-        tags, next((one for one in versions if str(one.version) == str(number)), None)
-    )
+
+    tags = {
+        "md5": md5,
+        "judged_on": _judged_on(locked),
+        "validation_bpb": repr(figures[TUNED]),
+        "untuned_bpb": repr(figures[UNTUNED]),
+    }
+    becomes_champion, tags["verdict"] = _verdict(tags, _champion(client, versions))
+
     run = runs[0].info
     client.log_artifacts(run.run_id, str(folder), FOLDER.name)
-    described = _describe(locked["params"]["params.yaml"][f"retriever.{name}"])
-    client.log_text(run.run_id, described, f"{FOLDER.name}/MLmodel")
+    settings = locked["params"]["params.yaml"][f"retriever.{name}"]
+    client.log_text(run.run_id, _mlmodel(settings), f"{FOLDER.name}/MLmodel")
     source = f"{run.artifact_uri}/{FOLDER.name}"
     version = client.create_model_version(REGISTERED, source, run.run_id, tags=tags).version
-    if leads:
+    if becomes_champion:
         client.set_registered_model_alias(REGISTERED, ALIAS, version)
     return f"{REGISTERED} version {version}: {tags['verdict']}"
 
 
-def _describe(settings: dict) -> str:
-    """MLflow's file MLmodel for an encoder with these `settings` of the section retriever: texts in, vectors out."""
+def _champion(client, versions):
+    """The version that is the champion, None if there is none."""
+    number = client.get_registered_model(REGISTERED).aliases.get(ALIAS)
+    for version in versions:
+        # A database gives an int, a server a str.
+        if str(version.version) == str(number):
+            return version
+    return None
+
+
+def _mlmodel(settings: dict[str, Any]) -> str:
+    """MLflow's file MLmodel for an encoder: texts in, vectors out.
+
+    `settings` are its entry in the section retriever.
+    """
     import numpy as np
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
@@ -83,37 +101,44 @@ def _describe(settings: dict) -> str:
         Schema([TensorSpec(np.dtype(np.float32), (-1, -1))]),
         ParamSchema([ParamSpec("queries", "boolean", False)]),
     )
-    flavor = {"loader_module": LOADER, "config": settings}
-    return Model(FOLDER.name, flavors={"python_function": flavor}, signature=signature).to_yaml()
+    flavors = {"python_function": {"loader_module": LOADER, "config": settings}}
+    return Model(FOLDER.name, flavors=flavors, signature=signature).to_yaml()
 
 
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
-    """(whether a version with these tags becomes champion, why); `champion` is the present one or None."""
-    tuned, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
-    comparable, best = True, untuned
-    said = f"{tuned:.4f} bits per byte on validation queries, {untuned:.4f} before it was tuned"
+    """Whether a version with these tags becomes champion, and why.
+
+    `champion` is the present one, or None.
+    """
+    tuned = float(tags["validation_bpb"])
+    untuned = float(tags["untuned_bpb"])
+    reason = f"{tuned:.4f} bits per byte on validation queries, {untuned:.4f} before it was tuned"
+    is_better = tuned < untuned
     if champion:
-        comparable, best = (
-            champion.tags["judged_on"] == tags["judged_on"],
-            float(champion.tags["validation_bpb"]),
-        )
-        said += f", {best:.4f} those of version {champion.version}, the champion until now"
-        said += "; that was judged on other data or by another language model" * (not comparable)
-    leads = comparable and tuned < min(untuned, best)
-    return leads, f"{'champion' if leads else 'not champion'}: {said}"
+        best = float(champion.tags["validation_bpb"])
+        reason += f", {best:.4f} those of version {champion.version}, the champion until now"
+        is_better = is_better and tuned < best
+        if champion.tags["judged_on"] != tags["judged_on"]:
+            reason += "; that was judged on other data or by another language model"
+            is_better = False
+    verdict = "champion" if is_better else "not champion"
+    return is_better, f"{verdict}: {reason}"
 
 
-def _judged_on(locked: dict) -> str:
-    """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
-    deps = sorted(
-        (entry["path"], entry["md5"])
-        for entry in locked["deps"]
-        if entry["path"].startswith(JUDGES)
-    )
+def _judged_on(locked: dict[str, Any]) -> str:
+    """A hash of the documents, queries and language model in dvc.lock.
+
+    Figures with the same hash can be compared.
+    """
+    deps = []
+    for entry in locked["deps"]:
+        if entry["path"].startswith(JUDGES):
+            deps.append((entry["path"], entry["md5"]))
+    deps.sort()
     params = locked["params"]["params.yaml"]
     lsr = params["lsr"]
     lm = params[f"lm.{lsr['lm']}"]  # the model's folder among `deps` tells its weights
     http = lm["http"]
-    server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
+    server = [http["url"], http["max_tokens"], http["tokenizer"]] if http else None
     parts = [deps, params["seed"], lsr["validation_queries"], lm["dtype"], server]
     return hashlib.md5(json.dumps(parts).encode()).hexdigest()

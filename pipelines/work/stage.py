@@ -1,4 +1,7 @@
-"""What all stages share when they run: checked params first, one-line errors, a record for MLflow, a last line."""
+"""Run a stage: params are checked before any work, an error is one line, MLflow gets a record.
+
+The last line says where the result is.
+"""
 
 import argparse
 import gc
@@ -9,30 +12,40 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from pipelines import safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
+from pipelines.params.param_types import Section
 from pipelines.params.params_file import Settings
-from pipelines.params.params_models import Section
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH, sweep, write_json
 from pipelines.storage.work_store import WorkStore
 from pipelines.work.run_log import log_stage
 
+# Objects that Python makes before it looks for unused ones. Loading transformers makes a million,
+# all to stay, and these looks took a tenth of the time.
+OBJECTS_PER_LOOK = 100_000
+EXIT_INTERRUPTED = 130  # as a shell reports it
+
 Metrics = Mapping[str, float | list[float]]
 
 
 def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
-    """The words of the stage's command line, by name; each has its choices in `expected`, or a line of help."""
+    """The words of the stage's command line, by name.
+
+    `expected` has the choices of each word, or a line of help.
+    """
     module = sys.modules["__main__"].__spec__
     parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
     for name, choices in expected.items():
-        parser.add_argument(
-            name, **({"help": choices} if isinstance(choices, str) else {"choices": choices})
-        )
+        if isinstance(choices, str):
+            parser.add_argument(name, help=choices)
+        else:
+            parser.add_argument(name, choices=choices)
     return parser.parse_args()
 
 
@@ -44,53 +57,43 @@ def run(
     out: str,
     metrics: Path | None = None,
 ) -> None:
-    """Check params.yaml, do `work(settings)`, log its metrics as a stage's run, and print where the result is (`out`).
+    """Do `work(settings)` as the stage `name`, whose result is at `out`.
 
-    The fields of `settings_class` are the sections of params.yaml that the stage uses, the same that dvc.yaml names. A
-    metric that is a list is a training curve; the others are written to the file `metrics`, if there is one. A LongtailError or a full disk ends the process with
-    one line and exit code 1, a server that did not answer with os.EX_TEMPFAIL, an interruption with 130.
+    The fields of `settings_class` are the sections of params.yaml that the stage uses, the same
+    that dvc.yaml names. `work` returns metrics. One that is a list is a training curve. The others
+    are written to the file `metrics`, if there is one.
+
+    A LongtailError or a full disk ends the process with one line and exit code 1, a server that did
+    not answer with os.EX_TEMPFAIL, an interruption with 130.
     """
     started = time.time()
-    used = {}
-    gc.set_threshold(
-        100_000
-    )  # loading transformers makes a million objects, all to stay: looks at them took a tenth
+    sections: dict[str, Any] = {}
+    gc.set_threshold(OBJECTS_PER_LOOK)
     try:
         settings = _load(settings_class, name)
-        used = dict(settings) if isinstance(settings, Section) else vars(settings)
-        compute = used.get("compute")
-        threads = compute.threads if compute else 1
-        os.environ["OMP_NUM_THREADS"] = str(
-            threads
-        )  # before torch or FAISS are imported: threads decide bytes
-        threadpool_limits(threads, "blas")  # NumPy's, which may be there already
-        os.environ.setdefault(
-            "GOMP_SPINCOUNT", "1000000"
-        )  # wait actively for some milliseconds, then sleep
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        sections = dict(settings) if isinstance(settings, Section) else vars(settings)
+        _use_threads(sections)
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
         WorkStore().sweep()
-        found = work(settings)
+
+        result = work(settings)
         if metrics:
-            write_json(
-                metrics,
-                {name: value for name, value in found.items() if not isinstance(value, list)},
-            )
+            numbers = {key: value for key, value in result.items() if not isinstance(value, list)}
+            write_json(metrics, numbers)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except Exception as error:
-        said = str(error) if isinstance(error, LongtailError) else disks.meaning(error)
+        message = str(error) if isinstance(error, LongtailError) else disks.meaning(error)
+        record = message or safe_text.message(f"{type(error).__name__}: {error}")
         with suppress(OSError):  # a record is kept where there is space for one
-            log_stage(
-                used, {}, started, said or safe_text.message(f"{type(error).__name__}: {error}")
-            )
-        if said is None:
+            log_stage(sections, {}, started, record)
+        if message is None:
             raise
-        print(f"error: {name}: {said}", file=sys.stderr)
+        print(f"error: {name}: {message}", file=sys.stderr)
         raise SystemExit(os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1) from None
-    log_stage(used, found, started)
+    log_stage(sections, result, started)
     print(f"{name}: done, see {out}")
 
 
@@ -107,3 +110,15 @@ def _load(
     if "compute" in settings_class.model_fields:
         return settings.model_copy(update={"compute": settings.compute.of_stage(name)})
     return settings
+
+
+def _use_threads(sections: Mapping[str, Any]) -> None:
+    """Set how many threads libraries use: those of the section `compute`, else one."""
+    compute = sections.get("compute")
+    threads = compute.threads if compute else 1
+    # Before torch or FAISS are imported, because their number of threads decides bytes.
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    threadpool_limits(threads, "blas")  # NumPy's, which may be there already
+    # Wait actively for some milliseconds, then sleep.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000000")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

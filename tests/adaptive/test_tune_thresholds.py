@@ -19,7 +19,7 @@ from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
-from pipelines.with_studies.tune_thresholds import STUDIES
+from pipelines.with_studies.run_tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0

@@ -1,4 +1,5 @@
-"""The metrics that sum up a run are of its best method and retriever, and of nothing that the run lacks."""
+"""The metrics that sum up a run are of its best method and retriever, and of nothing that the run
+lacks."""
 
 import json
 import shutil

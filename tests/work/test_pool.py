@@ -17,7 +17,7 @@ from waiting import until
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 from pipelines.storage.atomic import is_running
-from pipelines.storage.work_store import map_shards
+from pipelines.storage.work_store import WorkStore
 from pipelines.work import executors
 from pipelines.work.executors import processes
 
@@ -41,12 +41,12 @@ def square(n: int) -> int:
     return n * n
 
 
-def greet_or_die(folder: str, *home):
+def greet_or_die(folder: str, **home):
     """Kills the first worker of all."""
     try:
         Path(folder, "died").touch(exist_ok=False)
     except FileExistsError:
-        executors._greet(folder, *home)
+        executors._greet(folder=folder, **home)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -95,7 +95,7 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
     with processes(dask(cluster.scheduler_address)) as executor:
         assert executor.workers == 2
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
-        assert executor._home[0] == str(tmp_path)
+        assert executor._home["folder"] == str(tmp_path)
         with pytest.raises(LongtailError, match=r"^-1: no$"):
             executor.submit(square, -1).result()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -108,9 +108,9 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
 def test_a_process_that_dies_ends_the_work_with_one_line_and_a_second_run_goes_on():
     said = r"^a worker process died \(out of memory\?\)[^\n]*$"
     with pytest.raises(LongtailError, match=said), processes(local(2)) as executor:
-        map_shards("stage", "key", write_square, [3, 4, 9], executor)
+        WorkStore().parts("stage", "key", [3, 4, 9], write_square, executor)
     with processes(local(2)) as executor:
-        paths = map_shards("stage", "key", write_square, [3, 4, 9], executor)
+        paths = WorkStore().parts("stage", "key", [3, 4, 9], write_square, executor)
     assert [int(path.read_text()) for path in paths] == [9, 16, 81]
     assert runs(9) == 2
 
@@ -121,11 +121,11 @@ def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_
 ):
     compute = dask(machines.scheduler_address)
     with processes(compute) as executor:
-        paths = map_shards("stage", "key", write_square, [3, 9, *range(101, 111)], executor)
+        paths = WorkStore().parts("stage", "key", [3, 9, *range(101, 111)], write_square, executor)
     assert [int(path.read_text()) for path in paths] == [n * n for n in (3, 9, *range(101, 111))]
     assert runs(9) == 2
     with pytest.raises(LongtailError) as error, processes(compute) as executor:
-        map_shards("other", "key", write_square, [1, 2, 7], executor)
+        WorkStore().parts("other", "key", [1, 2, 7], write_square, executor)
     # Dask may have given a lost worker several shards, and then gives up all of them
     said = r"the Dask workers that had a shard died, 2 times[^\n]*out of memory[^\n]*$"
     assert re.match(said, str(error.value))
@@ -152,7 +152,7 @@ def test_an_error_stops_what_has_not_begun(where, request, monkeypatch):
     monkeypatch.setattr(pool_of, "shutdown", shutdown)
     compute = dask(cluster.scheduler_address) if cluster else local(2)
     with pytest.raises(LongtailError, match=r"^0: no$"), processes(compute) as executor:
-        map_shards("stage", "key", write_square, [1, 0, *range(200, 250)], executor)
+        WorkStore().parts("stage", "key", [1, 0, *range(200, 250)], write_square, executor)
     assert len(list(Path().glob("begun-*"))) < 40
 
 
@@ -204,7 +204,7 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         assert f"scheduler at {empty.scheduler_address} has no workers" in refused(
             dask(empty.scheduler_address)
         )
-    monkeypatch.setattr(executors, "PATIENCE", 0.5)
+    monkeypatch.setattr(executors, "PATIENCE_SECONDS", 0.5)
     assert "no scheduler answers at tcp://127.0.0.1:9 (" in refused(dask("tcp://127.0.0.1:9"))
     assert "no scheduler answers at films://127.0.0.1:9 (" in refused(dask("films://127.0.0.1:9"))
 

@@ -208,7 +208,7 @@ def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_
 
 
 def test_a_server_that_takes_a_request_and_never_answers_is_said_soon(project, monkeypatch):
-    monkeypatch.setattr("pipelines.work.run_log.PATIENCE", 0.2)
+    monkeypatch.setattr("pipelines.work.run_log.PATIENCE_SECONDS", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert "timed out. (read timeout=0.2); move that file away" in trouble()
