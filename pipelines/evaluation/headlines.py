@@ -8,8 +8,8 @@ from pathlib import Path
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.evaluation import tables
+from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Parts, Replug, Thresholds
-from pipelines.params.params_models import LMName, Section
 
 ANALYSES = Path("data/analyses")
 ADAPTIVE = Path("data/metrics/adaptive.json")
