@@ -1,5 +1,5 @@
-"""Files of answers, made here or brought in: list them, and join them with the questions that they
-answer.
+"""Files of answers, made here or brought in: list them, and join them with the questions that
+they answer.
 """
 
 import json
@@ -228,8 +228,8 @@ def join(
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:
-    """The columns of a query on a `file`, ordered by question id: floats with NaN for null, texts
-    as objects.
+    """The columns of a query on a `file`, ordered by question id: floats with NaN for null,
+    texts as objects.
     """
     table = database.ask(f"{query} ORDER BY question_id", file=file).to_arrow_table()
     return {name: table[name].to_numpy() for name in table.column_names}

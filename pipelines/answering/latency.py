@@ -70,8 +70,8 @@ class Taken(NamedTuple):
 def write_latency(
     data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool
 ) -> None:
-    """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs
-    elsewhere.
+    """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model
+    runs elsewhere.
     """
     file = data / FOLDER / dataset / lm / f"{method}.json"
     write_json(file, taken.figures() | {"threads": threads, "server": server})

@@ -1,5 +1,5 @@
-"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA, section
-4, appendix B).
+"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA,
+section 4, appendix B).
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
 
 # Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
+DRAWS_PER_SHOT = 40
 DRAWS_PER_SHOT = 40
 
 

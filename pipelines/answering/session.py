@@ -1,4 +1,5 @@
-"""What a session of questions has opened, such as a model or an index, kept for the next question.
+"""What a session of questions has opened, such as a model or an index, kept for the next
+question.
 """
 
 from collections.abc import Callable
