@@ -19,7 +19,7 @@ from flows import terminal
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
-from pipelines.params.params_models import LMName, RetrieverName, Section
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.storage.atomic import SCRATCH, atomic
 from pipelines.storage.file_kinds import check_link
 
@@ -143,6 +143,7 @@ def thresholds(
     }
     for table in rule_page.decisions_tables(results):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
+
     write_page(out, texts)
     terminal.show("")
     best = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
@@ -191,6 +192,7 @@ def decide(
     write_page(path.parent, {path.name: table_texts.to_csv(table)})
     for line in _doubts(file, asked):
         terminal.show(line)
+
     terminal.show(
         f"all questions: {n_retrieve:,} of {len(rows):,} retrieve "
         f"({100 * n_retrieve / len(rows):.1f} %)"
@@ -222,6 +224,7 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
             "so all questions take the threshold of all relations together"
         )
         return
+
     unknown = [group for group in groups if file.key(group) not in file.thresholds]
     if unknown:
         names = sorted({asked.names[group] for group in unknown})
@@ -260,6 +263,7 @@ def compare(
     notes = _notes(asked, answered)
     for line in notes:
         terminal.show(line)
+
     for first, second in combinations(answered, 2):
         if first.texts == second.texts and (first.correct == second.correct).all():
             terminal.show(
@@ -270,6 +274,7 @@ def compare(
     compared = compare_systems.compare_systems(asked, answered, SEED, RESAMPLES)
     for line in leaderboard_page.leaderboard_lines(compared):
         terminal.show(line)
+
     name = short_name(Path(asked.name))
     sections = leaderboard_page.leaderboard_sections(name, asked.signal_name, compared, notes)
     intro = (
@@ -305,6 +310,7 @@ def _read(
             f"--subset {options.subset}: no sample of PopQA is called so, expected one of "
             f"{', '.join(subsets)}"
         )
+
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _read_questions(options.questions, options.columns, options.answers_separator)
     answered = read_answers(
@@ -333,6 +339,7 @@ def _read_questions(
             "--questions is missing, expected popQA.tsv, a release's folder, or a table of "
             "questions"
         )
+
     named_columns = _parse_columns(columns) if columns else {}
     if urlsplit(place).scheme in ("http", "https"):
         # requests, which a file on the disk does without
@@ -354,6 +361,7 @@ def _read_questions(
             f"--questions {place}: {what}, expected a table of questions, such as popQA.tsv, a "
             "release's folder, or an address"
         )
+
     return read_question_table(path, named_columns, separator, needed)
 
 
@@ -430,6 +438,7 @@ def imports(
         raise LongtailError(
             f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
         )
+
     settings = params_file.load_settings(ImportSettings)
     lines = import_answers(
         path,
@@ -455,6 +464,7 @@ def _remove_import(name: Path) -> None:
     for file in files:
         if str(file.resolve()).removesuffix(".parquet").endswith(end):
             fitting.append(file)
+
     if len(fitting) != 1:
         listed = ", ".join(map(str, fitting or files)) or "none"
         count = "several imports are" if fitting else "no import is"
@@ -479,9 +489,11 @@ def _list_imports() -> None:
         kind = facts.get("kind") or answer_files.kind_by_name(file.stem)
         source = f", from {facts['file']} ({facts['layout']})" if facts else ""
         terminal.show(f"{file}: {n_answers:,} answers, {kind}{source}")
+
     settings = params_file.load_settings(ImportSettings)
     for dataset in dict.fromkeys(file.parts[-3] for file in files):
         for line in answer_files.left_out(dataset, settings.lms, settings.retrievers, DATA):
             terminal.show(terminal.as_called(line))
+
     if not files:
         terminal.show(terminal.as_called("no imports; `longtail imports FILE` brings answers in"))

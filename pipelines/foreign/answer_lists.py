@@ -52,6 +52,7 @@ def gold_answers(
         raise LongtailError(
             f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out"
         )
+
     count = f"{cells_with[separator]:,} of {len(cells):,} cells of answers"
     return answers, f"{count} hold several, separated by {separator!r}"
 
@@ -98,6 +99,7 @@ def read_lists(cells: Sequence[Any], where: str) -> list[list[str] | None]:
             columns.append([])
         else:
             columns.append(None)
+
     return columns
 
 
@@ -133,6 +135,7 @@ def written_value(text: str) -> list | tuple | dict | None:
         value = parse_json(text)
     except ValueError:
         value = _python_value(text)
+
     if isinstance(value, str) and value[:1] == "[":  # JSON within JSON
         return written_value(value)
     return value if isinstance(value, list | tuple | dict) and value != {} else None
@@ -180,6 +183,7 @@ def _texts(value: Any, where: str) -> list[str]:
                 texts += _texts_of_object(element, where)
         elif element is not None and not is_nan:
             texts.append(clean_id(element))
+
     if not texts and any(isinstance(element, dict) for element in value):
         raise LongtailError(f"{where} is a list of objects without {', '.join(ANSWER_FIELDS)}")
     return texts

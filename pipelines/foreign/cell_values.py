@@ -122,4 +122,5 @@ def read_numbers(cells: Sequence[Any], where: str, advice: str = "") -> list[flo
             f"{where} of row {row + 1} is {text}, which is {integer} in one language and {text} in "
             f"another, and no row says which; write {integer} or {text}0"
         )
+
     return numbers

@@ -64,6 +64,7 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
         if file.decides and not file.says:
             correct = np.where(file.calls > 0, augmented.correct, closed.correct)
         completed.append(replace(file, correct=np.where(has_answer, correct, NO_ANSWER)))
+
     return completed
 
 
@@ -101,6 +102,7 @@ def judge_deciders(
         if name in ("adaptive", "at random", *policies):
             name = f"file {name}"
         files[name] = decider
+
     choices = dict(policies)
     for name, file in files.items():
         if file.decides:
@@ -112,6 +114,7 @@ def judge_deciders(
         if file.doubt is not None:
             signals[f"doubt of {name}"] = file.doubt[places]
             rows.append({"system": f"doubt of {name}", "said": "a signal: no decisions"})
+
     points = _add_areas(rows, tuned, signals)
     for row in rows:
         if row["system"] in files and "retrieved" in row:
@@ -162,6 +165,7 @@ def _rows(
         retrieved = (choice.calls > 0)[held]
         asked.append(((name, "retrieved"), intervals.ratio, [retrieved, held[held]]))
         asked.append(((name, "calls"), intervals.ratio, [choice.calls[held], held[held]]))
+
     policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     differences = refits.refitted_means(columns, {"": policy}, tuned.drawn)
     means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
@@ -188,6 +192,7 @@ def _rows(
             whose = "its own answers" if files[name].says else "answers of the pair"
             row["said"] = whose + ALWAYS_OR_NEVER.get(row["retrieved"].value, "")
         rows.append(row)
+
     return rows
 
 
@@ -220,6 +225,7 @@ def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]
         for i in range(0, len(BUDGETS), BUDGETS_PER_POINT):
             accuracy = interval(curves[name][i]).within(0, 1)
             points.append(_point(name, float(BUDGETS[i]), accuracy))
+
     return points
 
 
@@ -274,6 +280,7 @@ def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     for resample, times in enumerate(tuned.drawn.times.T):
         signal = resample_cuts[group, resample] - views
         curves.append(curve(signal, right, gains, times))
+
     return np.stack(curves, axis=1)
 
 

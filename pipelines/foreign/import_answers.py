@@ -121,17 +121,20 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
                 f"{option} {name}: expected a name such as Qwen2.5-7B (letters, digits, dots, - "
                 f"and _), not {', '.join(RESERVED)} and nothing with _below_; take another"
             )
+
     if called.lm in own_lms:
         raise LongtailError(
             f"--lm {called.lm}: expected a name that no model of params.yaml has "
             f"({', '.join(own_lms)}); take another"
         )
+
     kind = kind_by_name(called.method) or called.kind
     if not kind:
         raise LongtailError(
             f"--method {called.method}: expected --kind too, which says what it is: "
             f"{', '.join(methods.KINDS)}"
         )
+
     return replace(called, kind=kind)
 
 
@@ -152,6 +155,7 @@ def _check_complete(file: Path, source: Path, questions: Questions, judged: Judg
     faults = []
     for reason, rows in match.rejected.items():
         faults.append(f"{len(rows):,} rows {reason}: {shown_rows(judged.predictions, rows)}")
+
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [place for place in match.missing if splits[place] == "test"]
     if missing:
@@ -181,6 +185,7 @@ def _table(
     for name in MEASURES:
         if name in predictions.cells:
             columns[name] = _measures(predictions, name, match.rows)
+
     nothing = [None] * len(match.rows)
     columns = {name: columns.get(name, nothing) for name in PREDICTIONS.names}
     return pa.table(columns, schema=PREDICTIONS)

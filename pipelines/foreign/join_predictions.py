@@ -155,6 +155,7 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
                 f"{name} than their question, as {shown_rows(predictions, differing[:1])}; drop "
                 "what joins them, and bring ids or questions of this set"
             )
+
     if predictions.texts is not None:
         _check_texts(predictions, asked, pairs)
 
@@ -174,6 +175,7 @@ def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[i
     quoting = 0
     for text, place in texts:
         quoting += " " in questions[place] and questions[place] in text
+
     if 2 * quoting > len(texts):
         raise LongtailError(
             f"{predictions.path}: {quoting:,} of {len(texts):,} predictions hold their question, "
@@ -221,6 +223,7 @@ def told_by(
         n_shared = sum(value in vocabulary for value in filled)
         if 2 * n_shared > len(filled):
             telling[name] = (theirs, ours)
+
     return telling
 
 
@@ -253,6 +256,7 @@ def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
         doubt = _doubt(predictions, asked, ours, theirs, n_known=len(pairs))
         if not doubt and may_be_numbers(asked.ids[theirs]):
             pairs, contradicting = _other_answers(predictions, pairs, asked)
+
     match = _match(f"{ours} = {theirs}", places, predictions, asked, doubt)
     if 2 * len(contradicting) <= len(pairs):
         contradicting = []
@@ -325,6 +329,7 @@ def _other_texts(
             agrees = words.issuperset(re.findall(r"\w+", asked.questions[place].casefold()))
         if not agrees:
             contradicting.append((row, place))
+
     return contradicting
 
 
@@ -368,6 +373,7 @@ def _join_by_text(predictions: Predictions, asked: Asked) -> Match:
             shared = [place for place in fitting if asked.answer_sets[place] & golds[row]]
             fitting = equal or shared
         places.append(_place(fitting, same_text))
+
     by = ["question", *telling]
     if any(golds):
         by.append("answers")
@@ -403,6 +409,7 @@ def _join_by_position(
             f"{predictions.path}: {predictions.rows:,} rows without ids or questions, expected as "
             f"many as the set has questions ({n_questions:,}), in its order; {ADD_COLUMN}"
         )
+
     golds = _golds(predictions)
     rights = asked.answer_sets
     filled = [row for row in range(n_questions) if golds[row] and rights[row]]
@@ -429,6 +436,7 @@ def _join_by_position(
             f"confirms that its rows are in the set's order; {ADD_COLUMN}, or say --by-position if "
             "they are in that order"
         )
+
     return _match(f"position, as {confirmed}", range(n_questions), predictions, asked)
 
 
@@ -439,6 +447,7 @@ def _match(
     rows_of: dict[Place, list[int]] = {}
     for row, place in enumerate(places):
         rows_of.setdefault(place, []).append(row)
+
     rejected = {reason: rows_of.pop(reason, []) for reason in WITHOUT_QUESTION}
 
     columns = (predictions.texts, predictions.correct, predictions.calls, predictions.doubt)
@@ -447,6 +456,7 @@ def _match(
     for place, rows in rows_of.items():
         if len({said[row] for row in rows}) > 1:
             doubled.add(place)
+
     rejected[DOUBLED] = []
     repeated = []
     questions = []
@@ -456,6 +466,7 @@ def _match(
         else:
             questions.append(place)
             repeated += rows_of[place][1:]
+
     rejected[DOUBLED].sort()
     return Match(
         by=by,

@@ -98,6 +98,7 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
                 f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE"
             )
         files[name] = path
+
     return files
 
 
@@ -120,12 +121,14 @@ def read_answers(
         judged = judge_file(path, questions, pattern, more, by_position=by_position)
         is_cut |= judged.predictions.is_cut
         answered.append(_answered(name, judged, len(questions.ids)))
+
     check_pattern(pattern, is_cut)
     if not any((file.correct == 1).any() for file in answered):
         answered[-1].lines.append(
             f"nothing is right: no answer of {questions.name} is in any prediction; its answers "
             "may be damaged or in another language, or the predictions of another question set"
         )
+
     return answered
 
 
@@ -140,6 +143,7 @@ def _answered(name: str, judged: JudgedFile, n_questions: int) -> Answered:
         texts = [""] * n_questions
         for row, place in match.pairs:
             texts[place] = predictions.texts[row]
+
     return Answered(
         name=name,
         correct=correct,
@@ -176,8 +180,10 @@ def keep_subset(
             "expected PopQA's ids; give popQA.tsv as --questions, to which files without ids are "
             "joined by their questions"
         )
+
     for file in answered:
         file.correct[~is_inside] = NO_ANSWER
+
     count = f"{int(is_inside.sum()):,} of its {len(subset.ids):,} questions"
     answered[-1].lines.append(
         f"subset {name}: {subset.about}; {count} are in {questions.name}, and no others count"
@@ -206,6 +212,7 @@ def judge_file(
             f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which "
             f"{path.name} names its questions by; add it, or name it with --columns id=NAME"
         )
+
     match = join_predictions(predictions, questions.asked, by_position=by_position)
     check_joined(predictions, questions.asked, match)
     lines = [*predictions.described, *match.described(predictions)]
@@ -225,6 +232,7 @@ def judge_file(
             f"of answers and {path.name} no column `correct`; name the answers' column with "
             "--columns answers=NAME"
         )
+
     own = []
     if predictions.correct:
         own = [predictions.correct[row] for row in match.rows]
@@ -257,8 +265,8 @@ def check_pattern(pattern: str | None, is_cut: bool) -> None:
     """Raise LongtailError for a pattern that no prediction has."""
     if pattern and not is_cut:
         raise LongtailError(
-            f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend "
-            "it"
+            f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or "
+            "mend it"
         )
 
 

@@ -204,6 +204,7 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
             continue
         if value is not None or name != "prediction" or _has_place(record, path):
             row[name] = value  # a record without the place of a prediction is of another layout
+
     if "answers" in layout.columns and isinstance(row["answers"], str):
         row["answers"] = _as_list(row["answers"])
 
@@ -214,6 +215,7 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     for name in ("question", *PROMPT):
         if isinstance(row.get(name), list):
             row[name] = " ".join(_strings(row[name]))
+
     return row
 
 

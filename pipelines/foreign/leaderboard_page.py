@@ -112,6 +112,7 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
                 "substring": row["substring"],
             }
         )
+
     title = f"By {signal}"
     if not bins:
         return Section("popularity", title, [])
@@ -149,6 +150,7 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
     )
     for row in _placed(compared):
         yield f"{row['place']:3}  {row['method']:{width}}  {show(Percent(row['substring']))}"
+
     for row in compared.pairs:
         difference = show(Percent(row["gain"], signed=True))
         line = (

@@ -94,6 +94,7 @@ def read_predictions(
             f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
             "U+FFFD stands for it"
         )
+
     cells = _first_filter(cells, notes)
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
@@ -102,6 +103,7 @@ def read_predictions(
         correct = _judgements(path, names["correct"], cells, ids)
         if correct is None:
             del names["correct"]
+
     numbers = _numbers(cells, notes) if "retrieved" in more else {}
     names |= {role: name for role, (name, _) in numbers.items()}
     if "prediction" not in names and correct is None and not numbers:
@@ -159,6 +161,7 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     for name, values in cells.items():
         if any(value not in (None, "") for value in values):
             filled.add(name)
+
     names = {}
     for role, candidates in layouts.ROLES.items():
         names[role] = next((name for name in candidates if name in filled), "")
@@ -235,6 +238,7 @@ def calls_of(value: Any) -> float | None:
         if not all(name.startswith("retrieval_") for name in names):
             return None
         return float(bool(names))
+
     text = as_text(value).lower()
     if text in ROUTES:
         return float(ROUTES[text])
@@ -301,6 +305,7 @@ def _texts(
             len(text) > LONG_TEXT or bool(WHOLE_TEXT.search(text)) for text in texts
         )
         _refuse_brackets(predictions.path, texts)
+
     remarks.empty = texts.count("") - len(remarks.rows_without)
     notes += remarks.lines(len(texts))
 
@@ -318,6 +323,7 @@ def _said(predictions: Predictions, remarks: Remarks) -> list[str]:
     for role in ("prompt", "question"):
         if role in predictions.names:
             columns.append(list(map(as_text, predictions.cells[predictions.names[role]])))
+
     keys: list[str] = next(iter(predictions.ids.values()), [])
     texts = []
     for row, value in enumerate(predictions.cells[predictions.names["prediction"]]):
@@ -341,6 +347,7 @@ def _said(predictions: Predictions, remarks: Remarks) -> list[str]:
             f"{predictions.path}: no row has an answer, only errors or nothing, expected some; "
             "is it the right file?"
         )
+
     return texts
 
 
@@ -372,11 +379,13 @@ def _gold_answers(predictions: Predictions, notes: list[str]) -> list[tuple[str,
     except LongtailError as error:
         notes.append(f"the answers that it carries are left aside: {error}")
         return None
+
     answers = []
     for texts, cell in zip(lists, cells, strict=True):
         if texts is None and name == "reference":  # RAGAS has one text there
             texts = [cell]
         answers.append(tuple(filter(None, map(as_text, texts or ()))))
+
     return answers
 
 

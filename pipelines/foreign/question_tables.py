@@ -77,6 +77,7 @@ class Questions:
             if role not in self.columns:
                 names = ", ".join(ROLES[role])
                 lines.append(f"{self.name} has no column with the {role} ({names}): {meaning}")
+
         if self.answers_note:
             lines.append(self.answers_note)
 
@@ -122,6 +123,7 @@ def read_question_table(
     names = {}
     for key in sorted(set(groups.values())):
         names[key] = RELATIONS[key].name if key in RELATIONS else key
+
     subjects = _texts(columns, cells, "subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     return Questions(
@@ -147,9 +149,11 @@ def _read_roles(
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
+
     known = set(map(plain, (*TELLING, *named_columns.values())))
     for names in ROLES.values():
         known.update(names)
+
     expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
     file = read_records(path, known, f"{expected}, or --columns to name them")
 
@@ -165,6 +169,7 @@ def _read_roles(
                 f"columns are {listed(file.columns)}, name one of them with --columns {role}=NAME, "
                 f"or a field of its objects with {role}=NAME.FIELD"
             )
+
     return columns, cells, file.kind
 
 
@@ -183,6 +188,7 @@ def _column(
         raise LongtailError(
             f"{path}: no column {named_columns[role]!r} for {role}, expected one of {listed(names)}"
         )
+
     return column
 
 

@@ -88,6 +88,7 @@ def read_records(path: Path, known: Collection[str], expected: str) -> RecordFil
         raise LongtailError(
             f"{path}: {has}, expected a row for each question; check how it was written"
         )
+
     return RecordFile(path, file.kind, columns, chain([first], file.records), file.mended)
 
 
@@ -129,6 +130,7 @@ def read_columns(file: RecordFile, wanted: Collection[str]) -> dict[str, list[An
             columns[name].append(record[spelling])
         for name in paths:
             columns[name].append(value_at(record, name))
+
     return columns
 
 
@@ -208,6 +210,7 @@ def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile
     counts = {}
     for delimiter, columns in columns_by.items():
         counts[delimiter] = (sum(plain(name) in known for name in columns), len(columns))
+
     delimiter = max(counts, key=counts.__getitem__)
     if not counts[delimiter][0]:
         raise _without_columns(path, columns_by[delimiter], expected)
@@ -220,6 +223,7 @@ def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile
         kind += " without quotes"
         lines = enumerate(open_text(path), start=1)
         rows = ((number, line.rstrip("\r").split("\t")) for number, line in lines if line.strip())
+
     _, names = next(rows)
     return RecordFile(path, kind, names, _table_records(path, names, rows))
 
@@ -317,6 +321,7 @@ def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str])
     for key, value in record.items():
         fields = value if are_objects else {"prediction": value}
         by_id.append({"id": key} | fields)
+
     return RecordFile(path, "JSON object by id", [], enumerate(by_id, start=1))
 
 

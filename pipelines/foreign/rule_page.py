@@ -57,6 +57,7 @@ def _result_lines(result: Result, names: dict[str, str]) -> Iterator[str]:
     shown = {}
     for name, figure in figures.items():
         shown[name] = show(Percent(figure, signed=name == "gain"))
+
     better = "always" if figures["always"].value >= figures["never"].value else "never"
     saved = 100 * (1 - figures["retrieved"].value)
     yield ""
@@ -79,9 +80,11 @@ def _result_lines(result: Result, names: dict[str, str]) -> Iterator[str]:
             row["cut"] += "*"
         for name in ACCURACIES:
             row[name] = row[name].value
+
     columns = ["name", "questions", "cut", "from", "to", *ACCURACIES]
     for line in to_lines(table_of("", "", rows, columns, HEADS)):
         yield f"  {line}"
+
     if any(row["pooled"] for row in rows):
         yield "  * too few questions: the threshold of all relations together"
 
@@ -109,6 +112,7 @@ def decisions_tables(
             "thresholds are shifted together."
         )
         tables.append(table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS))
+
     return tables
 
 
@@ -154,6 +158,7 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
                     }
                 )
             rows.append(row)
+
     return rows
 
 
@@ -194,8 +199,8 @@ def rule_html(
         f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
         f"{best.tail} where its {file.signal} are below its relation's threshold. Adaptive "
         f"retrieves for {retrieved} % of the questions. The thresholds were searched for by "
-        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one "
-        "side."
+        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions "
+        "on one side."
     )
     title = f"Thresholds: {best.tail} and {best.popular}"
     return rendering.render(title, intro, sections, FOOTER)
@@ -212,6 +217,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
             "verdict": result.file.verdict,
         }
         rows.append(row | _held_out(result))
+
     figure = Figure(
         name="policies",
         kind="dumbbell",
@@ -248,6 +254,7 @@ def _budgets(results: Sequence[Result]) -> Figure:
         if result.decided:
             for point in result.decided.curves:
                 points.append(point | {"percent": 100 * point["budget"]})
+
     return Figure(
         name="budgets",
         kind="lines",

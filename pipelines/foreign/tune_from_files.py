@@ -69,6 +69,7 @@ def tune_from_files(
             places = _places(questions, tuned)
             decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)
         results.append(_result(questions, tuned, without, file, search, decided))
+
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
 
 
@@ -99,6 +100,7 @@ def _check_questions(questions: Questions, rows: np.ndarray, min_questions: int)
             f"that all files answer, expected {min_questions} at least of one group; bring more "
             "answers, or name coarser groups with --columns group=NAME"
         )
+
     least = questions.signal[rows].min()
     if least < 0:
         row = int(np.flatnonzero(rows & (questions.signal == least))[0])
