@@ -161,12 +161,15 @@ def _table_of_groups(tables: Tables) -> Table:
 def _guessable(tables: Tables) -> Iterator[str]:
     """How many questions of each set can be answered without knowing the fact."""
     for row in tables.rows("guessable", "lm = $lm AND coalesce(relation, '') = ''"):
+        guessable = in_percent(row["guessable"])
+        named_answers = in_percent(row["named"])
+        as_words = in_percent(row["majority_word"])
+        published = in_percent(row["majority"])
         yield (
-            f"{in_percent(row['guessable'])} % of the questions of {label(row['dataset'])} can "
-            f"be answered without knowing the fact: {in_percent(row['named'])} % name an "
-            "answer, and the answer that most other subjects of the relation have is right on "
-            f"{in_percent(row['majority_word'])} % as whole words and on "
-            f"{in_percent(row['majority'])} % by the published rule. "
+            f"{guessable} % of the questions of {label(row['dataset'])} can be answered without "
+            f"knowing the fact: {named_answers} % name an answer, and the answer that most other "
+            f"subjects of the relation have is right on {as_words} % as whole words and on "
+            f"{published} % by the published rule. "
         )
 
 

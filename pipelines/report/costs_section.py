@@ -98,8 +98,6 @@ def _leads(tables: Tables) -> str:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
-    return (
-        f"For a question of {label(dataset)}, {tables.lm} reads from {least['prompt_tokens']:,.0f} "
-        f"tokens ({label(least['method'])}) to {most['prompt_tokens']:,.0f} "
-        f"({label(most['method'])})."
-    )
+    fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
+    most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
+    return f"For a question of {label(dataset)}, {tables.lm} reads from {fewest_tokens} to {most_tokens}."

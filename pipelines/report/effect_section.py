@@ -112,7 +112,7 @@ def _how_to_look(tables: Tables) -> str:
     method = lead_method(tables) if tables.answered_sets else ""
     return (
         "To look at the questions where it hurts, with their passages, run `longtail explore "
-        f"--method {method} --cell base`; with `--cell method`, they are those where it helps."
+        f"'/questions?method={method}&cell=base'`; with cell=method, they are those where it helps."
     )
 
 

@@ -161,10 +161,11 @@ def _leads_of_shares(shares: list[Row]) -> str:
 def _leads_of_bits(tables: Tables, bits: list[Row]) -> str:
     if not bits:
         return ""
+    without = alone(bits[0]["bits_per_byte"])
+    with_best = alone(bits[1]["bits_per_byte"])
     return (
-        f"{tables.lm} needs {alone(bits[1]['bits_per_byte'])} bits per byte of "
-        f"{label(tables.corpus)} with documents from {label(bits[1]['retriever'])}, instead of "
-        f"{alone(bits[0]['bits_per_byte'])} without documents."
+        f"{tables.lm} needs {with_best} bits per byte of {label(tables.corpus)} with documents "
+        f"from {label(bits[1]['retriever'])}, instead of {without} without documents."
     )
 
 
