@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
 from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
@@ -17,7 +17,7 @@ RELATIVE = "log popularity against the relation's mean, in its standard deviatio
 
 
 def section(tables: Tables) -> Section:
-    blocks = [
+    blocks: list[Block] = [
         *_by_popularity(tables),
         *_by_method(tables),
         _whose_answers(tables),

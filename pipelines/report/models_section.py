@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
@@ -71,7 +71,7 @@ def section(tables: Tables) -> Section:
         ["relation", "dataset", "lm", "method", "questions", "substring", "word", "correlation"],
     )
 
-    blocks = [
+    blocks: list[Block] = [
         *_by_method(tables),
         by_size,
         compared,
