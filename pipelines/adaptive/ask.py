@@ -22,7 +22,7 @@ from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params.params_models import LMName
+from pipelines.params.param_types import LMName
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
