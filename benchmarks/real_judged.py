@@ -157,7 +157,7 @@ def score_answers(
     pairs = logprobs.unique_pairs(numbers, positions)
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
-    asked = [column.tolist() for column in queries.columns()]
+    asked = [column.tolist() for column in queries.columns().values()]
     key = key_of(
         folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes()
     )

@@ -23,7 +23,7 @@ class Ragged:
     bounds: np.ndarray  # (sequences + 1,) int64
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
+    def of(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
         """The same sequences, from lists."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
