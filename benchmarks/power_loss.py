@@ -1,11 +1,13 @@
-"""Power cuts at seeded random moments: what was not synced is lost, and all that was reported as done must be there.
+"""Power cuts at seeded random moments: what was not synced is lost, and all that was reported as
+done must be there.
 
     sudo .venv/bin/python -m benchmarks.power_loss --cuts 40
 
-A file becomes a disk with ext4 (Linux, root). A process writes on it as Longtail does, and reports what is done.
-Then the file system is shut down as by a power cut: an ioctl that throws away all that was not written, journal
-included. It is mounted again and looked at. ext4 is mounted without the help that it has for programs that do not sync
-(noauto_da_alloc), which other file systems lack, and with a journal that is written each second or each minute.
+A file becomes a disk with ext4 (Linux, root). A process writes on it as Longtail does, and reports
+what is done. Then the file system is shut down as by a power cut: an ioctl that throws away all
+that was not written, journal included. It is mounted again and looked at. ext4 is mounted without
+the help that it has for programs that do not sync (noauto_da_alloc), which other file systems lack,
+and with a journal that is written each second or each minute.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from flows import dvc_repo
 from pipelines import draws
 from pipelines.storage.atomic import atomic
 from pipelines.storage.kept_answers import KeptAnswers
-from pipelines.storage.work_store import map_shards
+from pipelines.storage.work_store import WorkStore
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = (
@@ -98,7 +100,7 @@ def write_shards(begin: int) -> None:
             say(shard - 1)
         path.write_text(sealed(shard, 50_000))
 
-    map_shards("mapped", "key", work, range(100_000))
+    WorkStore().parts("mapped", "key", range(100_000), work)
 
 
 def shards_there() -> int:
@@ -151,7 +153,7 @@ PARTS: dict[
     "a control: a file that is renamed without a sync": (write_without_sync, file_there),
     "a file by atomic": (write_file, file_there),
     "a folder by atomic": (write_folder, folder_there),
-    "shards by map_shards": (write_shards, shards_there),
+    "parts of WorkStore": (write_shards, shards_there),
     "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
     "answers of a server (KeptAnswers)": (write_answer, answers_there),
 }
@@ -202,7 +204,9 @@ class Disk:
 def one_cut(
     disk: Disk, part: str, options: str, seconds: float, begin: int
 ) -> tuple[str, int, int]:
-    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported, the number found."""
+    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported,
+    the number found.
+    """
     here = {
         "cwd": disk.place,
         "env": os.environ | {"PYTHONPATH": str(ROOT)},

@@ -1,10 +1,12 @@
-"""What a run of real models measures in its copy of the project besides the stages, question by question.
+"""What a run of real models measures in its copy of the project besides the stages, question by
+question.
 
     .venv/bin/python -m benchmarks.real_judged recall
 
-`temperature` chooses replug.temperature on questions for training and writes it to params.yaml. `recall` says for every
-held-out question whether one of the first documents of the untuned and of the tuned retriever holds an answer. `bits`
-scores the gold answers with the first document of each. A file below judged/ that is there stays as it is.
+`temperature` chooses replug.temperature on questions for training and writes it to params.yaml.
+`recall` says for every held-out question whether one of the first documents of the untuned and of
+the tuned retriever holds an answer. `bits` scores the gold answers with the first document of each.
+A file below judged/ that is there stays as it is.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from pipelines.scoring import logprobs
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.storage.work_store import forget_shards, key_of
+from pipelines.storage.work_store import WorkStore, content_key
 
 DATA, OUT = Path("data"), Path("judged")
 RETRIEVERS = ("dense", "lsr")  # untuned and tuned
@@ -40,24 +42,14 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
 DEPTH = 5  # documents of a question that are looked at
 SHARD = 256  # pairs of a question and a document that are scored at once
-SECTIONS = (
-    "seed",
-    "language",
-    "compute",
-    "parts",
-    "lm",
-    "retriever",
-    "retrievers",
-    "lsr",
-    "answer",
-    "replug",
-)
 
 
 def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
-    """Take the temperature under which REPLUG's ensemble makes the gold answers of training questions likeliest.
+    """Take the temperature under which REPLUG's ensemble makes the gold answers of training
+    questions likeliest.
 
-    The language model is the one that LSR learns from. `file` gets the bits per byte under each temperature.
+    The language model is the one that LSR learns from. `file` gets the bits per byte under each
+    temperature.
     """
     table = read_questions(chosen, "train")
     drawn = draws.sample(
@@ -77,7 +69,9 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
 
 
 def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
-    """Write whether the first of a test question's documents, and one of DEPTH, holds an answer as whole words."""
+    """Write whether the first of a test question's documents, and one of DEPTH, holds an answer
+    as whole words.
+    """
     table, spoken = read_questions(chosen, "test"), language.read_language(chosen.language)
     columns = {name: table[name] for name in ("question_id", "subject")}
     for retriever in RETRIEVERS:
@@ -98,8 +92,8 @@ def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
 def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
     """Write the nats of each test question's first gold answer, by retriever, and its bytes.
 
-    The language model that LSR learns from reads demonstrations with the untuned retriever's passages, then the
-    retriever's first document and the question.
+    The language model that LSR learns from reads demonstrations with the untuned retriever's
+    passages, then the retriever's first document and the question.
     """
     everything = read_questions(chosen)
     rows = np.flatnonzero(pc.equal(everything["split"], "test").to_numpy())
@@ -117,7 +111,9 @@ def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
 
 
 def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Table:
-    """The first answered question set, or one split of it, in the order of ids; `subject` says what it asks about."""
+    """The first answered question set, or one split of it, in the order of ids; `subject` says
+    what it asks about.
+    """
     name = chosen.parts.answered[0]
     table = parquet.read_parquet(DATA / f"questions/{name}/{name}.parquet").sort_by("question_id")
     table = table.append_column("subject", pc.coalesce(table["s_uri"], table["subj"]))
@@ -145,7 +141,8 @@ def search(
 def score_answers(
     chosen: SimpleNamespace, table: pa.Table, rows: np.ndarray, positions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log p (n, k, tokens) of the first gold answers to the questions `rows` (n,), each with k documents; bytes (n, t).
+    """Log p (n, k, tokens) of the first gold answers to the questions `rows` (n,), each with k
+    documents; bytes (n, t).
 
     Demonstrations are of `table`. A killed call goes on after the last whole shard.
     """
@@ -158,13 +155,13 @@ def score_answers(
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
     asked = [column.tolist() for column in queries.columns().values()]
-    key = key_of(
-        folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes()
-    )
+    compute = chosen.compute
+    depends_on = (lm, compute.device, compute.threads, asked, pairs.tobytes())
+    key = content_key(depends_on, "", folder, docs)
     with lm_at_work(folder, lm, chosen.compute, scoring=True) as model:
         files = logprobs.score_parts("judged", key, model, queries, docs, parts)
     scored = pa.concat_tables([parquet.read_parquet(file) for file in files])
-    forget_shards("judged", key)
+    WorkStore().forget("judged", key)
     return logprobs.gather(scored, numbers, positions)
 
 
@@ -183,7 +180,7 @@ def main() -> None:
     judge, file = JUDGES[parser.parse_args().what]
     if not file.is_file():
         OUT.mkdir(exist_ok=True)
-        judge(params_file.load_params(*SECTIONS), file)
+        judge(params_file.load_params(), file)
 
 
 if __name__ == "__main__":

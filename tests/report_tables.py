@@ -5,7 +5,7 @@ from pathlib import Path
 from pipelines.evaluation.tables import write_analyses
 from pipelines.intervals import NOTHING, Interval
 from pipelines.report.run_tables import Tables
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 
 
 def tables_of(folder: Path, settings, metrics: dict | None = None, **rows: list[dict]) -> Tables:

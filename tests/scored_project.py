@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipelines.params import params_file
 from pipelines.scoring import score_lm
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.with_studies import run_score_lm
 
 QUERIES = "data/corpus/pile/queries.parquet"
 
@@ -58,7 +58,7 @@ def scored_once(built, settings, tmp_path_factory):
         pq.write_table(pa.Table.from_pylist(queries, schema), folder / QUERIES)
         with chdir(folder):
             metrics = {
-                lm: score_lm.score_corpus(params, "pile", lm, score_lm_with_studies.STUDIES)
+                lm: score_lm.score_corpus(params, "pile", lm, run_score_lm.STUDIES)
                 for lm in params.lms
             }
         (folder / "metrics.json").write_text(json.dumps(metrics))

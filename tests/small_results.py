@@ -14,8 +14,8 @@ from pipelines.answering.predictions import PREDICTIONS
 from pipelines.evaluation import analyse
 from pipelines.params import params
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import analyse as analyse_with_studies
-from pipelines.with_studies.tune_thresholds import STUDIES as RULE_STUDIES
+from pipelines.with_studies import run_analyse
+from pipelines.with_studies.run_tune_thresholds import STUDIES as RULE_STUDIES
 
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
@@ -226,7 +226,7 @@ def write_data(
         data / "analyses",
         data / "metrics/analyses.json",
         chosen,
-        analyse_with_studies.STUDIES,
+        run_analyse.STUDIES,
     )
     return right
 

@@ -1,4 +1,6 @@
-"""Retrievers side by side: each method's documents are found by its own retriever, whatever their order."""
+"""Retrievers side by side: each method's documents are found by its own retriever, whatever their
+order.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from pipelines import methods
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
+from pipelines.methods import Method
 from pipelines.params.params import Reranker
 from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
@@ -30,19 +33,19 @@ INDEXES = {
 
 
 def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[list[int]]:
-    """The k best documents by the encoder of this kind and name, with its own settings; all are compared."""
+    """The k best documents by the encoder of this kind and name, with its own settings; all are
+    compared.
+    """
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
-    encoder = Encoder.open(
-        methods.encoder_folder(methods.Method(kind, name)), settings, params.compute
-    )
+    encoder = Encoder.open(methods.encoder_folder(Method(kind, name)), settings, params.compute)
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
     return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
 
 
 def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:
-    index = methods.Method.parse(name, params.retrievers)
+    index = Method.parse(name, params.retrievers)
     return retriever.open_index(index, "wikipedia", params, reranker=params.reranker)
 
 
@@ -61,9 +64,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
     }
     expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
     for method, resolved in expected.items():
-        assert methods.resolve(method, names) == resolved
-        assert methods.short(*resolved, names) == method
-    assert methods.resolve("dense_contriever", names) == ("dense", "contriever")
+        assert Method.parse(method, names) == Method(*resolved)
+        assert Method(*resolved).short_name(names) == method
+    assert Method.parse("dense_contriever", names) == Method("dense", "contriever")
     for method in (
         "sparse",
         "dense_bert",
@@ -75,7 +78,7 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
         "dense_E5",
     ):
         with pytest.raises(LongtailError, match=method):
-            methods.resolve(method, ["contriever", "e5"])
+            Method.parse(method, ["contriever", "e5"])
     mixed = [
         "hybrid",
         "replug_b",
@@ -106,7 +109,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
 def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(
     two_retrievers,
 ):
-    """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were used."""
+    """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were
+    used.
+    """
     params, file = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     docs = pq.read_table(file)["id"].to_pylist()
     expected = {index: nearest(params, index, "wikipedia", QUERIES, 10) for index in INDEXES}

@@ -23,7 +23,7 @@ from pipelines import catalogue
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 from pipelines.world.facts import RELATION_IDS, make_world
 
 SHOWN = {
@@ -150,7 +150,7 @@ def test_what_is_asked_is_known_in_the_sample_world(pages, root):
         for question in re.findall(r'longtail ask "([^"]+)"', text)
     }
     assert len(asked) >= 2
-    given = params_file.load_params("seed", "world", path=root / "params.yaml")
+    given = params_file.load_params(root / "params.yaml")
     world = make_world(given.seed, given.world)
     known = {
         RELATIONS[RELATION_IDS[relation]].question(label).lower()

@@ -27,8 +27,8 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import forget_shards
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.storage.work_store import WorkStore
+from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
@@ -56,7 +56,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    score_lm.score_corpus(project.params, "pile", "tiny", score_lm_with_studies.STUDIES)
+    score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
 
@@ -90,7 +90,7 @@ def answers(project, compute) -> dict[str, bytes]:
             answered = evaluate_tasks.evaluate_task(task, "replug", lm, find, 3, REPLUG, "k")
             pq.write_table(answered, "answers.parquet")
             for name in evaluate_tasks._names(task, "tiny", "replug"):
-                forget_shards(name, "k")
+                WorkStore().forget(name, "k")
             found[f"task {options}"] = Path("answers.parquet").read_bytes()
     return found
 

@@ -12,12 +12,12 @@ import pytest
 
 from pipelines.report import write_report
 from pipelines.with_studies import (
-    analyse,
-    attribute,
-    evaluate_lm,
-    score_lm,
-    tables,
-    tune_thresholds,
+    all_tables,
+    run_analyse,
+    run_attribution,
+    run_evaluate_lm,
+    run_score_lm,
+    run_tune_thresholds,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,8 +34,9 @@ from pipelines.storage import parquet
 from pipelines.work import code
 from pipelines.evaluation import tables
 from pipelines.report import write_report
-from pipelines.with_studies import analyse, attribute, evaluate_lm, score_lm, tune_thresholds
-for entry in (attribute, evaluate_lm, score_lm, tune_thresholds):
+from pipelines.with_studies import run_attribution, run_evaluate_lm, run_score_lm
+from pipelines.with_studies import run_tune_thresholds
+for entry in (run_attribution, run_evaluate_lm, run_score_lm, run_tune_thresholds):
     assert entry.STUDIES == [], entry
 small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
@@ -92,13 +93,13 @@ def test_no_earlier_room_and_no_other_study_names_a_study(root, room):
 
 def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
     places = {
-        "score_more": score_lm.STUDIES,
-        "figures_of_bits": evaluate_lm.STUDIES,
-        "number_tokens": attribute.STUDIES,
-        "rows_of_rules": tune_thresholds.STUDIES,
-        "rows_of_answers": analyse.STUDIES.of_answers,
-        "rows_of_figures": analyse.STUDIES.of_figures,
-        "TABLES": tables.STUDIES,
+        "score_more": run_score_lm.STUDIES,
+        "figures_of_bits": run_evaluate_lm.STUDIES,
+        "number_tokens": run_attribution.STUDIES,
+        "rows_of_rules": run_tune_thresholds.STUDIES,
+        "rows_of_answers": run_analyse.STUDIES.of_answers,
+        "rows_of_figures": run_analyse.STUDIES.of_figures,
+        "TABLES": all_tables.STUDIES,
     }
     for name, studies in places.items():
         having = {
@@ -116,7 +117,8 @@ def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
 def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
     delete(copied, study)
     for file in (copied / "pipelines").rglob("*.py"):
-        assert not {name for name in imports(file) if name.endswith((f"studies.{study}", f"studies.{study}_section"))}, file
+        ends = (f"studies.{study}", f"studies.{study}_section")
+        assert not {name for name in imports(file) if name.endswith(ends)}, file
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("STUDIES"):
                 assert study not in ast.unparse(node.value), file
@@ -132,6 +134,6 @@ def test_without_studies_everything_else_works(copied, root, tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert "accuracy_by_relation" in ran.stdout
-    assert "'analyse'" in ran.stdout
+    assert "'run_analyse'" in ran.stdout
     for gone in ("popularity_measures", "lm_controls", "rare_words", "'exposure'"):
         assert gone not in ran.stdout

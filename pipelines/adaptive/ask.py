@@ -1,11 +1,12 @@
 """One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution
-(PopQA, §6)."""
+(PopQA, §6).
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,20 +18,11 @@ from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, given_passages, passages, prompts
+from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params.params import Compute, Parts
-from pipelines.params.params_models import (
-    LM,
-    Answer,
-    LMName,
-    Replug,
-    Reranker,
-    Retriever,
-    RetrieverName,
-    Section,
-)
+from pipelines.params.param_types import LMName
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -38,21 +30,12 @@ if TYPE_CHECKING:
 PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
 
 
-class Settings(Section):
+class Settings(PassageSettings):
     """The sections of params.yaml by which a question is answered."""
 
     seed: int
-    language: str
-    compute: Compute
-    lm: dict[LMName, LM]
     lms: list[LMName]
-    retriever: dict[RetrieverName, Retriever]
-    retrievers: list[RetrieverName]
-    reranker: Reranker | None
-    parts: Parts
     ways: list[str]
-    replug: Replug
-    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -67,8 +50,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Passage:
-    """What was read. Of several documents together it has the text of all, the rest is the best
-    one's."""
+    """What was read.
+
+    Of several documents together it has the text of all, the rest is the best one's.
+    """
 
     id: str | None  # None if the language model wrote it (GenRead), as are title and similarity
     title: str | None
@@ -85,7 +70,8 @@ class Passage:
 @dataclass(frozen=True)
 class Token:
     """A token of the answer: its probability without and with the passage, and the shares of memory
-    and passage."""
+    and passage.
+    """
 
     text: str
     closed_book: float
@@ -126,10 +112,6 @@ class AskedQuestion:
     note: str = ""
 
 
-def _tell_nobody(reading: Reading | None, decision: Decision, passage: Passage | None) -> None:
-    pass
-
-
 def ask(
     question: str,
     lm: str,
@@ -138,7 +120,6 @@ def ask(
     *,
     subject: str | None = None,
     data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None] = _tell_nobody,
     session: Session | None = None,
 ) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and these
@@ -146,10 +127,12 @@ def ask(
 
     `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
     bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
-    `subject` is a Wikidata id, to choose among namesakes. `tell` hears what is known after the
-    decision and after the search. With `session`, what is opened stays there for the next question.
+    `subject` is a Wikidata id, to choose among namesakes. What is opened stays in `session` for the
+    next question.
+
     Raises LongtailError for an empty question, an unknown language model, method or subject, and
-    for a missing file."""
+    for a missing file.
+    """
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
     choice = Choice.of_name(lm, pair)
@@ -162,7 +145,6 @@ def ask(
         question, data, subject, language.read_language(settings.language)
     )
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", choice)
-    tell(reading, decision, None)
 
     method = choice.below if decision.retrieve else choice.above
     asked = AskedQuestion(
@@ -176,7 +158,7 @@ def ask(
     if is_imported:
         note = f"{method.name} of {lm}, which answers elsewhere: its answers were imported"
         return replace(asked, note=note)
-    return _answer(asked, settings, data, tell, session or Session())
+    return _answer(asked, settings, data, session or Session())
 
 
 def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, list[str]]) -> None:
@@ -199,7 +181,8 @@ def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, 
 
 def _wording(question: str, reading: Reading | None) -> str:
     """The question as the language model reads it: as it was evaluated, or as it is, with single
-    spaces."""
+    spaces.
+    """
     if reading is None:
         return " ".join(question.split())
     name = reading.subject.name if reading.subject else reading.name
@@ -210,7 +193,6 @@ def _answer(
     asked: AskedQuestion,
     settings: Settings,
     data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None],
     session: Session,
 ) -> AskedQuestion:
     """Search, let the language model answer, and attribute the answer."""
@@ -241,9 +223,8 @@ def _answer(
             title=row["titles"][0],
             text=row["texts"][0],
             similarity=row["similarities"][0],
-            measure=methods.measure(asked.method, settings),
+            measure=methods.measure(asked.method, settings.retrievers, settings.retriever),
         )
-        tell(asked.reading, asked.decision, passage)
 
     model = open_model()
     (generation,) = model.generate([prompt], settings.answer.new_tokens)
@@ -277,7 +258,8 @@ def _place(
     asked: AskedQuestion, settings: Settings, data: Path
 ) -> tuple[str, prompts.Questions, int]:
     """A question set, and the place of the question in it: its subject's question's, or after all
-    others."""
+    others.
+    """
     reading = asked.reading
     dataset = reading.template.dataset if reading else PLAIN_SET
     table = given_passages.read_asked(dataset, settings, data)[0].sort_by("question_id")
@@ -306,17 +288,20 @@ def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -
 
     To retrieve is to take the answer below the threshold.
     """
-    missing = _unknown(reading)
-    entry = None
-    if not missing:
-        entry = _entry(thresholds, reading.template.dataset, choice)
-        if not entry:
-            missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
-    if missing:
-        why = f"{missing}, so {choice.below.name} answers without a threshold."
-        return Decision(retrieve=True, threshold=None, why=why)
-
+    if reading is None:
+        return _without_threshold("The question follows no template of this run", choice)
     subject = reading.subject
+    if subject is None:
+        missing = f"No subject in this run's tables is called {reading.name!r}"
+        return _without_threshold(missing, choice)
+    if subject.popularity is None:
+        missing = f"The page views of {subject.label} ({subject.qid}) are not known"
+        return _without_threshold(missing, choice)
+    entry = _entry(thresholds, reading.template.dataset, choice)
+    if not entry:
+        missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
+        return _without_threshold(missing, choice)
+
     in_use = rule.parse(entry, str(thresholds))
     decision = in_use.decide(reading.template.relation, subject.popularity)
     threshold = None
@@ -326,16 +311,10 @@ def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -
     return Decision(decision.retrieve, threshold, why)
 
 
-def _unknown(reading: Reading | None) -> str:
-    """What of a question is not known that a threshold needs; "" if all is known."""
-    if reading is None:
-        return "The question follows no template of this run"
-    subject = reading.subject
-    if subject is None:
-        return f"No subject in this run's tables is called {reading.name!r}"
-    if subject.popularity is None:
-        return f"The page views of {subject.label} ({subject.qid}) are not known"
-    return ""
+def _without_threshold(missing: str, choice: Choice) -> Decision:
+    """To retrieve, because something is not known that a threshold needs."""
+    why = f"{missing}, so {choice.below.name} answers without a threshold."
+    return Decision(retrieve=True, threshold=None, why=why)
 
 
 def _entry(thresholds: Path, dataset: str, choice: Choice) -> dict | None:
@@ -350,7 +329,8 @@ def attribute_answer(
     lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str
 ) -> Attribution:
     """What the answer owes to the model's memory and to the passage, from its probability after
-    both prompts."""
+    both prompts.
+    """
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])

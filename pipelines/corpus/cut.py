@@ -2,10 +2,10 @@
 5).
 
 A document has `chunk.tokens` tokens; only the last one of a text may have fewer or, merged with a
-short rest, more. A passage that its source has cut already is a document as it is."""
+short rest, more. A passage that its source has cut already is a document as it is.
+"""
 
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -99,7 +99,8 @@ class Source(NamedTuple):
 
 def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     """Write docs, queries, rejects, and the sources that gave any of the first two, as Parquet
-    files in `out`."""
+    files in `out`.
+    """
     # A batch is the work of one process; threads of the libraries would only compete with the other
     # processes.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -108,33 +109,35 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _clean_rows(batch, rejects, settings.media)
     encoded = _encoder(settings.tokenizer)(texts)
-    text_signatures: Sequence[np.ndarray | None] = [None] * len(rows)
-    text_bands = text_signatures
+    text_signatures: list[np.ndarray | None] = [None] * len(rows)
+    text_bands: list[np.ndarray | None] = [None] * len(rows)
     if settings.corpus.has_queries:
-        text_signatures = signatures([tokens.ids for tokens in encoded])
-        text_bands = bands(text_signatures, NEAR_DUPLICATE)
+        signature_matrix = signatures([tokens.ids for tokens in encoded])
+        text_signatures = list(signature_matrix)
+        text_bands = list(bands(signature_matrix, NEAR_DUPLICATE))
 
     documents: list[Document] = []
     queries: list[Query] = []
     sources: list[Source] = []
     for i, row in enumerate(rows):
+        row_documents: list[Document] = []
+        row_queries: list[Query] = []
         if row["split"] == "corpus":
-            pieces = _documents(settings, row, encoded[i])
-            documents += pieces
-            chunks = len(pieces)
+            row_documents = _documents(settings, row, encoded[i])
         else:
-            pieces = _queries(settings, row, encoded[i])
-            queries += pieces
-            chunks = 0
-        if not pieces:
+            row_queries = _queries(settings, row, encoded[i])
+        if not row_documents and not row_queries:
             reason = f"{TOO_SHORT}{row['split']}"
             rejects.add(row["file"], row["row"], reason, f"{len(encoded[i].ids)} tokens")
             continue
+
+        documents += row_documents
+        queries += row_queries
         source = Source(
             source_document=row["source_document"],
             split=row["split"],
             key=row["key"],
-            chunks=chunks,
+            chunks=len(row_documents),
             signature=text_signatures[i],
             bands=text_bands[i],
         )
@@ -147,7 +150,8 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
 
 def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict], list[str]]:
     """The batch's rows that are no copies and have a text, with their ids, and their clean
-    texts."""
+    texts.
+    """
     rows = []
     texts = []
     for row in parquet.read_parquet(batch.path).to_pylist():

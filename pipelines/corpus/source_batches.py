@@ -5,7 +5,7 @@ A document's split and its key are hashes of its id, so they do not depend on fi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -68,7 +68,8 @@ def split_of(settings: CorpusSettings, source_document: str, file: str) -> str:
     decides.
 
     Documents in the files of a published test or validation split have that split, and no others
-    have it."""
+    have it.
+    """
     corpus = settings.corpus
     published = {"test": corpus.test_files, "validation": corpus.validation_files}
     for split, glob in published.items():
@@ -133,9 +134,9 @@ def read_part(
     write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
-def write_rows(rows: list[tuple], schema: pa.Schema, path: Path) -> None:
+def write_rows(rows: Sequence[tuple], schema: pa.Schema, path: Path) -> None:
     """Write tuples of the schema's columns to a Parquet file."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     parquet.write_parquet(pa.table(arrays, schema=schema), path)
 
@@ -147,7 +148,8 @@ def find_repeated(
 
     A copy has None, for it is left out: of an article the page's id decides, of other texts the
     text. Another text has a new id. Contents decide which one keeps the id, not the order of files.
-    Copies for queries come first."""
+    Copies for queries come first.
+    """
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated

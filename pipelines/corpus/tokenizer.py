@@ -1,5 +1,6 @@
 """Stage `tokenizer`: the tokenizer that corpora are cut with, trained on raw text or taken from a
-pretrained model."""
+pretrained model.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +14,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
+from pipelines.params.param_types import Section
 from pipelines.params.params import Tokenizer
-from pipelines.params.params_models import Section
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import source_files
@@ -50,7 +51,8 @@ def make_tokenizer(settings: Settings) -> dict[str, float]:
 
 def raw_texts(raw: Path, section: Tokenizer) -> Iterator[str]:
     """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if
-    it has no file."""
+    it has no file.
+    """
     for name in section.text:
         n_bytes = 0
         for document in _documents(raw, name):
@@ -72,16 +74,17 @@ def _documents(raw: Path, name: str) -> Iterator[Raw]:
             yield from read_raw(name, part, rejects)
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
+def train_tokenizer(texts: Iterable[str], vocab_size: int | None, folder: Path) -> None:
     """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's
     layout.
 
     The same texts give the same bytes. LongtailError if `vocab_size` has no room for bytes and
-    special tokens."""
+    special tokens.
+    """
     from transformers import PreTrainedTokenizerFast
 
     smallest = 256 + len(SPECIAL_TOKENS)
-    if vocab_size < smallest:
+    if vocab_size is None or vocab_size < smallest:
         raise LongtailError(
             f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}"
         )
@@ -117,7 +120,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
     """Save a folder's or a Hub model's tokenizer to `out`; LongtailError without path or pinned
-    revision."""
+    revision.
+    """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
@@ -146,7 +150,8 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     """A folder's tokenizer, to which special tokens' names are plain text; LongtailError without a
-    tokenizer.json."""
+    tokenizer.json.
+    """
     file = Path(folder) / "tokenizer.json"
     if not file.is_file():
         raise LongtailError(
@@ -188,7 +193,8 @@ def encode(
 
 def stretches(text: str) -> Iterator[tuple[int, str]]:
     """(first character, text) of each stretch of up to SEGMENT characters; it ends before a line
-    break if it can."""
+    break if it can.
+    """
     begin = 0
     while len(text) - begin > SEGMENT:
         end = text.rfind("\n", begin + 1, begin + SEGMENT)

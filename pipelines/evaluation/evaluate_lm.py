@@ -16,8 +16,8 @@ import pyarrow as pa
 from pipelines import catalogue, draws, intervals
 from pipelines.intervals import Statistic
 from pipelines.methods import Method
+from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Replug, Report
-from pipelines.params.params_models import LMName, Section
 from pipelines.replug import ensemble
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts
@@ -263,8 +263,14 @@ def figures(bits: Bits, texts: Texts, settings: Settings) -> dict:
             ratios[f"{name} bpb"] = Ratio(_bits_per_byte, values, bits.bytes)
         for name, values in nats.items():
             ratios[f"{name} gain"] = Ratio(_gain, values, none)
-        found = of_rows(ratios, rows)
-        return {name: {"bpb": found[f"{name} bpb"], "gain": found[f"{name} gain"]} for name in nats}
+        measured = of_rows(ratios, rows)
+        figures_by_name = {}
+        for name in nats:
+            figures_by_name[name] = {
+                "bpb": measured[f"{name} bpb"],
+                "gain": measured[f"{name} gain"],
+            }
+        return figures_by_name
 
     metrics: dict = _counts(texts, everything)
     metrics |= of_rows(_ratios(bits, texts, settings.replug), everything)
@@ -341,10 +347,10 @@ def over_documents(
     """The `statistics`, as `intervals.of_clusters` takes them, with intervals over source documents
     (queries,)."""
     generator = draws.generator(settings.seed, "language modelling")
-    found = intervals.of_clusters(
+    by_name = intervals.of_clusters(
         statistics, source_documents.astype(str), generator, settings.report.bootstrap
     )
-    return {name: interval.as_json() for name, interval in found.items()}
+    return {name: interval.as_json() for name, interval in by_name.items()}
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from pipelines.evaluation.task_figures import CONCATENATED, drop_too_long, summa
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
+from pipelines.params.param_types import LMName, RetrieverName
 from pipelines.params.params import (
     LM,
     Answer,
@@ -31,15 +32,14 @@ from pipelines.params.params import (
     Report,
     Tasks,
 )
-from pipelines.params.params_models import LMName, RetrieverName
 from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.retrieval.retriever import RetrievalSettings
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.storage.work_store import forget_shards, key_of
-from pipelines.work import stage, workers
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code, stage, workers
 
 DATA = Path("data")
 # prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
@@ -126,7 +126,7 @@ def evaluate_benchmark(
         write_json(data / f"metrics/tasks_{name}_{lm_name}.json", metrics)
         for method, key in keys.items():
             for shards_name in _names(task, lm.name, method):
-                forget_shards(shards_name, key)
+                WorkStore().forget(shards_name, key)
 
         logged = {}
         for method, figure in figures.items():
@@ -167,7 +167,7 @@ def _key(
     method: str, name: str, lm_name: str, replug: Replug, settings: Settings, data: Path
 ) -> str:
     """The key of a method's finished shards: all that decides the answers."""
-    return key_of(
+    depends_on = (
         settings.seed,
         settings.tasks,
         replug,
@@ -177,10 +177,11 @@ def _key(
         settings.lm[lm_name],
         SHARD,
         workers.ROUNDS,
-        open_lm.MODELS / lm_name,
-        data / "raw" / name,
-        *passages.inputs(method, settings, data),
     )
+    inputs = passages.inputs(method, settings, data)
+    fingerprint = code.fingerprint("pipelines.evaluation.evaluate_tasks")
+    lm = open_lm.MODELS / lm_name
+    return content_key(depends_on, fingerprint, lm, data / "raw" / name, *inputs)
 
 
 def evaluate_task(
@@ -310,10 +311,10 @@ def _fits(lm: LanguageModel, sent: Sent, k: int, new_tokens: int) -> np.ndarray:
     A document may lose its end; demonstrations, question and options may lose nothing.
     """
     seen: Sequence = lm.seen(sent.prompts, new_tokens)
-    whole = []
+    uncut = []
     for read, prompt in zip(seen, sent.prompts, strict=True):
-        whole.append(read.context == prompt.context)
-    return np.array(whole, bool).reshape(-1, k).all(1)
+        uncut.append(read.context == prompt.context)
+    return np.array(uncut, bool).reshape(-1, k).all(1)
 
 
 def _names(task: Task, lm: str, method: str) -> tuple[str, str]:

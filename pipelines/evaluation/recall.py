@@ -18,8 +18,8 @@ import pyarrow as pa
 from pipelines import catalogue, intervals, methods, progress
 from pipelines.language import language
 from pipelines.methods import Method
+from pipelines.params.param_types import RetrieverName
 from pipelines.params.params import Index, Ingest, Parts, Reranker
-from pipelines.params.params_models import RetrieverName
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import DEPTH, RetrievalSettings, fuse, matching
@@ -148,9 +148,9 @@ def distractors(docs: Path, taken: set[str]) -> list[dict[str, str]]:
     """At most DISTRACTORS documents, evenly spread over docs.parquet, whose text is not `taken`."""
     count = documents.count_documents(docs)
     spread = np.linspace(0, count - 1, min(DISTRACTORS, count))
-    found = documents.read_documents(docs, np.unique(spread.astype(np.int64)))
+    drawn = documents.read_documents(docs, np.unique(spread.astype(np.int64)))
     rows = []
-    for doc_id, title, text in zip(found.ids, found.titles, found.texts, strict=True):
+    for doc_id, title, text in zip(drawn.ids, drawn.titles, drawn.texts, strict=True):
         if text not in taken:
             rows.append({"id": doc_id, "title": title, "text": text})
     return rows
@@ -268,8 +268,8 @@ def _recalls(ranks: np.ndarray) -> dict[str, dict]:
     """Recall at each of AT by the ranks of first gold passages, 0 where none is found."""
     recalls = {}
     for k in AT:
-        found = (ranks > 0) & (ranks <= k)
-        recalls[f"recall_at_{k}"] = intervals.share(found).as_json()
+        within_k = (ranks > 0) & (ranks <= k)
+        recalls[f"recall_at_{k}"] = intervals.share(within_k).as_json()
     return recalls
 
 

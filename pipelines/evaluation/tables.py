@@ -3,7 +3,7 @@ shown, and how rows are kept.
 
 A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high,
 null if there was nothing to measure. Studies have tables of their own
-(pipelines/with_studies/tables.py).
+(pipelines/with_studies/all_tables.py).
 """
 
 import math
@@ -30,7 +30,6 @@ class Column:
 
     label: str
     unit: str = ""
-    rule: str = ""
 
 
 def read_columns(text: str) -> dict[str, type]:

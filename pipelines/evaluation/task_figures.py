@@ -64,16 +64,16 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     def figure(method: str, rows: np.ndarray) -> dict:
         """A method's accuracy and gain over the questions of some rows, (rows,) bool."""
         of_method = rows & (methods == method)
-        found = intervals.share(correct[of_method]).as_json()
-        found["questions"] = int(of_method.sum())
+        measured = intervals.share(correct[of_method]).as_json()
+        measured["questions"] = int(of_method.sum())
         if method != "closed_book":
             same_questions = np.isin(questions, questions[of_method])
             closed_book = rows & (methods == "closed_book") & same_questions
             # both are ordered by question id
             gain = correct[of_method].astype(float) - correct[closed_book]
             generator = draws.generator(seed, "tasks bootstrap")
-            found["gain"] = intervals.mean(gain, generator, resamples).as_json()
-        return found
+            measured["gain"] = intervals.mean(gain, generator, resamples).as_json()
+        return measured
 
     figures: dict = {}
     for method in METHODS:

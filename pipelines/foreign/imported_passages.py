@@ -18,8 +18,8 @@ from pipelines.foreign.layouts import TELLING
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import read_question_table
 from pipelines.methods import Method
+from pipelines.params.param_types import Section
 from pipelines.params.params import Parts
-from pipelines.params.params_models import Section
 from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.question_files import IDS
 from pipelines.sources.rejects import Rejects
@@ -41,7 +41,9 @@ class Settings(Section):
 
 
 def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
-    """Write the passages of every way that needs imported ones; return how many questions have some."""
+    """Write the passages of every way that needs imported ones; return how many questions have
+    some.
+    """
     counts = {}
     names = dict.fromkeys(
         Method.of_name(way).retriever for way in methods.of_kinds(settings.ways, *methods.GIVEN)
@@ -55,14 +57,15 @@ def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
                 (folder / dataset).mkdir(exist_ok=True)
                 parquet.write_parquet(table, folder / dataset / f"{method}.parquet")
                 counts[f"{method}/{dataset}"] = len(table["question_id"].unique())
+
     return counts
 
 
 def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
     """The passages (PASSAGES) that the files of a folder have for each question set.
 
-    Prints how the records were joined. Raises LongtailError where they have passages for no question
-    of any set, and as `join_predictions` does.
+    Prints how the records were joined. Raises LongtailError where they have passages for no
+    question of any set, and as `join_predictions` does.
     """
     rejects = Rejects(1.0)
     records = []
@@ -78,12 +81,14 @@ def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
     tables = {}
     for dataset in datasets:
         tables[dataset] = _joined(folder, records, dataset)
+
     if not any(table.num_rows for table in tables.values()):
         raise LongtailError(
             f"{folder}: {len(records):,} questions with passages, and none is of "
             f"{', '.join(datasets)}; name a file that has some under "
             f"fetch.files.{folder.relative_to(RAW)}"
         )
+
     return tables
 
 
@@ -113,38 +118,28 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
                     "score": passage.score,
                 }
             )
+
     return pa.Table.from_pylist(rows, schema=PASSAGES)
 
 
 def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predictions:
     """The records as they are joined with questions; their passages stand for what was said."""
     rows = [(record.record.get("metadata") or {}) | record.record for record in records]
-    ids = {}
-    for name in IDS:
-        if any(name in row for row in rows):
-            ids[name] = [clean_id(row.get(name)) for row in rows]
-    cells = {}
-    for name in TELLING:
-        if any(name in row for row in rows):
-            cells[name] = [row.get(name) for row in rows]
+    names = set().union(*rows)
     texts = []
     for record in records:
         texts.append(text_id("\n".join(passage.text for passage in record.passages)))
+
     return Predictions(
         path=folder,
         layout="passages",
         rows=len(rows),
         names={"question": "question", "answers": "answers"},
+        ids={name: [clean_id(row.get(name)) for row in rows] for name in IDS if name in names},
+        cells={name: [row.get(name) for row in rows] for name in TELLING if name in names},
         texts=texts,
-        correct=None,
-        ids=ids,
         questions=[as_text(record.text) for record in records],
         answers=[tuple(map(as_text, record.answers)) for record in records],
-        calls=None,
-        doubt=None,
-        cells=cells,
-        is_cut=False,
-        described=[],
     )
 
 

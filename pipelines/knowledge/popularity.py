@@ -33,7 +33,7 @@ from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, executors, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
@@ -108,6 +108,7 @@ def count_views(
         query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"
         viewed, total = database.row(db, query, [popularity.month])
         (titles,) = database.row(db, "SELECT count(*) FROM titles")
+
     counts |= {
         "titles": titles,
         "titles_with_views": viewed,
@@ -139,11 +140,12 @@ def _read_dumps(
     for file in files:
         for begin, end in bz2_blocks.bz2_parts(file, pageviews.PART_BYTES):
             parts.append(Part(file, begin, end))
+
     fingerprint = code.fingerprint("pipelines.knowledge.popularity")
-    key = key_of(fingerprint, rejects.max_share, project, *files)
+    key = content_key((rejects.max_share, project), fingerprint, *files)
     read_part = partial(_read_part, rejects.max_share, project)
     with executors.processes(settings.compute, len(parts)) as executor:
-        shards = map_shards("popularity", key, read_part, parts, executor)
+        shards = WorkStore().parts("popularity", key, parts, read_part, executor)
     _collect_rejects(parts, shards, rejects)
 
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
@@ -154,7 +156,8 @@ def _read_dumps(
                 shards_of_month.append(shard)
         pageviews.sum_views(db, shards_of_month)
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
-    forget_shards("popularity", key)
+
+    WorkStore().forget("popularity", key)
 
     counts = {
         "files.pageviews": len(files),
@@ -209,6 +212,7 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
                 f"{files[0].parent}: two tables of {table}, expected one (fetch.files.redirects)"
             )
         counts[table] = rows
+
     return counts
 
 

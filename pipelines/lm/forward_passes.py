@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -173,7 +173,8 @@ class ForwardPasses:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
             self._count(n_prompts)
-            token = yield torch.cat([logits for _, logits in self.logits(outputs, rows, 0 * rows)])
+            parts = [logits for _, logits in self.logits(outputs, rows, 0 * rows)]
+            token = yield torch.cat(parts)
 
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""
@@ -234,7 +235,8 @@ class ForwardPasses:
         for batch in self.batches(sizes):
             numbers = members[batch]
             lengths = remaining[batch]
-            inputs = {"input_ids": self._padded(rows.slice(numbers, skipped, lengths))}
+            inputs: dict[str, Any] = {}
+            inputs["input_ids"] = self._padded(rows.slice(numbers, skipped, lengths))
             if cache or kept:
                 inputs["past_key_values"] = PassCache(
                     read=cache,

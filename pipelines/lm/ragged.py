@@ -24,7 +24,7 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
-        """The same sequences, from lists."""
+        """The same sequences, from lists or arrays."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         values = np.fromiter(chain.from_iterable(sequences), np.int64, bounds[-1])

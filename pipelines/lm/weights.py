@@ -5,6 +5,7 @@ The last two are compared with fp32. Faster layers of the same formulas replace 
 
 import json
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -77,7 +78,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
 def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     """The model in a number format, without a comparison."""
     several_gpus = device == "cuda" and torch.cuda.device_count() > 1
-    options = {}
+    options: dict[str, Any] = {}
     if several_gpus:
         options["device_map"] = "auto"
     elif dtype == "int8":
@@ -105,7 +106,8 @@ def _log_probs(model: PreTrainedModel, tokenizer) -> torch.Tensor:
     """log p of each token of TEXT but the first, (tokens - 1,) float32."""
     ids = tokenizer(TEXT, verbose=False)["input_ids"][:COMPARED_TOKENS]
     inputs = torch.tensor([ids], device=model.device)
-    log_probs = torch.log_softmax(model(input_ids=inputs).logits[0, :-1].float(), dim=-1)
+    logits = model(input_ids=inputs).logits[0, :-1]
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
     targets = inputs[0, 1:, None].to(log_probs.device)
     return log_probs.gather(1, targets).squeeze(1).cpu()
 

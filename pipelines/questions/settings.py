@@ -1,10 +1,11 @@
 """The params that builders of question sets read.
 
 They have a module of their own, so that a changed builder makes only its own question set run
-again."""
+again.
+"""
 
+from pipelines.params.param_types import Section
 from pipelines.params.params import C4, Compute, Ingest, PopQA, Popularity
-from pipelines.params.params_models import Section
 
 
 class Settings(Section):

@@ -2,7 +2,7 @@
 save of them.
 """
 
-from pipelines.pages.section import Axis, Figure, Link, Section
+from pipelines.pages.section import Axis, Block, Figure, Link, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -23,6 +23,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("tokens read for a question"),
         caption="tokens that a question's prompts have.",
     )
+
     costs = table_of(
         "cost-of-answers",
         "Prompts of a question, tokens read and written in all of them, and the price of 1,000 "
@@ -45,6 +46,7 @@ def section(tables: Tables) -> Section:
             "cost_per_1000": "cost of 1,000 questions",
         },
     )
+
     savings = table_of(
         "savings",
         "What retrieving only below the thresholds saves against always retrieving, in per cent, "
@@ -66,17 +68,21 @@ def section(tables: Tables) -> Section:
             "cost_saved": "cost saved, %",
         },
     )
+
     text = (
         "How much a language model must read decides how long an answer takes and what it costs. "
         "Seconds are not on this page, because the same inputs must give the same page."
     )
-    blocks = [*figures_by(figure, "dataset"), text]
+
+    blocks: list[Block] = [*figures_by(figure, "dataset"), text]
     if tables.settings.lms and tables.answered_sets:
         seconds = (
             "Seconds of a question by method, with the machine that they were measured on "
             "(data/latency/index.html)"
         )
+
         blocks.append(Link(seconds, "../latency/index.html"))
+
     blocks += [costs, savings]
     return Section("costs", "What answers cost", blocks, _leads(tables))
 
@@ -92,8 +98,7 @@ def _leads(tables: Tables) -> str:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
-    return (
-        f"For a question of {label(dataset)}, {tables.lm} reads from {least['prompt_tokens']:,.0f} "
-        f"tokens ({label(least['method'])}) to {most['prompt_tokens']:,.0f} "
-        f"({label(most['method'])})."
-    )
+    fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
+    most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
+    begins = f"For a question of {label(dataset)}, {tables.lm} reads from"
+    return f"{begins} {fewest_tokens} to {most_tokens}."

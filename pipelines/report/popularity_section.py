@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipelines.evaluation.tables import popularity_of
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
 from pipelines.report.run_tables import Tables
@@ -30,6 +30,7 @@ def section(tables: Tables) -> Section:
             "without a subject counts as its least viewed entity."
         ),
     )
+
     table = table_of(
         "popularity",
         "Monthly page views: the median, and the bounds of the least and of the most viewed tenth.",
@@ -37,14 +38,17 @@ def section(tables: Tables) -> Section:
         ["dataset", "known", "unknown", "10 %", "median", "90 %"],
         {"known": "popularity known", "unknown": "not known"},
     )
-    blocks = [figure, _without_c4(tables, sets), table]
+
+    blocks: list[Block] = [figure, _without_c4(tables, sets), table]
     if sets:
         blocks.append(
             "A popularity is not known if the month's data have no view of the article, or if the "
             "question's subject has no article or could not be linked to one. Unknown is not low: "
             "all figures by popularity leave these questions out."
         )
+
         blocks.append(_without_redirects(tables))
+
     title = "How popular the questions' subjects are"
     return Section("popularity", title, blocks, _leads(tables, sets))
 
@@ -79,11 +83,12 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
     bins = tables.rows("popularity")
     curves = []
     for of_set in sets:
-        questions_below = {}  # bound -> questions of the bin below it
+        questions_below: dict[float, int] = {}  # bound -> questions of the bin below it
         for row in bins:
             if row["dataset"] == of_set["dataset"]:
                 questions_below.setdefault(round(row["least"], 3), 0)
                 questions_below[round(row["below"], 3)] = row["questions"]
+
         questions_below.setdefault(round(max(row["below"] for row in bins), 3), 0)
 
         fewer = 0
@@ -91,6 +96,7 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
             fewer += questions
             share = fewer / of_set["known"]
             curves.append({"dataset": of_set["dataset"], "below": bound, "share": share})
+
     return curves
 
 

@@ -4,6 +4,7 @@ rows.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipelines.methods import ENSEMBLES, Method, of_kinds
@@ -15,7 +16,8 @@ from pipelines.report.run_tables import Settings, Tables
 from pipelines.sources import snapshots
 from pipelines.storage import database, parquet
 
-REJECTS = """SELECT reason, count(*) AS rows, min(file) || ', row ' || arg_min(row, (file, row)) AS first
+REJECTS = """SELECT reason, count(*) AS rows,
+        min(file) || ', row ' || arg_min(row, (file, row)) AS first
     FROM rejects GROUP BY reason ORDER BY reason"""
 
 
@@ -25,7 +27,7 @@ def section(tables: Tables) -> Section:
     of_lm = ""
     if tables.lm:
         of_lm = f"Figures are of {tables.lm}, the main language model, unless they name another."
-    blocks = [
+    blocks: list[Block] = [
         of_lm,
         "DVC makes this page last, when all stages before it are up to date. A stage whose code, "
         "inputs or parameters changed has run again; the others were kept. So all figures here are "
@@ -52,6 +54,7 @@ def section(tables: Tables) -> Section:
         "page. Prefect and MLflow on the machine that made it have them; `longtail explore --all` "
         "opens both there.",
     ]
+
     title = "What was run, and how this page was made"
     return Section("provenance", title, blocks, _leads(tables, documents, rejects))
 
@@ -87,7 +90,7 @@ def _rejects(tables: Tables) -> list[Row]:
     A benchmark's rows are the same whatever model it asks, so those of the main one are counted.
     """
     lm = next(iter(tables.settings.lms), "")
-    paths = set()
+    paths: set[Path] = set()
     for depth in ("*", "*/*", f"tasks/*/{lm}"):
         paths.update(tables.data.glob(f"{depth}/rejects.parquet"))
 
@@ -96,6 +99,7 @@ def _rejects(tables: Tables) -> list[Row]:
         folder = path.parent.relative_to(tables.data).as_posix()
         for row in database.ask(REJECTS, rejects=path).to_arrow_table().to_pylist():
             rows.append({"folder": folder} | row)
+
     return rows
 
 
@@ -132,7 +136,8 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         similarity = {name: retriever.similarity for name, retriever in retrievers.items()}
         yield "pooling of the encoder", _each(pooling)
         yield "similarity of embeddings", _each(similarity)
-    if parts.rerankers:
+
+    if settings.reranker and parts.rerankers:
         yield "reranker", _weights(settings.reranker)
     if parts.tuned:
         yield "language model that the retriever is tuned to", settings.lsr.lm
@@ -144,6 +149,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "documents in the ensemble (k)", settings.replug.top_k
         yield "temperature of lambda", settings.replug.temperature
         yield "mixture", settings.replug.mixture
+
     if tables.rule_rows("thresholds"):
         yield "threshold search in use", settings.thresholds.search
     yield "bootstrap resamples", settings.report.bootstrap
@@ -195,7 +201,8 @@ def _weights(model: LM | Retriever | Reranker) -> str:
         return "a small model trained in this run"
     if source == "http":
         return f"{model.path}, on a server"
-    return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
+    path = model.path or ""
+    return path if model.revision else path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def dates(tables: Tables) -> list[Block]:
@@ -229,6 +236,7 @@ def _sources(tables: Tables) -> list[Row]:
                 "licence": ", ".join(sorted(licences)),
             }
         )
+
     return rows
 
 
@@ -238,11 +246,12 @@ def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:
     for corpus in documents:
         counts = tables.metrics.get(f"corpus_{corpus}")
         if counts:
-            row = {"corpus": corpus}
+            row: Row = {"corpus": corpus}
             for key, n in counts.items():
                 if n and isinstance(n, int | float):
                     row[key] = int(n)
             rows.append(row)
+
     return table_of(
         "corpora",
         "Documents to retrieve from, cut from source documents, and language-modelling queries. "

@@ -18,20 +18,11 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
-from pipelines.params.params_models import (
-    LM,
-    LSR,
-    Answer,
-    LMName,
-    Replug,
-    Reranker,
-    Retriever,
-    RetrieverName,
-    Section,
-)
+from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
 from pipelines.storage import database
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 
 ENOUGH = 3 * FEWEST  # questions of known popularity; with fewer, nothing is shown by popularity
 ANSWERED = """SELECT * EXCLUDE (file_row_number) FROM {table}
@@ -49,7 +40,6 @@ class Settings(Section):
 
     profile: str
     seed: int
-    language: str
     fetch: Fetch
     lm: dict[LMName, LM]
     lms: list[LMName]
@@ -64,7 +54,6 @@ class Settings(Section):
     report: Report
     parts: Parts
     ways: list[str]
-    lm_text: str
 
 
 class Tables:
@@ -101,8 +90,8 @@ class Tables:
         and the other `values`.
         """
         names = set(re.findall(r"\$(\w+)", query))
-        known = {name: values[name] if name in values else getattr(self, name) for name in names}
-        relation = self.db.sql(query, params=known or None)
+        params = {name: getattr(self, name) for name in names - values.keys()} | values
+        relation = self.db.sql(query, params=params or None)
         return _with_intervals(relation.to_arrow_table().to_pylist())
 
     def rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
@@ -195,6 +184,7 @@ def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
         elif "value" in value:
             row[name] = interval(value) if "low" in value else value["value"]
             if value.get("splits_low") is not None:
-                middle = value.get("mean_over_splits", value["value"])
+                middle = value.get("mean_over_splits") or value["value"]
                 row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
+
     return row

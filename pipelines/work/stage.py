@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -19,7 +18,6 @@ from threadpoolctl import threadpool_limits
 from pipelines import safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
-from pipelines.params.param_types import Section
 from pipelines.params.params_file import Settings
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH, sweep, write_json
@@ -40,7 +38,8 @@ def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
     `expected` has the choices of each word, or a line of help.
     """
     module = sys.modules["__main__"].__spec__
-    parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
+    program = f"python -m {module.name}" if module else None
+    parser = argparse.ArgumentParser(prog=program, description=doc)
     for name, choices in expected.items():
         if isinstance(choices, str):
             parser.add_argument(name, help=choices)
@@ -51,7 +50,7 @@ def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
 
 def run(
     name: str,
-    settings_class: type[Settings] | tuple[str, ...],
+    settings_class: type[Settings],
     work: Callable[[Settings], Metrics],
     *,
     out: str,
@@ -71,7 +70,7 @@ def run(
     gc.set_threshold(OBJECTS_PER_LOOK)
     try:
         settings = _load(settings_class, name)
-        sections = dict(settings) if isinstance(settings, Section) else vars(settings)
+        sections = dict(settings)
         _use_threads(sections)
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
@@ -97,19 +96,13 @@ def run(
     print(f"{name}: done, see {out}")
 
 
-def _load(
-    settings_class: type[Settings] | tuple[str, ...], name: str
-) -> Settings | SimpleNamespace:
+def _load(settings_class: type[Settings], name: str) -> Settings:
     """The stage's settings, with as many workers as this stage has."""
-    if isinstance(settings_class, tuple):  # until each stage declares a class
-        namespace = params_file.load_params(*settings_class)
-        if hasattr(namespace, "compute"):
-            namespace.compute = namespace.compute.of_stage(name)
-        return namespace
     settings = params_file.load_settings(settings_class)
-    if "compute" in settings_class.model_fields:
-        return settings.model_copy(update={"compute": settings.compute.of_stage(name)})
-    return settings
+    compute = getattr(settings, "compute", None)
+    if compute is None:
+        return settings
+    return settings.model_copy(update={"compute": compute.of_stage(name)})
 
 
 def _use_threads(sections: Mapping[str, Any]) -> None:

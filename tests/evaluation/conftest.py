@@ -15,7 +15,8 @@ NUMBER = np.arange(N)
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, Path]:
-    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
+    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense
+    right below 15."""
     relations = ["P1" if i % 2 else "P2" for i in range(N)]
     answer_tables.write_questions(
         tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations

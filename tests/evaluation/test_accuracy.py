@@ -79,7 +79,8 @@ def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
 def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(
     answers,
 ):
-    """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published rule on 19 as well."""
+    """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published
+    rule on 19 as well."""
     named, word, right = (
         np.isin(NUMBER, these).astype(float) for these in ([0, 1], [1, 18], [1, 18, 19])
     )
@@ -237,10 +238,11 @@ def test_neighbours_are_put_together_until_each_has_enough():
     assert merged([39, 0, 1]) == [slice(0, 3)]
 
 
-def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_have_fewer_and_smaller_bins(
+def test_no_bin_has_fewer_than_forty_questions_and_few_questions_have_fewer_smaller_bins(
     answers,
 ):
-    """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge` decides."""
+    """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge`
+    decides."""
     least = {
         questions: popularity_bins.least_of(questions)
         for questions in (9, 30, 60, 119, 120, 14_000)
@@ -268,7 +270,8 @@ def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_ha
 
 
 def test_a_relation_has_bins_of_its_own(answers):
-    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30. Merged, they are 40 or more; else 5 or more."""
+    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30. Merged, they are 40 or more; else
+    5 or more."""
     views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
     some = many(answers, views, ["P1"] * 80 + ["P2"] * 60)
     rows = popularity_bins.by_relation(some, 0, 10, merge=True)
@@ -290,7 +293,8 @@ def test_a_relation_has_bins_of_its_own(answers):
 
 
 def test_relative_popularity_compares_within_a_relation(answers):
-    """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
+    """Two relations, one a hundred times as popular as the other: the bins are the same for
+    both."""
     popularity, relations = (
         [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)],
         np.repeat(["P1", "P2"], 10),
@@ -312,7 +316,8 @@ def test_relative_popularity_compares_within_a_relation(answers):
 def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_out_as_in_figure_8(
     answers,
 ):
-    """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39 questions."""
+    """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39
+    questions."""
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
     closed = [row for row in by_relative_popularity(some, 0, 10) if row["method"] == "closed_book"]
     assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]

@@ -1,4 +1,5 @@
-"""The stage `analyse`: tables of every language model's answers, imported ones too, and of other stages' figures."""
+"""The stage `analyse`: tables of every language model's answers, imported ones too, and of other
+stages' figures."""
 
 import copy
 import json
@@ -15,7 +16,7 @@ import small_results
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -28,7 +29,8 @@ def figure(value: float) -> dict:
 
 
 def write_data(data: Path) -> None:
-    """PopQA answered by two language models and an imported one, by unlike methods; EntityQuestions by none.
+    """PopQA answered by two language models and an imported one, by unlike methods; EntityQuestions
+    by none.
 
     The second language model was asked only the FIRST of the questions.
     """
@@ -85,7 +87,7 @@ def made(tmp_path_factory):
         patch.chdir(home)
         write_data(home / "data")
         metrics = analyse.analyse(
-            home / "data", home / "out", home / "metrics.json", PARAMS, analyse_with_studies.STUDIES
+            home / "data", home / "out", home / "metrics.json", PARAMS, run_analyse.STUDIES
         )
     return home / "out", metrics, json.loads((home / "metrics.json").read_text())
 
@@ -155,7 +157,8 @@ def test_tables_of_what_is_common_have_the_same_questions_for_every_language_mod
 
 
 def test_savings_are_those_of_each_language_models_own_thresholds_and_examples_the_main_ones(made):
-    """tiny's dense answers are right in the first half alone; davinci's as often as its closed-book ones: always."""
+    """tiny's dense answers are right in the first half alone; davinci's as often as its closed-book
+    ones: always."""
     rows = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "savings")}
     assert set(rows) == {("tiny", "dense"), ("tiny", "genread"), ("davinci", "dense")}
     assert 0.4 < rows["tiny", "dense"]["retrieved"].value < 0.6

@@ -13,7 +13,7 @@ import pytest
 from pipelines import draws, intervals
 from pipelines.evaluation import evaluate_lm
 from pipelines.params import params
-from pipelines.with_studies import evaluate_lm as evaluate_lm_with_studies
+from pipelines.with_studies import run_evaluate_lm
 
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
 PARAMS = SimpleNamespace(
@@ -29,7 +29,8 @@ WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """The stage's metrics, its table, its file of metrics, and the names of the figures of each bootstrap in order."""
+    """The stage's metrics, its table, its file of metrics, and the names of the figures of each
+    bootstrap in order."""
     folder, n = tmp_path_factory.mktemp("evaluated"), logprob_tables.QUERIES
     for seed, lm in enumerate(PARAMS.lms):
         logprob_tables.write(folder / "data/logprobs/pile" / lm, lm, seed)
@@ -55,7 +56,7 @@ def evaluated(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(evaluate_lm, "over_documents", recorded)
-        flat = evaluate_lm.evaluate_corpus(PARAMS, "pile", evaluate_lm_with_studies.STUDIES)
+        flat = evaluate_lm.evaluate_corpus(PARAMS, "pile", run_evaluate_lm.STUDIES)
     table = pq.read_table(folder / evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
     figures = json.loads(
         (folder / evaluate_lm.METRICS / "language_modelling_pile.json").read_text()
@@ -144,7 +145,8 @@ def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
 
 
 def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated):
-    """A loop over resamples: a document's queries stay together, and a query with itself, whatever it was given."""
+    """A loop over resamples: a document's queries stay together, and a query with itself, whatever
+    it was given."""
     own = {
         name: rows(evaluated, "second", name, k).set_index("query_id")
         for name, k in (("none", 0), ("lsr", 2))

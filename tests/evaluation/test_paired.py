@@ -16,7 +16,8 @@ NUMBER = np.arange(N)
 
 
 def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> answer_sets.Answers:
-    """One model's answers to the questions `asked` of 20, right where each method's array (20,) says."""
+    """One model's answers to the questions `asked` of 20, right where each method's array (20,)
+    says."""
     questions = folder.parent / "questions.parquet"
     answer_tables.write_questions(
         questions, [10 * (i + 1) for i in range(N)], [f"P{i % 3}" for i in range(N)]
@@ -100,9 +101,7 @@ def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, 
     common = paired.in_common([*models.values(), third])
     assert {tuple(answers.ids) for answers in common} == {("q005", "q015")}
     rows = [
-        row
-        for row in paired.comparisons(models | {"third": third}, 0, 20)
-        if row["lm"] == "third"
+        row for row in paired.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"
     ]
     assert [(row["against_lm"], row["questions"]) for row in rows] == [("tiny", 3), ("big", 3)]
     apart = {

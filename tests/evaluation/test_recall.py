@@ -1,4 +1,5 @@
-"""Recall@k counts the questions of which a gold passage is found, and says so where there are none."""
+"""Recall@k counts the questions of which a gold passage is found, and says so where there are
+none."""
 
 import importlib.util
 import json
@@ -43,7 +44,8 @@ def question(i, answer):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold passage."""
+    """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold
+    passage."""
     folder = tmp_path_factory.mktemp("retrieval")
     for seed, kind in enumerate(("dense", "lsr")):
         tiny_models.encoder(
@@ -181,7 +183,8 @@ def test_the_reports_section_states_the_figures(made, tmp_path):
 
 
 def on_real_questions(real, root, retriever):
-    """Metrics and recall in the working folder of 250 questions with their passages; a document answers none."""
+    """Metrics and recall in the working folder of 250 questions with their passages; a document
+    answers none."""
     QUESTIONS.mkdir(parents=True)
     (QUESTIONS / "a.jsonl").symlink_to(real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl")
     CORPUS.parent.mkdir(parents=True)

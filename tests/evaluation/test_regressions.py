@@ -1,4 +1,5 @@
-"""A figure that got worse than the last landed run's is named; one that moved within its interval is not."""
+"""A figure that got worse than the last landed run's is named; one that moved within its interval
+is not."""
 
 import json
 from pathlib import Path

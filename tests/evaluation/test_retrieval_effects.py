@@ -19,7 +19,8 @@ NUMBER = np.arange(N)
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, Path]:
-    """20 questions, the more popular the higher their number; closed-book right from 10, dense below 15 but for 3."""
+    """20 questions, the more popular the higher their number; closed-book right from 10, dense
+    below 15 but for 3."""
     relations = [f"P{i % 7}" for i in range(N)]
     answer_tables.write_questions(
         tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations
@@ -114,7 +115,8 @@ def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
 
 
 def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(files):
-    """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6 within a word."""
+    """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6
+    within a word."""
     ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]
     texts = {4: "So it is A4, they say.", 5: "x" * 1_000 + " a5", 6: "a66"}
     table = {"id": ids, "title": titles, "text": [texts.get(i, f"text {i}") for i in range(N)]}

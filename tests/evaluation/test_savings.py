@@ -1,4 +1,5 @@
-"""What answers cost, and what thresholds save where they were not fitted, on small tables worked out by hand."""
+"""What answers cost, and what thresholds save where they were not fitted, on small tables worked
+out by hand."""
 
 import math
 from dataclasses import replace
@@ -19,7 +20,8 @@ EVERY = np.ones((10, 1), bool)
 
 @pytest.fixture
 def priced(tmp_path) -> answer_sets.Answers:
-    """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs ten times as much."""
+    """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs
+    ten times as much."""
     relations = ["P1"] * 5 + ["P2"] * 5
     answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
     files: dict[str, Path] = {
@@ -67,7 +69,8 @@ def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
 
 
 def test_what_thresholds_save(priced):
-    """P1 retrieves below 3 (2 of 5), P2 always (4, its fifth has no popularity): 6 of 9 retrieve."""
+    """P1 retrieves below 3 (2 of 5), P2 always (4, its fifth has no popularity): 6 of 9
+    retrieve."""
     row = saved(priced, {"P1": [3.0], "P2": [ALWAYS]})
     assert (row["questions"], row["retrieved"].value) == (9, pytest.approx(6 / 9))
     assert row["tokens_saved"].value == pytest.approx(100 * (1 - (6 * 100 + 3 * 10) / 900))
@@ -77,7 +80,8 @@ def test_what_thresholds_save(priced):
     unknown = saved(priced, {"P1": [3.0]}, method="dense")
     assert (unknown["questions"], unknown["retrieved"].value) == (5, 0.4)
     assert math.isnan(unknown["tokens_saved"].value)
-    # a threshold of zero never retrieves, one of infinity always, and a question at its threshold does not
+    # a threshold of zero never retrieves, one of infinity always, and a question at its threshold
+    # does not
     for cut, share, saving in ((NEVER, 0, 90), (ALWAYS, 1, 0)):
         row = saved(priced, {"P1": [cut], "P2": [cut]})
         assert (row["retrieved"].value, row["cost_saved"].value) == (share, pytest.approx(saving))
@@ -88,7 +92,8 @@ def test_what_thresholds_save(priced):
 
 
 def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(priced):
-    """The first split holds questions 0 and 1 out and always retrieves, the second 1 and 2 and never does.
+    """The first split holds questions 0 and 1 out and always retrieves, the second 1 and 2 and
+    never does.
 
     Question 0 retrieves, 1 in half of the splits, 2 does not.
     """
@@ -104,7 +109,8 @@ def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(pr
 
 
 def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tmp_path):
-    """200 questions of two relations: closed-book right from the 100th on, dense below it, but for 1 in 5."""
+    """200 questions of two relations: closed-book right from the 100th on, dense below it, but for
+    1 in 5."""
     n, questions = 200, tmp_path / "q.parquet"
     number = np.arange(n)
     noise = number * 7 % 5 == 0
@@ -122,8 +128,7 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     for split_by in ("subject", "question"):
         chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
         rows = {
-            row["method"]: row
-            for row in savings.savings(answers, questions, files, chosen, 3, 50)
+            row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)
         }
         assert list(rows) == ["dense", "bm25"]
         for method, row in rows.items():
@@ -143,7 +148,12 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     alone = {"dense": files["dense"]}
     assert (
         savings.savings(
-            answer_sets.read_answered(questions, alone), questions, alone, adaptive_pairs.CHOSEN, 0, 10
+            answer_sets.read_answered(questions, alone),
+            questions,
+            alone,
+            adaptive_pairs.CHOSEN,
+            0,
+            10,
         )
         == []
     )

@@ -1,4 +1,5 @@
-"""MMLU and open-domain QA: what is asked and shown, of the files as they are published; the prompts."""
+"""MMLU and open-domain QA: what is asked and shown, of the files as they are published; the
+prompts."""
 
 import json
 import shutil

@@ -22,7 +22,7 @@ from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
 from pipelines.retrieval import bm25_build
-from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.with_studies import run_attribution
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {
@@ -67,7 +67,7 @@ def scored(tmp_path_factory) -> Run:
         small_results.write(
             home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
         )
-        attribution.attribute_corpus(chosen, "pile", attribute_with_studies.STUDIES)
+        attribution.attribute_corpus(chosen, "pile", run_attribution.STUDIES)
     return Run(home / "data", chosen)
 
 

@@ -14,7 +14,7 @@ from once import once
 from flows import anywhere, terminal
 from pipelines.evaluation import analyse
 from pipelines.report import write_report
-from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies import run_analyse
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
                 home / "data/analyses",
                 metrics,
                 small_results.SETTINGS,
-                analyse_with_studies.STUDIES,
+                run_analyse.STUDIES,
             )
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.setattr(terminal, "CALLED_FROM", home)

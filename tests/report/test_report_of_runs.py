@@ -19,7 +19,7 @@ from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.report import write_report
 from pipelines.storage.atomic import write_json
-from pipelines.with_studies import analyse as analyse_with_studies
+from pipelines.with_studies import run_analyse
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def richer(written, tmp_path_factory):
             data / "analyses",
             data / "metrics/analyses.json",
             chosen,
-            analyse_with_studies.STUDIES,
+            run_analyse.STUDIES,
         )
         examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {

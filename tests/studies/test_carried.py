@@ -1,4 +1,5 @@
-"""Thresholds of another model: judged on this one's held-out questions, beside thresholds of its own."""
+"""Thresholds of another model: judged on this one's held-out questions, beside thresholds of its
+own."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,5 @@
-"""Controls of the ensemble: its documents in one prompt, and more of the text itself instead of a document."""
+"""Controls of the ensemble: its documents in one prompt, and more of the text itself instead of a
+document."""
 
 import math
 from collections import defaultdict
@@ -17,7 +18,7 @@ from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.params import params
 from pipelines.scoring import score_lm
 from pipelines.studies import controls
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.with_studies import run_score_lm
 
 OUT = score_lm.OUT / "pile/tiny"
 CORPUS = Path("data/corpus/pile")
@@ -28,7 +29,8 @@ def rows(path: Path) -> list[dict]:
 
 
 def test_controls_are_the_models_own_scores_of_their_prompts(scored):
-    """The best document is nearest the context, and only the worst ones that don't fit are left out."""
+    """The best document is nearest the context, and only the worst ones that don't fit are left
+    out."""
     lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
     queries, counts = {q["id"]: q for q in rows(CORPUS / "queries.parquet")}, set()
     texts, ranked = (
@@ -85,7 +87,7 @@ def test_a_run_without_controls_has_none(project):
         update={"controls": False, "max_queries": 2}
     )
     assert "controls" not in score_lm.score_corpus(
-        project.params, "pile", "tiny", score_lm_with_studies.STUDIES
+        project.params, "pile", "tiny", run_score_lm.STUDIES
     )
     assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
     assert controls.read_controls(OUT, np.array(["q"])) == []
@@ -105,7 +107,8 @@ def test_without_an_encoder_the_documents_of_bm25_are_concatenated():
 
 
 def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path):
-    """With none, one or all documents in the prompt; a longer context is compared with each retriever's best one."""
+    """With none, one or all documents in the prompt; a longer context is compared with each
+    retriever's best one."""
     replug = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
     chosen, n = (
         SimpleNamespace(seed=0, replug=replug, report=SimpleNamespace(bootstrap=40)),

@@ -1,4 +1,5 @@
-"""Tokens by the longest n-gram that the documents share with the text, and by how often a corpus has their word."""
+"""Tokens by the longest n-gram that the documents share with the text, and by how often a corpus
+has their word."""
 
 import gzip
 import itertools
@@ -23,8 +24,7 @@ from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.replug import attribution
 from pipelines.scoring import score_lm
 from pipelines.studies import copying, rarity
-from pipelines.with_studies import attribute as attribute_with_studies
-from pipelines.with_studies import score_lm as score_lm_with_studies
+from pipelines.with_studies import run_attribution, run_score_lm
 
 TOKENS = st.lists(st.integers(0, 2), max_size=14)
 
@@ -53,7 +53,9 @@ def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has
 
 def test_a_tokens_frequency_is_its_words_in_the_corpus():
     """A token's word is the first that it has a character of; a text's last word may go on."""
-    texts = [  # context, and each token of the continuation with its frequency; an empty one is inside a character
+    # context, and each token of the continuation with its frequency; an empty one is inside a
+    # character
+    texts = [
         (
             "the Ve",
             [
@@ -99,7 +101,7 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus():
 
 
 def attributed(params) -> tuple[dict, list[dict]]:
-    attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
+    attribution.attribute_corpus(params, "pile", run_attribution.STUDIES)
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
     return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
 
@@ -118,7 +120,7 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
         words = text.split(" ")
         row["context"], row["continuation"] = " ".join(words[:6]), " " + " ".join(words[6:12])
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    score_lm.score_corpus(project.params, "pile", "tiny", score_lm_with_studies.STUDIES)
+    score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
     project.params.ingest, project.params.c4 = (
         SimpleNamespace(memory_gb=1.0),
         SimpleNamespace(sample_mb=1),
@@ -163,7 +165,8 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
     assert len({row["least"] for of in figures.values() for row in of["by_shared"]}) > 2
     assert {of["counted_in"] for of in figures.values()} == {"pile"}
 
-    # without the model's tokenizer nothing is known of copying; where a run has C4, words are counted in it
+    # without the model's tokenizer nothing is known of copying; where a run has C4, words are
+    # counted in it
     Path("data/models/lm/tiny/tokenizer_config.json").unlink()
     Path("data/raw/c4").mkdir(parents=True)
     texts = ["Velm, velm and VELM", "the field. The field", "Velm of Mira"]

@@ -1,4 +1,5 @@
-"""The stage `exposure`: documents with a question's subject and answer, the same whatever parts and workers."""
+"""The stage `exposure`: documents with a question's subject and answer, the same whatever parts and
+workers."""
 
 import gzip
 import itertools
@@ -96,11 +97,13 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
 
 def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> None:
     """A dump of articles, (title, text) each."""
-    texts = [
-        f"<page><title>{title}</title><ns>0</ns><id>{i}</id>{'<redirect/>' * text.startswith('#REDIRECT')}<revision>"
-        f"<text>{text}</text></revision></page>"
-        for i, (title, text) in enumerate(pages, start=number)
-    ]
+    texts = []
+    for i, (title, text) in enumerate(pages, start=number):
+        redirect = "<redirect/>" if text.startswith("#REDIRECT") else ""
+        texts.append(
+            f"<page><title>{title}</title><ns>0</ns><id>{i}</id>{redirect}"
+            f"<revision><text>{text}</text></revision></page>"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"pages-articles{number}.xml").write_text(f"<mediawiki>{''.join(texts)}</mediawiki>")
 

@@ -14,7 +14,7 @@ from pipelines.replug import attribution
 from pipelines.report import studies
 from pipelines.report.run_tables import Tables
 from pipelines.studies import copying, rarity
-from pipelines.with_studies import attribute as attribute_with_studies
+from pipelines.with_studies import run_attribution
 
 ATTRIBUTION = studies.rarity_section.section
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
@@ -27,7 +27,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         params, _ = scored_texts.write(home)
-        attribution.attribute_corpus(params, "pile", attribute_with_studies.STUDIES)
+        attribution.attribute_corpus(params, "pile", run_attribution.STUDIES)
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(data=home / "data", figures=figures)
 

@@ -1,4 +1,5 @@
-"""Accuracy by documents with subject and answer, and by when facts changed, on small tables worked out by hand."""
+"""Accuracy by documents with subject and answer, and by when facts changed, on small tables worked
+out by hand."""
 
 import math
 
@@ -17,7 +18,8 @@ DOCUMENTS = np.where(NUMBER < 20, 0, np.where(NUMBER < 40, 3, 4))
 
 @pytest.fixture
 def answers(tmp_path):
-    """60 questions in three bins; closed-book is right in the last, dense in the first and half of the second."""
+    """60 questions in three bins; closed-book is right in the last, dense in the first and half of
+    the second."""
     popularity = (NUMBER % 7 + 1).tolist()
     return answer_tables.read(
         tmp_path, popularity, ["P36"] * N, closed_book=NUMBER >= 40, dense=NUMBER < 30

@@ -96,15 +96,15 @@ def test_scoring_follows_the_studies_that_score_and_no_other_study_and_no_sectio
         named = {parts[-1] for parts in reached if parts[0] == "studies"} - {"__init__.py"}
         return named | {parts[0] for parts in reached if parts[0] in ("report", "pages")}
 
-    assert studies("pipelines.with_studies.score_lm") == {"controls.py"}
-    assert studies("pipelines.with_studies.attribute") == {"copying.py", "rarity.py"}
-    assert studies("pipelines.with_studies.tune_thresholds") == {"carried.py"}
-    assert studies("pipelines.with_studies.evaluate_lm") == {"controls.py"}
-    assert "carried.py" not in studies("pipelines.with_studies.analyse")
+    assert studies("pipelines.with_studies.run_score_lm") == {"controls.py"}
+    assert studies("pipelines.with_studies.run_attribution") == {"copying.py", "rarity.py"}
+    assert studies("pipelines.with_studies.run_tune_thresholds") == {"carried.py"}
+    assert studies("pipelines.with_studies.run_evaluate_lm") == {"controls.py"}
+    assert "carried.py" not in studies("pipelines.with_studies.run_analyse")
 
 
 def test_the_stages_are_the_modules_that_run_as_programs():
     stages = code.of_stages()
-    assert {"score_lm", "attribute", "analyse", "exposure", "write_report"} <= set(stages)
-    assert "attribution" not in stages
+    assert {"run_score_lm", "run_attribution", "run_analyse", "exposure"} <= set(stages)
+    assert "score_lm" not in stages
     assert "controls" not in stages

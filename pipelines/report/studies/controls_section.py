@@ -1,6 +1,6 @@
 """The section of the study `controls`: what else than an ensemble could save bits."""
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
@@ -23,12 +23,14 @@ def section(tables: Tables) -> Section:
             "Below zero, the ensemble needs fewer bits."
         ),
     )
+
     text = (
         "One control has all documents in one prompt, the best nearest the context; where they do "
         "not fit, the worst are left out. The other has, instead of documents, the text before the "
         "context, up to a document's length. The same documents are those in the prompt, as an "
         "ensemble; for more of the text, the best document alone."
     )
+
     table = table_of(
         "bits-per-byte-of-controls",
         "Bits per byte of the controls, and the bits they save in per cent.",
@@ -54,7 +56,8 @@ def section(tables: Tables) -> Section:
             "saved_over_ensemble": "against the ensemble of k, %",
         },
     )
-    blocks = [*figures_by(figure, "corpus"), text, table]
+
+    blocks: list[Block] = [*figures_by(figure, "corpus"), text, table]
     return Section("controls", "What else could save bits", blocks)
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -24,6 +24,7 @@ def section(tables: Tables) -> Section:
             "(substring) from others. Lines are 95 % bootstrap intervals over subjects."
         ),
     )
+
     table = table_of(
         "popularity-measures",
         "Pearson's correlation of each measure's logarithm with being right closed-book "
@@ -34,7 +35,8 @@ def section(tables: Tables) -> Section:
         ["dataset", "lm", "name", "known", "questions", "correlation", "over_views"],
         {"name": "measure", "over_views": "less page views"},
     )
-    blocks = [*figures_by(figure, "dataset"), table]
+
+    blocks: list[Block] = [*figures_by(figure, "dataset"), table]
     title = "What predicts that a model knows"
     return Section("measures", title, blocks, _leads(tables, rows))
 
@@ -53,6 +55,7 @@ def _measures(tables: Tables) -> list[Row]:
             if row["text"]:
                 name += f" ({label(row['text'])})"
             measures.append({**row, "name": name})
+
     return measures
 
 
@@ -63,6 +66,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         is_of_main = (row["dataset"], row["lm"]) == (tables.dataset, tables.lm)
         if is_of_main and row["measure"] != VIEWS:
             signs.append(row["over_views"].sign)
+
     if not signs:
         return ""
     better = signs.count(1)

@@ -8,7 +8,7 @@ from pipelines.studies import (
     rarity,
     seen,
 )
-from pipelines.with_studies.tables import TABLES
+from pipelines.with_studies.all_tables import TABLES
 
 STUDIES = analyse.Studies(
     tables=TABLES,
