@@ -24,7 +24,7 @@ from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.lm.open_lm import LMWorkers
 from pipelines.methods import GIVEN, INDEXES, Method
 from pipelines.params import params
-from pipelines.params.params_models import LMName, RetrieverName, Section
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.retrieval import documents
 from pipelines.storage import parquet
 from pipelines.work import workers

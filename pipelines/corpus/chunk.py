@@ -25,8 +25,8 @@ from pipelines.corpus.cut import cut_batch
 from pipelines.corpus.source_batches import Batch, CorpusSettings, find_repeated, read_part
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.params.param_types import Section
 from pipelines.params.params import Chunk, Compute, Corpus, Ingest, Queries, Windows
-from pipelines.params.params_models import Section
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import wikipedia_parts
 from pipelines.storage import database
@@ -157,7 +157,7 @@ def _read_and_cut(
             cut = partial(cut_batch, corpus_settings)
             batch_folders = store.parts(f"cut{number}-{name}", key, batches, cut, executor)
             documents = count_documents(db, batch_folders)
-            if share == 1 or documents >= wanted:
+            if wanted is None or share == 1 or documents >= wanted:
                 break
             share = min(share * MARGIN * wanted / documents, 1.0) if documents else 1.0
 

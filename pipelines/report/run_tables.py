@@ -18,18 +18,9 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
-from pipelines.params.params_models import (
-    LM,
-    LSR,
-    Answer,
-    LMName,
-    Replug,
-    Reranker,
-    Retriever,
-    RetrieverName,
-    Section,
-)
+from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
 from pipelines.storage import database
 from pipelines.with_studies.all_tables import TABLES
 
@@ -195,7 +186,7 @@ def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
         elif "value" in value:
             row[name] = interval(value) if "low" in value else value["value"]
             if value.get("splits_low") is not None:
-                middle = value.get("mean_over_splits", value["value"])
+                middle = value.get("mean_over_splits") or value["value"]
                 row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
 
     return row

@@ -8,8 +8,8 @@ from pipelines.pages import rendering
 from pipelines.pages.section import Figure, Section, Table
 from pipelines.pages.table_texts import figure_csv, to_csv
 from pipelines.params import params_file
+from pipelines.params.param_types import Section as ParamsSection
 from pipelines.params.params import Compute
-from pipelines.params.params_models import Section as ParamsSection
 from pipelines.report import (
     accuracy_section,
     adaptive_section,
