@@ -118,6 +118,7 @@ def analyse(
             analyses[name] += [{"dataset": dataset} | row for row in rows]
         for row in _examples(dataset, by_lm.get(main, {}), data, settings):
             analyses["examples"].append({"dataset": dataset, "lm": main} | row)
+
     analyses["popularity"] = popularity(data, settings.parts.question_sets)
     analyses["models"] = models(settings.lms, files, data / "models/lm")
     analyses |= tables_of_figures(data, analyses, main, settings, studies.of_figures)
@@ -126,11 +127,13 @@ def analyse(
         folder.mkdir()
         for name, rows in analyses.items():
             tables.write_analyses(folder, name, rows, studies.tables)
+
     figures = summary(analyses)
     nested: dict = {}
     for (dataset, lm, method, name), value in figures.items():
         by_method = nested.setdefault(dataset, {}).setdefault(lm, {})
         by_method.setdefault(method, {})[name] = value
+
     write_json(metrics, nested)
     return {".".join(key): value for key, value in figures.items()}
 
@@ -185,6 +188,7 @@ def _tables_of_answers(
         )
         for name, rows_of_lm in _tables_of_lm(answered_by_lm, by_lm[lm], studies).items():
             rows[name] += [{"lm": lm} | row for row in rows_of_lm]
+
     return rows
 
 
@@ -207,6 +211,7 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path], studies: Stu
         rows["savings"] = savings.savings(
             answers, answered.questions, files, settings.thresholds, seed, resamples
         )
+
     return rows
 
 
@@ -326,6 +331,7 @@ def models(lms: list[str], files: Mapping[str, dict], folder: Path) -> list[dict
             "judged": "all" if imported else "test",
         }
         rows.append(row)
+
     return rows
 
 

@@ -66,6 +66,7 @@ def _add_accuracies(headlines: Headlines, settings: HeadlineSettings) -> None:
     for method, by_search in by_lm.get(settings.lms[0], {}).items():
         if isinstance(by_search, dict) and search in by_search and BELOW not in method:
             figures_by_method[method] = by_search[search]
+
     if not figures_by_method:
         return
 

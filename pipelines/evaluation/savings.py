@@ -69,6 +69,7 @@ def savings(
         answers_of_pairs = answers.take(np.searchsorted(ids, pairs.ids.astype(str)))
         row = {"method": method}
         rows.append(row | saved(spent(answers_of_pairs, method), policy, drawn))
+
     return rows
 
 

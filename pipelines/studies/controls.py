@@ -46,14 +46,14 @@ TABLES = {
     )
 }
 SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("control", pa.string()),
-        ("retriever", pa.string()),
-        ("documents", pa.int32()),  # read whole, or as the only one
-        ("added_bytes", pa.int32()),  # in front of the query's context
-        ("log_probs", pa.list_(pa.float32())),  # of each token of the continuation
-    ]
+    {
+        "query_id": pa.string(),
+        "control": pa.string(),
+        "retriever": pa.string(),
+        "documents": pa.int32(),  # read whole, or as the only one
+        "added_bytes": pa.int32(),  # in front of the query's context
+        "log_probs": pa.list_(pa.float32()),  # of each token of the continuation
+    }
 )
 
 
@@ -178,6 +178,7 @@ def _scored(lm: LanguageModel, part: Part) -> pa.Table:
             "log_probs": log_probs[number * n : (number + 1) * n],
         }
         tables.append(pa.table(columns, schema=SCHEMA))
+
     return pa.concat_tables(tables)
 
 
@@ -206,6 +207,7 @@ def concatenated(
         for i in too_long:
             prompts[i] = prompt(i)
         several = too_long[counts[too_long] > 1]
+
     return counts, prompts
 
 
@@ -252,6 +254,7 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
             added_bytes=added_bytes[rows],
         )
         controls.append(control)
+
     return controls
 
 
@@ -292,6 +295,7 @@ def compare_controls(
                 "added_bytes": float(control.added_bytes.mean()),
             }
             rows.append(row | intervals_of(statistics))
+
     return rows
 
 
