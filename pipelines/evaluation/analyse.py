@@ -256,11 +256,12 @@ def _examples(
         return []
 
     method = with_answers[0]
+    datastore = settings.parts.datastore or ""
     rows = examples.draw_examples(
-        data / f"questions/{dataset}/{dataset}.parquet",
+        questions=data / f"questions/{dataset}/{dataset}.parquet",
         closed_book=by_method["closed_book"],
         augmented=by_method[method],
-        docs=data / "corpus" / (settings.parts.datastore or "") / "docs.parquet",
+        docs=data / f"corpus/{datastore}/docs.parquet",
         seed=settings.seed,
         language=language.read_language(settings.language),
     )
@@ -288,15 +289,15 @@ def tables_of_figures(
     rows["bits_per_byte"] = bits
     rows["tasks"] = stage_metrics.tasks(benchmarks, settings.parts.benchmarks, settings.lms)
 
-    def of_main(rows: list[dict]) -> list[dict]:
-        return [row for row in rows if row["lm"] == main]
-
-    passage_sets = [metrics.get(name, {}) for name in settings.parts.passages]
+    bits_of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, scored[0])]
+    recalls_of_main = [row for row in analyses["recall"] if row["lm"] == main]
+    accuracies_of_main = [row for row in analyses["accuracy"] if row["lm"] == main]
+    passage_set = next(iter(settings.parts.passages), "")
     rows["retrievers"] = stage_metrics.retrievers(
-        bits=[row for row in of_main(bits) if row["corpus"] == scored[0]],
-        recalls=of_main(analyses["recall"]),
-        accuracies=of_main(analyses["accuracy"]),
-        passage_metrics=passage_sets[0] if passage_sets else {},
+        bits=bits_of_main,
+        recalls=recalls_of_main,
+        accuracies=accuracies_of_main,
+        passage_metrics=metrics.get(passage_set, {}),
         top_k=settings.replug.top_k,
     )
     return rows

@@ -38,6 +38,11 @@ class MethodAnswers:
     new_tokens: np.ndarray
     cost: np.ndarray  # money
 
+    @property
+    def tokens(self) -> np.ndarray:
+        """All tokens that are read and written, (n,)."""
+        return self.prompt_tokens + self.new_tokens
+
     def take(self, rows: np.ndarray) -> Self:
         """The answers at these positions, or under this mask."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}

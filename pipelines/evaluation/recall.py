@@ -117,10 +117,13 @@ def _ranks_table(
     ranks: Mapping[str, np.ndarray],
 ) -> pa.Table:
     """The columns of ranks.parquet; a rank is null where no gold passage is among the best."""
+    ids = [question.id for question in questions]
+    datasets = [question.dataset for question in questions]
+    gold_counts = list(map(len, golds))
     columns = {
-        "question_id": pa.array([question.id for question in questions], pa.string()),
-        "dataset": pa.array([question.dataset for question in questions], pa.string()),
-        "gold": pa.array([len(gold) for gold in golds], pa.int32()),
+        "question_id": pa.array(ids, pa.string()),
+        "dataset": pa.array(datasets, pa.string()),
+        "gold": pa.array(gold_counts, pa.int32()),
     }
     for name, rank in ranks.items():
         columns[name] = pa.array(rank, pa.int32(), mask=rank == 0)

@@ -281,12 +281,14 @@ def compare_controls(
             if control.control == CONCATENATED:
                 sizes = control.documents
             same_documents = ensembles[sizes, np.arange(len(sizes))]
-            statistics = [
-                ("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes]),
-                ("saved", _percent_saved, [control.nats, ensembles[0]]),
-                ("saved_over_same", _percent_saved, [control.nats, same_documents]),
-                ("saved_over_ensemble", _percent_saved, [control.nats, ensembles[k]]),
-            ]
+            statistics = [("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes])]
+            against = {
+                "saved": ensembles[0],
+                "saved_over_same": same_documents,
+                "saved_over_ensemble": ensembles[k],
+            }
+            for name, nats in against.items():
+                statistics.append((name, _percent_saved, [control.nats, nats]))
             row = {
                 "control": control.control,
                 "retriever": retriever,
