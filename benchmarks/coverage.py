@@ -40,7 +40,7 @@ from pipelines.evaluation import (
     retrieval_effects,
     savings,
 )
-from pipelines.foreign import tune_from_files
+from pipelines.foreign import deciders
 from pipelines.foreign.judge_files import Answered
 from pipelines.intervals import Interval
 from pipelines.studies import carried
@@ -162,7 +162,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)
     places = np.arange(len(pairs.ids))
-    for row in tune_from_files.judge_deciders(
+    for row in deciders.judge_deciders(
         tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES
     ).rows:
         for name, figure in row.items():

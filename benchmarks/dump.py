@@ -21,7 +21,7 @@ from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.sources import streams, wikidata
 from pipelines.storage.atomic import SCRATCH
-from pipelines.storage.work_store import map_stream
+from pipelines.storage.work_store import WorkStore
 from pipelines.work.executors import processes
 from pipelines.world import wikimedia_dumps
 
@@ -89,7 +89,9 @@ def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK_BYTES))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
-    return list(map_stream("benchmark", "dump", work, stream, executor, at_once=4))
+    return list(
+        WorkStore().parts_of_stream("benchmark", "dump", work, stream, executor, at_once=4)
+    )
 
 
 def two_workers(dump: Path) -> list[Path]:

@@ -109,7 +109,7 @@ def compare_steps(settings: Settings, retriever: str, steps: int) -> list[Row]:
     settings = settings.model_copy(update={"lsr": lsr})
     corpora = training_queries.read_training_queries(settings, retriever)
     schedule = training_queries.Schedule(corpora, lsr, settings.seed)
-    files = TrainingFiles("benchmark")
+    files = TrainingFiles("benchmark", "key")
     refresher = Refresher(settings, retriever, corpora, schedule, files)
     search = measure.timed(lambda: refresher.search(0))
     ask = partial(_candidates, refresher, search.result)

@@ -33,7 +33,7 @@ from flows import dvc_repo
 from pipelines import draws
 from pipelines.storage.atomic import atomic
 from pipelines.storage.kept_answers import KeptAnswers
-from pipelines.storage.work_store import map_shards
+from pipelines.storage.work_store import WorkStore
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = (
@@ -98,7 +98,7 @@ def write_shards(begin: int) -> None:
             say(shard - 1)
         path.write_text(sealed(shard, 50_000))
 
-    map_shards("mapped", "key", work, range(100_000))
+    WorkStore().parts("mapped", "key", range(100_000), work)
 
 
 def shards_there() -> int:
@@ -151,7 +151,7 @@ PARTS: dict[
     "a control: a file that is renamed without a sync": (write_without_sync, file_there),
     "a file by atomic": (write_file, file_there),
     "a folder by atomic": (write_folder, folder_there),
-    "shards by map_shards": (write_shards, shards_there),
+    "parts of WorkStore": (write_shards, shards_there),
     "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
     "answers of a server (KeptAnswers)": (write_answer, answers_there),
 }

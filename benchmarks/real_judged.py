@@ -32,7 +32,7 @@ from pipelines.scoring import logprobs
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.storage.work_store import forget_shards, key_of
+from pipelines.storage.work_store import WorkStore, content_key
 
 DATA, OUT = Path("data"), Path("judged")
 RETRIEVERS = ("dense", "lsr")  # untuned and tuned
@@ -158,13 +158,13 @@ def score_answers(
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
     asked = [column.tolist() for column in queries.columns()]
-    key = key_of(
-        folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes()
-    )
+    compute = chosen.compute
+    depends_on = (lm, compute.device, compute.threads, asked, pairs.tobytes())
+    key = content_key(depends_on, "", folder, docs)
     with lm_at_work(folder, lm, chosen.compute, scoring=True) as model:
         files = logprobs.score_parts("judged", key, model, queries, docs, parts)
     scored = pa.concat_tables([parquet.read_parquet(file) for file in files])
-    forget_shards("judged", key)
+    WorkStore().forget("judged", key)
     return logprobs.gather(scored, numbers, positions)
 
 

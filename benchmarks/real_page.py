@@ -18,9 +18,10 @@ import yaml
 
 from benchmarks.papers_effects import read_run
 from benchmarks.project_copy import table
-from pipelines import draws, intervals, methods
+from pipelines import draws, intervals
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
+from pipelines.methods import Method
 from pipelines.pages.values import label, show
 from pipelines.report import findings
 from pipelines.report.run_tables import Tables
@@ -253,7 +254,7 @@ def _answers(copy: Path) -> pa.Table:
     folder = copy / "data/predictions" / params["parts"]["answered"][0] / params["lms"][0]
     joined = parquet.read_parquet(copy / "judged/recall.parquet", ["question_id", "subject"])
     for name in ("dense", "lsr"):
-        file = folder / f"{methods.named(name, params['retrievers'][0])}.parquet"
+        file = folder / f"{Method(name, params['retrievers'][0]).name}.parquet"
         right = parquet.read_parquet(file, ["question_id", "correct"]).rename_columns(
             ["question_id", f"{name}_right"]
         )

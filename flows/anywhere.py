@@ -91,7 +91,7 @@ def thresholds(
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import rule
-    from pipelines.foreign import compare_systems, prediction_pages, tune_from_files
+    from pipelines.foreign import compare_systems, deciders, prediction_pages, tune_from_files
     from pipelines.pages import table_texts
 
     out = terminal.CALLED_FROM / out
@@ -99,7 +99,7 @@ def thresholds(
     files = [closed, *augmented]
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
     asked, answered = _given(*given, decisions=True)
-    answered = tune_from_files.with_answers(answered)
+    answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
         asked, answered[0], answered[1:], search.value, SEED, RESAMPLES
     )

@@ -37,7 +37,8 @@ def spare_loopback(environment: MutableMapping[str, str]) -> None:
     stays as it is.
 
     Where no proxy is named, nothing is set: NO_PROXY alone would hide the proxies that a system has
-    elsewhere."""
+    elsewhere.
+    """
     names = {name.lower() for name, value in environment.items() if value}
     proxies = {name for name in names if name.endswith("_proxy")}
     if proxies <= {"no_proxy"}:

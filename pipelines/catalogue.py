@@ -2,7 +2,8 @@
 
 docs/real-data.md says how to add one. Functions are named as "module:function". So a stage loads
 the code of its own data set alone, and a change of that code makes only this data set's stages run
-again (work/code.py:of_datasets)."""
+again (work/code.py:of_datasets).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -51,7 +52,8 @@ def names(use: str) -> list[str]:
 
 def has_many_files(name: str) -> bool:
     """Whether each file of a data set has records of its own, so that files of one name may lie in
-    several folders."""
+    several folders.
+    """
     dataset = DATASETS[name]
     return bool(dataset.documents or dataset.benchmark or dataset.passages)
 

@@ -5,7 +5,8 @@ from pipelines import safe_text
 
 class LongtailError(Exception):
     """Bad input, params or environment; the message says what, where and what to do, in one
-    harmless line."""
+    harmless line.
+    """
 
     def __init__(self, message: object = "") -> None:
         super().__init__(safe_text.message(str(message)))

@@ -7,7 +7,8 @@ intervals hold the truth.
 
 A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one
 vectorised bootstrap serves them all: sum the columns per cluster once, draw clusters, and evaluate
-the function on all resamples' sums."""
+the function on all resamples' sums.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]  # (resamples, m) sums -> (resamp
 @dataclass(frozen=True)
 class Interval:
     """A figure with its 95 % confidence interval; all three are NaN where there was nothing to
-    measure."""
+    measure.
+    """
 
     value: float
     low: float
@@ -41,7 +43,8 @@ class Interval:
     @property
     def sign(self) -> int:
         """1 or -1 where the whole interval lies on one side of zero, 0 where it touches zero or is
-        unknown."""
+        unknown.
+        """
         if self.low > 0:
             return 1
         return -1 if self.high < 0 else 0
@@ -83,7 +86,8 @@ def fixed(number: float, digits: int, signed: bool = False) -> str:
 
 def plainly(number: float, digits: int = 6) -> str:
     """A number with so many digits that say something, or all of those before the point; never as
-    1e+09."""
+    1e+09.
+    """
     if abs(number) >= 10 ** (digits - 1) or number == int(number):
         return fixed(number, 0)
     return f"{number:.{digits}g}"
@@ -101,7 +105,8 @@ def difference(one: Interval, other: Interval) -> Interval:
     Newcombe's).
 
     It holds 95 % where the two are independent, and more where they rise and fall together, as two
-    runs' figures do."""
+    runs' figures do.
+    """
     value = one.value - other.value
     down = math.hypot(one.value - one.low, other.high - other.value)
     up = math.hypot(one.high - one.value, other.value - other.low)
@@ -115,7 +120,8 @@ def student(free: int, level: float = LEVEL) -> float:
 
     That probability is a finite sum in the angle arctan(t / sqrt(free)) (Abramowitz and Stegun,
     26.7.3 and 26.7.4), and halving finds the angle. Beyond a million degrees of freedom t no longer
-    changes by more than 3e-6."""
+    changes by more than 3e-6.
+    """
     free = min(free, 1_000_000)
     odd = free % 2
     terms = free // 2
@@ -137,7 +143,8 @@ def student(free: int, level: float = LEVEL) -> float:
 
 def binomial(n: int, share: float) -> np.ndarray:
     """The probabilities that at most 0, 1, ... n of n independent values are true, of which a
-    `share` is: (n + 1,)."""
+    `share` is: (n + 1,).
+    """
     k = np.arange(1, n + 1)
     logs = np.cumsum(np.log((n + 1 - k) / k) + math.log(share / (1 - share)))
     return np.cumsum(np.exp(np.append(0.0, logs) + n * math.log1p(-share)))
@@ -149,7 +156,8 @@ def reach(clusters: int, level: float = LEVEL) -> float:
 
     Student's t, because the deviation is estimated from the clusters, times sqrt(clusters /
     (clusters - 1)), because resamples of few clusters vary less than clusters that are drawn anew
-    (Hesterberg, 2015)."""
+    (Hesterberg, 2015).
+    """
     free = clusters - 1
     if not free:
         return math.inf
@@ -158,7 +166,8 @@ def reach(clusters: int, level: float = LEVEL) -> float:
 
 def wilson(share: float, n: float, quantile: float = NORMAL) -> Interval:
     """A share of n independent values with Wilson's score interval; the normal quantile unless
-    another is given."""
+    another is given.
+    """
     z2 = quantile**2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
@@ -176,7 +185,8 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
     as many as would vary as much as the clusters' shares do, but not more than n; where all values
     are the same, as many as clusters of equal size (Kish). Student's t of clusters - 1 degrees of
     freedom is the quantile (Korn and Graubard, 1998; Dean and Pagano, 2015). Without `clusters` the
-    values are independent."""
+    values are independent.
+    """
     correct = np.asarray(correct, dtype=float)
     n = len(correct)
     if not n:
@@ -198,7 +208,8 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
 
 def mcnemar(only_this: int, only_that: int) -> float:
     """McNemar's exact test, two-sided; the counts are of questions on which only one of two answers
-    is right."""
+    is right.
+    """
     at_most = binomial(only_this + only_that, 0.5)
     return min(1.0, 2 * float(at_most[min(only_this, only_that)]))
 
@@ -208,7 +219,8 @@ def quantile(values: np.ndarray, share: float) -> Interval:
     whatever their law.
 
     The bounds are at most the largest and at least the smallest: of few values they may hold less
-    often than LEVEL."""
+    often than LEVEL.
+    """
     if not len(values):
         return NOTHING
     at_most = binomial(len(values), share)
@@ -223,7 +235,8 @@ def quantile(values: np.ndarray, share: float) -> Interval:
 
 def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """The unit that each row is drawn with, (rows,): its cluster (from 0), or one of UNITS random
-    groups of them."""
+    groups of them.
+    """
     n = int(clusters.max(initial=-1)) + 1
     if n <= UNITS:
         return clusters
@@ -232,7 +245,8 @@ def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 
 def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     """Sum `columns` (rows, m) within each cluster label (rows,): (clusters, m), in the labels'
-    sorted order."""
+    sorted order.
+    """
     columns = np.asarray(columns, dtype=float)
     _, numbers = np.unique(clusters, return_inverse=True)
     return np.stack([np.bincount(numbers, weights=column) for column in columns.T], axis=1)
@@ -287,7 +301,8 @@ def of_clusters(
     resamples of clusters.
 
     Columns and `clusters`, which are labels, are (n,). Columns are summed as they come, so those of
-    one key are in memory at a time."""
+    one key are in memory at a time.
+    """
     numbers = units(np.unique(clusters, return_inverse=True)[1], generator)
     sums = []
     statistics = {}
@@ -302,7 +317,8 @@ def of_clusters(
 
 def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
     """Yield how often each of n units is drawn in each resample, (some resamples, n) int64 at a
-    time."""
+    time.
+    """
     block = max(1, min(resamples, _BLOCK // n))
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
@@ -315,7 +331,8 @@ def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
 
     The bounds lie where the percentiles do, but farther by `reach` over the normal quantile:
     percentiles alone are too near where clusters are few. A figure of one cluster has no interval,
-    and is NOTHING. Values that are not defined (NaN) are left out."""
+    and is NOTHING. Values that are not defined (NaN) are left out.
+    """
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values) or clusters < 2:
         return NOTHING
@@ -326,7 +343,8 @@ def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
 
 def ratio(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 2) sums: the first column over the second (a mean, where the second
-    counts rows)."""
+    counts rows).
+    """
     return sums[:, 0] / sums[:, 1]
 
 
@@ -337,7 +355,8 @@ def mean(
     clusters: np.ndarray | None = None,
 ) -> Interval:
     """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that
-    belong together."""
+    belong together.
+    """
     sums = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
     if clusters is not None:
         sums = cluster_sums(sums, clusters)
@@ -346,7 +365,8 @@ def mean(
 
 def pearson(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 6) sums: Pearson's correlation of x and y, from sums of 1, x, y,
-    x^2, y^2 and xy."""
+    x^2, y^2 and xy.
+    """
     n, sx, sy, sxx, syy, sxy = sums.T
     covariance = sxy - sx * sy / n
     variance_x = sxx - sx * sx / n

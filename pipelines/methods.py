@@ -4,7 +4,8 @@ them uses.
 The main retriever is the first of `retrievers`. Its methods are dense, lsr, hybrid (BM25 and
 dense), replug and replug_lsr; those of another retriever have its name after them, as dense_bert.
 Files have every retriever's name, the main one's too (dense_contriever.parquet), so that another
-order of `retrievers` makes no file anew."""
+order of `retrievers` makes no file anew.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ class Method:
     """A way to answer, or an index that is searched: its kind, and the retriever that it uses.
 
     Texts such as dense_contriever are parsed once, where they come in: from params, options and
-    names of files."""
+    names of files.
+    """
 
     kind: str  # of METHODS, of INDEXES' values, or any name where the answers were imported
     # the encoder's name, or the folder of given passages; "" where the kind has none
@@ -84,7 +86,8 @@ class Method:
         main retriever.
 
         Raises LongtailError for an unknown method, or one of a retriever that is not among
-        `retrievers`."""
+        `retrievers`.
+        """
         method = cls.of_name(text)
         if method.kind not in METHODS:
             expected = f"expected one of {', '.join(METHODS)}, or as dense_NAME"
@@ -103,7 +106,8 @@ class Method:
     @classmethod
     def of_name(cls, text: str) -> Method:
         """The method of a name in a file or table; a name that no kind begins is a kind of its own
-        (imported)."""
+        (imported).
+        """
         match = _NAMES.fullmatch(text)
         if match is None or text in METHODS:
             return cls(text)
@@ -118,7 +122,8 @@ class Method:
 
     def short_name(self, retrievers: Sequence[str]) -> str:
         """The name in tables: the kind alone for the main retriever, which is the first of
-        `retrievers`."""
+        `retrievers`.
+        """
         is_main = [self.retriever] == list(retrievers[:1])
         if is_main and self.kind not in GIVEN:
             return self.kind
@@ -142,56 +147,22 @@ class Method:
         return self.kind in ENSEMBLES
 
 
-def split(method: str) -> tuple[str, str]:
-    """(kind, retriever's name) of a method or an index; "" for the main retriever, and where there
-    is none."""
-    parsed = Method.of_name(method)
-    return parsed.kind, parsed.retriever
-
-
-def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
-    """(kind, retriever's name) of a method or an index; "" only where it has no encoder and no file
-    of its own.
-
-    Raises LongtailError for an unknown method, or one of another retriever.
-    """
-    parsed = Method.parse(method, retrievers)
-    return parsed.kind, parsed.retriever
-
-
-def named(kind: str, retriever: str) -> str:
-    """The method of this kind with this retriever, as `split` reads it."""
-    return Method(kind, retriever).name
-
-
-def short(kind: str, name: str, retrievers: Sequence[str]) -> str:
-    """What a kind of method with this retriever is called in tables: the kind alone for the main
-    retriever and none."""
-    return Method(kind, name).short_name(retrievers)
-
-
-def indexes(settings: SimpleNamespace) -> list[str]:
-    """The indexes of a run (its retrievers and parts) by their short names: bm25, untuned
-    retrievers, tuned ones."""
-    retrievers = settings.retrievers
-    all_indexes = run_indexes(retrievers, settings.parts.tuned)
-    return [index.short_name(retrievers) for index in all_indexes]
-
-
-def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
+def of_kinds(ways: Iterable[str], *kinds: str) -> list[str]:
     """The ways of these kinds, in the order of tables."""
-    return ordered(way for way in ways if split(way)[0] in kinds)
+    return ordered(way for way in ways if Method.of_name(way).kind in kinds)
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
     """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep
-    their order."""
+    their order.
+    """
     return sorted(methods, key=_place)
 
 
 def _place(name: str) -> tuple[int, bool]:
     """The place of a method in tables: by its kind, unknown kinds last, and other retrievers after
-    the main one."""
+    the main one.
+    """
     method = Method.of_name(name)
     kinds = ("none", "random", *METHODS)
     place = kinds.index(method.kind) if method.kind in kinds else len(kinds)
@@ -217,7 +188,8 @@ def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
 
 def measure(name: str, settings: SimpleNamespace) -> str:
     """What the similarity of a method's passages is; just "similarity" for a method that is not the
-    run's."""
+    run's.
+    """
     method = Method.of_name(name)
     if method.kind in GIVEN:
         return "the file's score"

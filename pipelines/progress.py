@@ -2,7 +2,8 @@
 
 A bar counts what its stage counts, as questions. A slow model takes a minute for a piece of some of
 them; after each batch it calls `advance`, which the innermost bar of this thread shows, if there is
-one. Threads may have pieces of one bar."""
+one. Threads may have pieces of one bar.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ def bar(desc: str, total: int | None, unit: str, initial: int = 0) -> tqdm:
 @contextmanager
 def piece(bar: tqdm, size: int) -> Iterator[None]:
     """The block does `size` units of the bar's, as many as `advance` says so far, and all of them
-    at its end."""
+    at its end.
+    """
     current = _Piece(bar, size)
     before = _piece.set(current)
     try:
@@ -60,7 +62,8 @@ def whole(desc: str, size: int, unit: str) -> Iterator[None]:
 
 def advance(done: int, total: int) -> None:
     """Of the `total` parts of some work, `done` more are done; of several works in a piece the
-    first counts."""
+    first counts.
+    """
     current = _piece.get()
     if current and total:
         current.share = min(1.0, current.share + done / total)

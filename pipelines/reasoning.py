@@ -31,7 +31,8 @@ ANY_MARK = re.compile("|".join(chain.from_iterable(MARKS)))
 
 def split(text: str) -> tuple[str, str]:
     """The reasoning of a text, and what comes after it; all is reasoning that begins and does not
-    end."""
+    end.
+    """
     if not ANY_MARK.search(text):
         return "", text
     for opening, closing in MARKS:

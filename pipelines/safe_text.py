@@ -2,7 +2,8 @@
 what servers say.
 
 Data files keep every character. Elsewhere U+FFFD stands for each that steers a screen, hides, or
-reorders others."""
+reorders others.
+"""
 
 import json
 import re
@@ -69,8 +70,10 @@ def values(value: Any, form: Callable[[str], str] = text) -> Any:
 
 
 def dumps(value: Any, indent: int | None = 1) -> str:
-    """`value` as JSON for people. It is exact: what `text` replaces is written in JSON's
-    escapes."""
+    """`value` as JSON for people.
+
+    It is exact: what `text` replaces is written in JSON's escapes.
+    """
     return _STEERING.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 

@@ -1,5 +1,6 @@
 """Named samples of PopQA that papers use: lists of its ids in subsets.yaml, each with its
-source."""
+source.
+"""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Every speed benchmark runs in a tiny size, and a slice of the faults ends as it should.
+"""Every speed benchmark runs in a tiny size.
 
 No times are asserted.
 """
@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -17,12 +16,9 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import faults_brought, lm, measure, newest, row_files, served
+from benchmarks import lm, measure, newest, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
-from pipelines.foreign import layouts
-from pipelines.foreign.judge_files import judge_file
-from pipelines.foreign.question_tables import read_question_table
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {
@@ -161,53 +157,6 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
     assert after.count(" first ") == len(table.BENCHMARKS)
     monkeypatch.setattr(latency, "machine", lambda: "another one")
     assert " first " not in measured([], of("there"))[1]
-
-
-def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
-    """After a new entry in layouts.py: add a record to benchmarks/faults_brought.py:EXAMPLES."""
-    examples = [
-        faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()
-    ]
-    has = [layouts.layout_of(rows[:1]) for rows in examples]
-    assert [layout for layout in layouts.LAYOUTS if layout not in has] == []
-    lines = row_files.FORMATS["JSON lines"][1]
-    (tmp_path / "closed.jsonl").write_bytes(lines(examples[0]))
-    (tmp_path / "questions.jsonl").write_bytes(lines(faults_brought.questions()))
-    for (name, kind), (file, content) in faults_brought.written().items():
-        (tmp_path / kind).mkdir(exist_ok=True)
-        path = tmp_path / kind / file
-        path.write_bytes(content)
-        files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {
-            path.stem: path
-        }
-        *_, right, lines = judge_file(
-            files["closed"],
-            read_question_table(files["questions"]),
-            by_position=name in faults_brought.ALONE,
-        )
-        assert (sum(right), len(right)) == (40, 60), f"{name}, {kind}: {lines}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("what", "readers"), [(["--ingest"], 5), (["--brought", "--only", "table with tabs"], 2)]
-)
-def test_damaged_files_end_in_rows_rejects_or_one_line(tmp_path, root, what, readers):
-    words = ["run", "--folder", str(tmp_path), *what, "--inputs", "60"]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", *words],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    rows = [json.loads(line) for line in (tmp_path / "inputs-0.jsonl").read_text().splitlines()]
-    outcomes = Counter(row["outcome"] for row in rows)
-    assert outcomes.total() == 60
-    assert set(outcomes) == {"same", "rejected", "refused", "other"}, [
-        row for row in rows if row["said"]
-    ]
-    assert len({row["reader"] for row in rows}) >= readers
 
 
 def test_the_newest_versions_are_asked_of_a_package_with_its_extras_and_without_a_ceiling_where_it_is_lifted():

@@ -12,6 +12,7 @@ from pipelines import methods
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
+from pipelines.methods import Method
 from pipelines.params.params import Reranker
 from pipelines.retrieval import documents, retriever
 from pipelines.retrieval.encoder import Encoder
@@ -34,7 +35,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
     encoder = Encoder.open(
-        methods.encoder_folder(methods.Method(kind, name)), settings, params.compute
+        methods.encoder_folder(Method(kind, name)), settings, params.compute
     )
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
@@ -42,7 +43,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
 
 
 def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:
-    index = methods.Method.parse(name, params.retrievers)
+    index = Method.parse(name, params.retrievers)
     return retriever.open_index(index, "wikipedia", params, reranker=params.reranker)
 
 
@@ -61,9 +62,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
     }
     expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
     for method, resolved in expected.items():
-        assert methods.resolve(method, names) == resolved
-        assert methods.short(*resolved, names) == method
-    assert methods.resolve("dense_contriever", names) == ("dense", "contriever")
+        assert Method.parse(method, names) == Method(*resolved)
+        assert Method(*resolved).short_name(names) == method
+    assert Method.parse("dense_contriever", names) == Method("dense", "contriever")
     for method in (
         "sparse",
         "dense_bert",
@@ -75,7 +76,7 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
         "dense_E5",
     ):
         with pytest.raises(LongtailError, match=method):
-            methods.resolve(method, ["contriever", "e5"])
+            Method.parse(method, ["contriever", "e5"])
     mixed = [
         "hybrid",
         "replug_b",

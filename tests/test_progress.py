@@ -12,7 +12,7 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.replug import ensemble
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.work_store import map_shards
+from pipelines.storage.work_store import WorkStore
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_batches_of_a_model_or_an_encoder_move_the_bar_of_a_shard(workplace, tmp
         ("passages", lambda: encoder.embed(tiny_models.words(40, 1, at_most=12))),
     ):
         shown.clear()
-        map_shards(
-            name, "key", lambda _, path, ask=ask: path.touch() or ask(), [1, 2], sizes=[40, 40]
+        WorkStore().parts(
+            name, "key", [1, 2], lambda _, path, ask=ask: path.touch() or ask(), sizes=[40, 40]
         )
         counts = [int(re.fullmatch(rf"{name}: (\d+)/80", line)[1]) for line in shown]
         assert counts == sorted(counts)

@@ -27,7 +27,7 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import forget_shards
+from pipelines.storage.work_store import WorkStore
 from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
@@ -90,7 +90,7 @@ def answers(project, compute) -> dict[str, bytes]:
             answered = evaluate_tasks.evaluate_task(task, "replug", lm, find, 3, REPLUG, "k")
             pq.write_table(answered, "answers.parquet")
             for name in evaluate_tasks._names(task, "tiny", "replug"):
-                forget_shards(name, "k")
+                WorkStore().forget(name, "k")
             found[f"task {options}"] = Path("answers.parquet").read_bytes()
     return found
 

@@ -1,11 +1,12 @@
 """One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution
-(PopQA, §6)."""
+(PopQA, §6).
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,8 +68,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Passage:
-    """What was read. Of several documents together it has the text of all, the rest is the best
-    one's."""
+    """What was read.
+
+    Of several documents together it has the text of all, the rest is the best one's.
+    """
 
     id: str | None  # None if the language model wrote it (GenRead), as are title and similarity
     title: str | None
@@ -85,7 +88,8 @@ class Passage:
 @dataclass(frozen=True)
 class Token:
     """A token of the answer: its probability without and with the passage, and the shares of memory
-    and passage."""
+    and passage.
+    """
 
     text: str
     closed_book: float
@@ -126,10 +130,6 @@ class AskedQuestion:
     note: str = ""
 
 
-def _tell_nobody(reading: Reading | None, decision: Decision, passage: Passage | None) -> None:
-    pass
-
-
 def ask(
     question: str,
     lm: str,
@@ -138,7 +138,6 @@ def ask(
     *,
     subject: str | None = None,
     data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None] = _tell_nobody,
     session: Session | None = None,
 ) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and these
@@ -146,10 +145,12 @@ def ask(
 
     `pair` is their name in thresholds.json (`pairs.Choice.name`): a retriever's, or as
     bm25_below_dense. Of a language model whose answers were imported the decision is all there is.
-    `subject` is a Wikidata id, to choose among namesakes. `tell` hears what is known after the
-    decision and after the search. With `session`, what is opened stays there for the next question.
+    `subject` is a Wikidata id, to choose among namesakes. What is opened stays in `session` for the
+    next question.
+
     Raises LongtailError for an empty question, an unknown language model, method or subject, and
-    for a missing file."""
+    for a missing file.
+    """
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
     choice = Choice.of_name(lm, pair)
@@ -162,7 +163,6 @@ def ask(
         question, data, subject, language.read_language(settings.language)
     )
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", choice)
-    tell(reading, decision, None)
 
     method = choice.below if decision.retrieve else choice.above
     asked = AskedQuestion(
@@ -176,7 +176,7 @@ def ask(
     if is_imported:
         note = f"{method.name} of {lm}, which answers elsewhere: its answers were imported"
         return replace(asked, note=note)
-    return _answer(asked, settings, data, tell, session or Session())
+    return _answer(asked, settings, data, session or Session())
 
 
 def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, list[str]]) -> None:
@@ -199,7 +199,8 @@ def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, 
 
 def _wording(question: str, reading: Reading | None) -> str:
     """The question as the language model reads it: as it was evaluated, or as it is, with single
-    spaces."""
+    spaces.
+    """
     if reading is None:
         return " ".join(question.split())
     name = reading.subject.name if reading.subject else reading.name
@@ -210,7 +211,6 @@ def _answer(
     asked: AskedQuestion,
     settings: Settings,
     data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None],
     session: Session,
 ) -> AskedQuestion:
     """Search, let the language model answer, and attribute the answer."""
@@ -243,7 +243,6 @@ def _answer(
             similarity=row["similarities"][0],
             measure=methods.measure(asked.method, settings),
         )
-        tell(asked.reading, asked.decision, passage)
 
     model = open_model()
     (generation,) = model.generate([prompt], settings.answer.new_tokens)
@@ -277,7 +276,8 @@ def _place(
     asked: AskedQuestion, settings: Settings, data: Path
 ) -> tuple[str, prompts.Questions, int]:
     """A question set, and the place of the question in it: its subject's question's, or after all
-    others."""
+    others.
+    """
     reading = asked.reading
     dataset = reading.template.dataset if reading else PLAIN_SET
     table = given_passages.read_asked(dataset, settings, data)[0].sort_by("question_id")
@@ -350,7 +350,8 @@ def attribute_answer(
     lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str
 ) -> Attribution:
     """What the answer owes to the model's memory and to the passage, from its probability after
-    both prompts."""
+    both prompts.
+    """
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])

@@ -2,7 +2,8 @@
 
 A subject's questions all fall on the same side of a split, because a threshold with a subject on
 both sides would be judged on what it was fitted to. The paper draws questions instead
-(`thresholds.split_by: question`)."""
+(`thresholds.split_by: question`).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class HeldOut:
 @dataclass(frozen=True)
 class Fitted:
     """Thresholds, relation -> (splits,) or (resamples,), fitted to the splits' training sides and
-    to resamples."""
+    to resamples.
+    """
 
     splits: Mapping[str, np.ndarray]
     whole: Mapping[str, np.ndarray]  # fitted to whole resamples
@@ -45,7 +47,8 @@ class Fitted:
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
     """Which questions each split trains on, (n, splits) bool, decided by hash for each subject, or
-    other unit."""
+    other unit.
+    """
     names, numbers = np.unique(subjects, return_inverse=True)
     sides = []
     for start in range(0, max(len(names), 1), SUBJECTS_AT_A_TIME):
@@ -57,8 +60,10 @@ def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float
 def sides(
     pairs: Pairs, settings: Thresholds, seed: int, resamples: int
 ) -> tuple[np.ndarray, Resamples]:
-    """What each split trains on, (n, splits) bool, and resamples. LongtailError if the splits hold
-    no question out."""
+    """What each split trains on, (n, splits) bool, and resamples.
+
+    LongtailError if the splits hold no question out.
+    """
     units = pairs.units(settings.split_by)
     train = split_train(seed, units, settings.splits, settings.train_share)
     if train.all():
@@ -128,7 +133,8 @@ def fit_all(
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
     """The decisions by thresholds `fitted` to splits, by which `retrieved` is judged, and to
-    resamples."""
+    resamples.
+    """
     parts = (below(pairs, cuts) for cuts in fitted.parts)
     return refits.make_policy(retrieved, drawn, below(pairs, fitted.whole), parts)
 
@@ -170,7 +176,8 @@ class Counts:
 
 def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> HeldOut:
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on
-    the others."""
+    the others.
+    """
     n, splits = train.shape
     # float32 holds these counts exactly and is the fastest to multiply
     gains = pairs.gains
@@ -208,7 +215,8 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
     """The accuracy by the policy `name`, called as the policy or "adaptive", and the share that
-    retrieves by it."""
+    retrieves by it.
+    """
     accuracy = Column(pairs.right_above, {name: pairs.gains})
     share = Column(0.0, {name: 1.0}, apart=True)
     if name:
@@ -218,7 +226,8 @@ def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
 
 def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Interval]:
     """The accuracy of always, never and the oracle on the questions that splits hold out, clustered
-    by subject."""
+    by subject.
+    """
     held_out = np.isfinite(retrieved)
     subjects = pairs.subjects[held_out]
     right = {
@@ -236,7 +245,8 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and
     `gain` come from thresholds fitted again to resampled subjects (`refits`). `splits_low` and
     `splits_high` say how much a figure moves from split to split. `gain` is adaptive - the better
-    of always and never over all held-out questions."""
+    of always and never over all held-out questions.
+    """
     table = judged.table
     always_less_never = np.nanmean(table["always"] - table["never"])
     better = rule.ALWAYS if always_less_never >= 0 else rule.NEVER

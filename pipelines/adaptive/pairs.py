@@ -1,5 +1,6 @@
 """Questions with two answers that a threshold chooses between, closed-book and augmented or any two
-(PopQA, §6)."""
+(PopQA, §6).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Choice:
     @property
     def name(self) -> str:
         """The tables' `method`: that below, or as dense_below_bm25 where closed-book does not
-        answer above."""
+        answer above.
+        """
         if self.above == CLOSED_BOOK:
             return self.below.name
         return f"{self.below.name}{BELOW}{self.above.name}"
@@ -56,7 +58,8 @@ def choices(
 
     Each model's closed-book answer and each of its other methods come first, then `pairs` of each
     model that has both. Raises LongtailError naming an answer of `pairs` that one of `lms` has in
-    no question set."""
+    no question set.
+    """
     if files:
         for pair in pairs:
             for lm in lms:
@@ -90,7 +93,8 @@ def _refuse_without_answers(
     pair: Pair, lm: str, files: Mapping[str, Mapping[str, Mapping[str, Path]]]
 ) -> None:
     """Raise LongtailError where a language model has answers by both methods of a pair to no
-    question set."""
+    question set.
+    """
     above_answers = False
     for by_lm in files.values():
         methods = by_lm.get(lm, {})
@@ -111,7 +115,8 @@ class Pairs:
     """Questions with both answers, ordered by relation, then by `signal`; all arrays (n,).
 
     The answer above counts from the threshold on. It is the closed-book answer as a rule. The
-    answer below retrieves."""
+    answer below retrieves.
+    """
 
     ids: np.ndarray  # str
     subjects: np.ndarray  # str
@@ -131,7 +136,8 @@ class Pairs:
 
     def units(self, split_by: str) -> np.ndarray:
         """What a split keeps on one side, (n,): subjects, or question by question
-        (`thresholds.split_by`)."""
+        (`thresholds.split_by`).
+        """
         return self.subjects if split_by == "subject" else self.ids
 
     def members(self) -> dict[str, slice]:
@@ -158,8 +164,10 @@ class Pairs:
 
 
 def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
-    """The questions of both answer files, of known popularity. Raises LongtailError as
-    `answer_files.join` does."""
+    """The questions of both answer files, of known popularity.
+
+    Raises LongtailError as `answer_files.join` does.
+    """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
     about, answers = answer_files.join(questions, {"above": above, "below": below}, columns)
     pairs = Pairs(
@@ -176,7 +184,8 @@ def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
 
 def of_known(pairs: Pairs) -> Pairs:
     """The questions of known signal, ordered by relation, signal and id; `excluded` counts the
-    others."""
+    others.
+    """
     order = np.lexsort((pairs.ids.astype(str), pairs.signal, pairs.relations.astype(str)))
     known = order[np.isfinite(pairs.signal[order])]
     return replace(pairs.take(known), excluded=len(order) - len(known))

@@ -9,7 +9,8 @@ deviations counts.
 
 An interval is the figure plus and minus so many standard deviations over the resamples
 (`intervals.reach`). Their own mean is not the figure's, because a resample has fewer distinct
-subjects."""
+subjects.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ Key = TypeVar("Key", bound=Hashable)
 @dataclass(frozen=True)
 class Resamples:
     """How often each question is drawn, and into which part of its resample; both (n, resamples)
-    int8."""
+    int8.
+    """
 
     times: np.ndarray
     parts: np.ndarray
@@ -70,7 +72,8 @@ class Policy:
 @dataclass(frozen=True)
 class Column:
     """A figure of each question: base + the sum over policies of slope x whether the question
-    retrieves by it."""
+    retrieves by it.
+    """
 
     base: np.ndarray | float  # (n,), or the same for all
     slopes: Mapping[str, np.ndarray | float] = field(default_factory=dict)  # policy -> (n,)
@@ -94,7 +97,8 @@ def resample(
     that they are cut into.
 
     `units` (n,) are what a part has whole: subjects, or questions. Parts are as large as the sides
-    that splits hold out."""
+    that splits hold out.
+    """
     affordable = CELLS // max(len(subjects), 1)
     resamples = min(resamples, max(FEWEST_RESAMPLES, min(MOST_RESAMPLES, affordable)))
 
@@ -116,7 +120,8 @@ def make_policy(
     retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, without: Iterable[np.ndarray]
 ) -> Policy:
     """A policy by decisions (n, resamples) bool, `fitted` to whole resamples and to each `without`
-    one of its parts."""
+    one of its parts.
+    """
     counted = np.zeros(drawn.times.shape, dtype=bool)
     for part, decisions in enumerate(without):
         counted |= (drawn.parts == part) & decisions
@@ -130,7 +135,8 @@ def sums(
     resamples) if `apart`.
 
     The first row goes by thresholds fitted to whole resamples, the second by those fitted to the
-    other parts."""
+    other parts.
+    """
     n, resamples = drawn.times.shape
     summed = {key: np.zeros((1 + column.apart, resamples)) for key, column in columns.items()}
     for start in range(0, n, ROWS_AT_A_TIME):
@@ -152,7 +158,8 @@ def sums(
 
 def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
     """A column's value of each question over the splits that hold it out, (n,), NaN if none
-    does."""
+    does.
+    """
     changes = [slope * policies[name].retrieved for name, slope in column.slopes.items()]
     return column.base + sum(changes)
 
@@ -161,7 +168,8 @@ def refitted_means(
     columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples
 ) -> dict[Key, intervals.Interval]:
     """The mean of each column over the questions known in all columns, with intervals over subjects
-    and thresholds."""
+    and thresholds.
+    """
     values_of = {key: values(column, policies) for key, column in columns.items()}
     held_out = np.isfinite(np.stack([*values_of.values()])).all(axis=0)
     if not held_out.any():
@@ -186,7 +194,8 @@ def _bounds(column: Column) -> tuple[float, float]:
     """The least and the largest mean that a column can have.
 
     A mean lies between the least and the largest of the values that it is taken of. For a column
-    that is `apart`, the means of the least and of the largest values bound it."""
+    that is `apart`, the means of the least and of the largest values bound it.
+    """
     least = column.base + sum(np.minimum(slope, 0.0) for slope in column.slopes.values())
     most = column.base + sum(np.maximum(slope, 0.0) for slope in column.slopes.values())
     if column.apart:
@@ -199,7 +208,8 @@ def around(value: float, drawn: np.ndarray, clusters: int) -> intervals.Interval
     (ways, resamples).
 
     Of several ways to fit thresholds to resamples it takes the mean deviation. One cluster or
-    resample gives NOTHING."""
+    resample gives NOTHING.
+    """
     drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
     if min(drawn.shape[1], clusters) < 2 or not np.isfinite(value):
         return intervals.NOTHING

@@ -4,7 +4,8 @@ program (PopQA, §6).
 Thresholds give way to the better of always and never if their gain over it is below 0 with its
 whole interval. They also give way to never if they gain nothing at all, because retrieving has to
 earn its price. Otherwise they stay: where no difference is shown they retrieve less than always.
-Nothing heavy is imported here."""
+Nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ class Rule(BaseModel, frozen=True):
 
     def key(self, relation: str | None) -> str:
         """The id of a relation by its id or its name; a relation that the rule does not have, as it
-        is."""
+        is.
+        """
         if relation is None:
             return ""
         if relation in self.thresholds:
@@ -99,7 +101,8 @@ class Rule(BaseModel, frozen=True):
 
         Nothing is known beyond the signals that were tuned on. There the nearest side decides: what
         is best for the most popular subjects known is the best guess for still more popular ones. A
-        signal that is not known (None or NaN) retrieves, unless the rule is never to retrieve."""
+        signal that is not known (None or NaN) retrieves, unless the rule is never to retrieve.
+        """
         key = self.key(relation)
         threshold = self.thresholds.get(key, self.together)
         if signal is None or math.isnan(signal):
@@ -137,7 +140,8 @@ def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, s
     `better` constant policy.
 
     `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve
-    for."""
+    for.
+    """
     points = 100 * gain.value
     low = fixed(100 * gain.low, 1, signed=True)
     high = fixed(100 * gain.high, 1, signed=True)
@@ -157,7 +161,8 @@ def make_rule(
     policy: str, verdict: str, fitted: Mapping[str, float], together: float, **fields: Any
 ) -> Rule:
     """The rule by a chosen policy and the thresholds `fitted` to all questions; `fields` are
-    further ones of a Rule."""
+    further ones of a Rule.
+    """
     constant = {ALWAYS: math.inf, NEVER: 0.0}
     cuts = {relation: constant.get(policy, cut) for relation, cut in fitted.items()}
     return Rule(
@@ -217,8 +222,10 @@ def as_json(rule: Rule) -> dict[str, Any]:
 
 
 def parse(value: Any, where: str) -> Rule:
-    """The rule in a JSON value. Raises LongtailError, with `where` it stands, for another schema or
-    a bad field."""
+    """The rule in a JSON value.
+
+    Raises LongtailError, with `where` it stands, for another schema or a bad field.
+    """
     if not isinstance(value, dict) or value.get("schema") != SCHEMA["schema"]:
         expected = f"expected JSON with schema {SCHEMA['schema']!r}"
         raise LongtailError(f"{where}: no rule, {expected}; `longtail thresholds` writes one")
@@ -236,8 +243,10 @@ def parse(value: Any, where: str) -> Rule:
 
 
 def read_rule(path: Path, name: str = "") -> Rule:
-    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as
-    popqa/opt-13b/bm25."""
+    """The rule in a file.
+
+    In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError) as error:

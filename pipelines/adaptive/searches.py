@@ -7,7 +7,8 @@ infinity always does. Of equally good cuts the lowest wins.
 
 In all functions `signal` is (n,) ascending and not negative; `gains` (n,) is what retrieving gains
 each question; `train` (n, splits) says how often each split trains on it: bool for splits, counts
-for resamples."""
+for resamples.
+"""
 
 from collections.abc import Sequence
 
@@ -92,7 +93,8 @@ def shrunk(relations: Sequence[Questions], cuts: np.ndarray) -> tuple[list[np.nd
 
     A relation's curve over `cuts` (candidates, splits) is shrunk towards the pooled curve by
     empirical Bayes: (n * relation's + weight * pooled) / (n + weight), where `prior_weight`
-    estimates the weight from the training questions."""
+    estimates the weight from the training questions.
+    """
     gained = np.stack([gains_at(signal, gains, train, cuts) for signal, gains, train in relations])
     counts = np.stack([train.sum(axis=0) for _, _, train in relations]).astype(float)
     pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
@@ -113,7 +115,8 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
     This is the variance of the gain within relations, divided by the variance of the relations'
     mean gains. Both are estimated by the method of moments and summed over the candidate cuts.
     `gained` and `squared` (relations, candidates, splits) are sums over the training questions
-    below each cut, of which there are `counts` (relations, splits)."""
+    below each cut, of which there are `counts` (relations, splits).
+    """
     n = counts[:, None]
     n_all = np.maximum(n.sum(axis=0), 1)
     mean = gained / np.maximum(n, 1)

@@ -1,5 +1,6 @@
 """What a question asks: its relation, found by a template, and the subjects it may be about (PopQA,
-section 3.3)."""
+section 3.3).
+"""
 
 import json
 import re
@@ -61,7 +62,8 @@ def read_question(
 
     If it follows several templates, the first counts whose subject has the relation in Wikidata,
     then the first with a subject. `qid` names the subject. Raises LongtailError if there is no such
-    entity, or no table of entities."""
+    entity, or no table of entities.
+    """
     file = data / "raw/entityquestions/relation_query_templates.json"
     readings = []
     for template, names in matches(question, templates(file, language)):
@@ -88,7 +90,8 @@ def _subject(namesakes: list[Candidate], qid: str | None) -> Candidate | None:
 
 def _rank(reading: Reading) -> int:
     """The place of a reading among others: the relation of its subject is known, its subject is, or
-    neither."""
+    neither.
+    """
     if reading.subject is None:
         return 2
     return 0 if reading.subject.states else 1
@@ -96,7 +99,8 @@ def _rank(reading: Reading) -> int:
 
 def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
     """PopQA's templates in the language, then those of EntityQuestions in `file`, if it is
-    there."""
+    there.
+    """
     known = []
     for relation in read_relations(language=language).values():
         wording = relation.template
@@ -125,7 +129,8 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
     subject, likeliest first.
 
     Case, spaces, the kind of apostrophe and a missing question mark make no difference. A name may
-    end in a question mark itself."""
+    end in a question mark itself.
+    """
     text = _plain(question)
     without_mark = text[:-1].rstrip() if text[-1:] in MARKS else text
     endings = (without_mark, text.rstrip(f"{MARKS} "), text)
@@ -158,7 +163,8 @@ def candidates(
     Entities that have the relation come first, then labels before aliases, then the most viewed,
     last those of unknown popularity. They are searched in the entity table, if the run has one, and
     in the question set. The popularities are those of the question set, which thresholds were tuned
-    to, if it has them."""
+    to, if it has them.
+    """
     files = {
         "entities": data / "knowledge/triples/entities.parquet",
         "claims": data / "knowledge/wikidata/claims.parquet",

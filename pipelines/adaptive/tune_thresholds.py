@@ -3,7 +3,8 @@ section 6).
 
 It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as
 thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
-data/README.md has the columns."""
+data/README.md has the columns.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +65,7 @@ class RuleStudy(Protocol):
     def rows_of_rules(
         self, tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], settings: Settings
     ) -> dict[str, list[dict]]:
-        """The rows of each of RULE_TABLES; `tuned` has (dataset, language model, method) as keys."""
+        """The rows of each of RULE_TABLES; `tuned` is (dataset, lm, method) -> pairs and result."""
 
 
 def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> stage.Metrics:
@@ -135,7 +136,8 @@ def _tables_of_studies(
     settings: Settings,
 ) -> dict[str, pa.Table]:
     """What studies make of all thresholds; `tuned` is (question set, language model, method) ->
-    pairs and result."""
+    pairs and result.
+    """
     tables = {}
     for study in studies:
         rows_of_study = study.rows_of_rules(tuned, settings)
@@ -160,7 +162,8 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
 
     The model's doubt is the closed-book answer's probability. Thresholds are fitted by the search
     in use. The result is empty if too few questions have such a probability. `difference` is
-    uncertainty - popularity. `drawn` are resamples of `pairs`."""
+    uncertainty - popularity. `drawn` are resamples of `pairs`.
+    """
     known = np.isfinite(pairs.confidence)
     pairs = pairs.take(known)
     train = train[known]
@@ -196,7 +199,8 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
 
 def _means_over_splits(figures: Mapping[str, dict]) -> dict[str, float]:
     """The figures that MLflow shows, as shrunk.adaptive; `figures` are those of
-    metrics/adaptive.json."""
+    metrics/adaptive.json.
+    """
     means = {}
     for search in SEARCHES:
         for name in (*POLICIES, "gain"):
@@ -206,7 +210,8 @@ def _means_over_splits(figures: Mapping[str, dict]) -> dict[str, float]:
 
 def _months(questions: Path) -> str | None:
     """The month of a question set's page views, or the first and the last one; None if it does not
-    say it."""
+    say it.
+    """
     if "month" not in parquet.schema_of(questions).names:
         return None
     column = parquet.read_parquet(questions, ["month"])["month"]

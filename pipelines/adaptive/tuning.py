@@ -2,7 +2,8 @@
 (PopQA, section 6).
 
 `tune_arrays` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from
-files of answers."""
+files of answers.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +26,10 @@ DEFAULTS = Thresholds(  # the values of conf/config.yaml
 
 @dataclass(frozen=True)
 class Tuned:
-    """Thresholds and what they are worth. The names of columns and figures are those of
-    data/README.md."""
+    """Thresholds and what they are worth.
+
+    The names of columns and figures are those of data/README.md.
+    """
 
     questions: int  # of known popularity
     excluded: int  # questions of unknown popularity
@@ -61,7 +64,8 @@ def tune_arrays(
     any grouping. `without` and `augmented` say which of the two answers is right, without and with
     retrieved text. Splits and resamples draw `subjects`. The result does not depend on the
     questions' order if `ids` are given. Raises LongtailError if there are too few questions for any
-    threshold."""
+    threshold.
+    """
     n = len(popularity)
     if ids is None:
         ids = [f"{i:012d}" for i in range(n)]
@@ -162,7 +166,8 @@ def _fit_everything(
     pairs: Pairs, search: str, settings: Thresholds
 ) -> tuple[dict[str, float], float]:
     """Thresholds fitted to all questions: relation -> its threshold, and that of all relations
-    together."""
+    together.
+    """
     everything = np.ones((len(pairs.signal), 1), dtype=bool)
     cuts = held_out.fit(pairs, everything, search, settings)
 

@@ -1,5 +1,6 @@
 """Cut raw text into documents of 128 tokens and queries for language modelling (REPLUG, section
-5)."""
+5).
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ from pipelines.errors import LongtailError
 
 
 def training_files(folder: Path, corpora: Sequence[str]) -> list[Path]:
-    """The documents of the `corpora` that models may learn from, sorted by name. LongtailError if
-    one is missing."""
+    """The documents of the `corpora` that models may learn from, sorted by name.
+
+    LongtailError if one is missing.
+    """
     names = [name for name in sorted(corpora) if catalogue.DATASETS[name].learn]
     files = [folder / name / "docs.parquet" for name in names]
     for file in files:

@@ -8,7 +8,8 @@ clean and cut each batch (cut.py), and have DuckDB bring all batches together, i
 without duplicates (corpus_tables.py).
 
 A capped corpus takes source documents in the order of their keys, smallest first. A key is a hash
-of the document's id. So a document's place does not depend on files or processes."""
+of the document's id. So a document's place does not depend on files or processes.
+"""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -57,7 +58,8 @@ class Settings(Section):
 @dataclass(frozen=True)
 class Pieces:
     """What the processes wrote: a folder for each part of the source files, and one for each
-    batch."""
+    batch.
+    """
 
     parts: list[Path]
     batches: list[Path]
@@ -69,7 +71,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) 
     counts.
 
     Of a capped corpus a small share is read and cut first, and then as much as seems to be needed.
-    Raises LongtailError on damaged files, too many bad rows, or a corpus without documents."""
+    Raises LongtailError on damaged files, too many bad rows, or a corpus without documents.
+    """
     files = source_files(raw)
     _check_globs(raw, files, name, settings.corpus[name])
     corpus_settings = CorpusSettings(
@@ -109,7 +112,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) 
 
 def _check_globs(raw: Path, files: list[Path], name: str, corpus: Corpus) -> None:
     """Raise LongtailError where the files of a published split are named by a glob that no file
-    matches."""
+    matches.
+    """
     globs = {"test_files": corpus.test_files, "validation_files": corpus.validation_files}
     for key, glob in globs.items():
         if glob and not any(fnmatchcase(file.name, glob) for file in files):
@@ -128,7 +132,8 @@ def _read_and_cut(
     key: str,
 ) -> Pieces:
     """Read and cut a share of the source documents, and a larger one until there are documents
-    enough."""
+    enough.
+    """
     name = corpus_settings.name
     wanted = corpus_settings.corpus.documents  # None: all
     share = FIRST_ROUND if wanted else 1.0

@@ -1,5 +1,6 @@
 """Turn wikitext into plain text: prose, section titles and list items stay, one per line; markup
-and tables go."""
+and tables go.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -84,7 +85,8 @@ def wikitext_to_text(wikitext: str, media: str = ENGLISH.media) -> str:
     """The plain text of one page, in lines; empty if the page has nothing but markup.
 
     `media` is what links to files and categories begin with, with spaces between. Time and memory
-    grow with the length of the page only. Raises BadWikitext if the page can't be parsed."""
+    grow with the length of the page only. Raises BadWikitext if the page can't be parsed.
+    """
     prose = without_dropped(wikitext.replace(HEADING, ""))
     text = restored(visible(prose, _prefixes(media)))
     text = QUOTES.sub("", MAGIC_WORD.sub("", text))
@@ -97,7 +99,8 @@ def visible(prose: str, media: re.Pattern) -> str:
 
     The parser gets only constructs other than plain links and titles, each by itself. Where one may
     reach further than it seems to, as one does that is never closed, the parser gets the whole
-    page."""
+    page.
+    """
 
     def shown(match: re.Match[str]) -> str:
         construct = match.lastindex
@@ -147,7 +150,8 @@ def _prefixes(media: str) -> re.Pattern:
 
 def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
     """The text that a reader sees, from the parser's tokens. (Its tree of nodes would take four
-    times as long.)"""
+    times as long.)
+    """
     outer: list[tuple[tokens.Token, Fields, list[str]]] = []
     opened = tokens.Text()  # the token that opened the innermost construct; Text stands for none
     fields: Fields = []
@@ -246,7 +250,8 @@ SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
 
 def _lines(text: str) -> list[str]:
     """The lines that have text, with normal whitespace and without the remains of dropped
-    markup."""
+    markup.
+    """
     text = TABLE_LINE.sub("\n", f"\n{text}")
     text = OPEN_BRACKET.sub("(", _without_empty_brackets(text))
     text = SPACES.sub(" ", OTHER_SPACE.sub(" ", text))
@@ -256,7 +261,8 @@ def _lines(text: str) -> list[str]:
 
 def _without_empty_brackets(text: str) -> str:
     """Drop empty brackets and the space before them, which is not in the pattern, so that the
-    search stays fast."""
+    search stays fast.
+    """
     parts = []
     end = 0
     for brackets in EMPTY_BRACKETS.finditer(text):
@@ -267,7 +273,8 @@ def _without_empty_brackets(text: str) -> str:
 
 def _without_empty_sections(lines: list[str]) -> str:
     """Join the lines, without titles that no text follows before the next title of the same or a
-    higher level."""
+    higher level.
+    """
     reversed_lines: list[str] = []
     following = 0  # level of the next line that stays: 0 at the end of the page, TEXT for text
     for line in reversed(lines):

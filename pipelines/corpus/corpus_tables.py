@@ -1,5 +1,6 @@
 """Bring the pieces of a corpus together: one order, a cap, no duplicates (REPLUG, section 5).
-DuckDB does the work."""
+DuckDB does the work.
+"""
 
 import json
 from collections import Counter
@@ -35,8 +36,9 @@ def write_corpus(
     batches: list[Path],
     max_reject_share: float,
 ) -> dict[str, float]:
-    """Write the three tables to `out`; return counts. LongtailError for no documents, or too many
-    bad rows.
+    """Write the three tables to `out`; return counts.
+
+    LongtailError for no documents, or too many bad rows.
 
     `parts` has a folder for each part of the source files, `batches` one for each batch.
     """
@@ -94,7 +96,8 @@ def _check_rejects(
 
 def _cap(db: DuckDBPyConnection, documents: int | None) -> None:
     """Let views `sources` and `docs` be all_sources and all_docs with no more than `documents`,
-    taken by key."""
+    taken by key.
+    """
     last = None
     if documents:
         order = 'SELECT key, source_document, "offset" FROM all_docs ORDER BY ALL'
@@ -141,7 +144,8 @@ def _metrics(
     db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]
 ) -> dict[str, float]:
     """Counts of the rows read, of the documents and queries written to `folder`, and of what was
-    left out."""
+    left out.
+    """
     for name in ("docs", "queries"):
         database.view(db, f"written_{name}", folder / f"{name}.parquet")
     totals = """SELECT count(*) AS documents, sum(tokens) AS tokens,

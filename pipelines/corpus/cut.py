@@ -2,7 +2,8 @@
 5).
 
 A document has `chunk.tokens` tokens; only the last one of a text may have fewer or, merged with a
-short rest, more. A passage that its source has cut already is a document as it is."""
+short rest, more. A passage that its source has cut already is a document as it is.
+"""
 
 import os
 from collections.abc import Sequence
@@ -99,7 +100,8 @@ class Source(NamedTuple):
 
 def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     """Write docs, queries, rejects, and the sources that gave any of the first two, as Parquet
-    files in `out`."""
+    files in `out`.
+    """
     # A batch is the work of one process; threads of the libraries would only compete with the other
     # processes.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -147,7 +149,8 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
 
 def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict], list[str]]:
     """The batch's rows that are no copies and have a text, with their ids, and their clean
-    texts."""
+    texts.
+    """
     rows = []
     texts = []
     for row in parquet.read_parquet(batch.path).to_pylist():

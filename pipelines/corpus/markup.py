@@ -7,7 +7,8 @@ left after this pass, so that the parser's time is bounded, and ordinary pages a
 times as fast.
 
 Templates that are part of a sentence stay; `template_text` gives the text that a reader sees of
-them. All other templates (infoboxes, citations, notices, pronunciations) are dropped."""
+them. All other templates (infoboxes, citations, notices, pronunciations) are dropped.
+"""
 
 import re
 from collections.abc import Mapping
@@ -81,7 +82,8 @@ def without_dropped(wikitext: str) -> str:
     and list marks.
 
     It has the placeholders LINE, GAP and LESS. Raises BadWikitext for more than UNCLOSED or DEEPEST
-    constructs."""
+    constructs.
+    """
     for mark in (LINE, GAP, LESS):
         wikitext = wikitext.replace(mark, "")
     text = _MarkupPass(_without_comments(wikitext)).prose()
@@ -152,7 +154,8 @@ class _MarkupPass:
         """The next mark from a place on.
 
         Line breaks matter inside web addresses only. Elsewhere they are not searched for, to have
-        fewer marks."""
+        fewer marks.
+        """
         pattern = MARK_OR_LINE if self._in_address() else MARK
         return pattern.search(self._text, begin)
 
@@ -167,12 +170,9 @@ class _MarkupPass:
         if first == "<":
             return self._tag(match) if match[2] else self._whole(begin, end, kept=False)
         if first == "{":
-            if last == "}":
-                return self._whole(begin, end, kept=self._is_kept(begin + 2, end - 2))
-            if end - begin > DEEPEST:
-                raise BadWikitext(f"{end - begin} braces open at once")
-            self._push("{{", begin, end)
-        elif first == "}":
+            return self._braces(last, begin, end)
+
+        if first == "}":
             self._close_braces(begin, end)
         elif first == "[":
             end = begin + len(mark[:2])
@@ -180,19 +180,33 @@ class _MarkupPass:
         elif first == "]":
             self._pop("[[" if mark == "]]" else "[")
         else:
-            if self._in_address():  # a web address ends with its line
-                self._give_up()
-            if last == "|":
-                self._push("{|", begin, end)
-            elif last == "}":
-                table = self._pop("{|")
-                if table:
-                    self._cuts.append(_Cut(table.begin, end, LINE))
+            self._line_mark(last, begin, end)
         return end
+
+    def _braces(self, last: str, begin: int, end: int) -> int:
+        """Process a whole template or open braces; return the place from which to search on."""
+        if last == "}":
+            return self._whole(begin, end, kept=self._is_kept(begin + 2, end - 2))
+        if end - begin > DEEPEST:
+            raise BadWikitext(f"{end - begin} braces open at once")
+        self._push("{{", begin, end)
+        return end
+
+    def _line_mark(self, last: str, begin: int, end: int) -> None:
+        """Process a mark that begins with a line break: of a table, or the break alone."""
+        if self._in_address():  # a web address ends with its line
+            self._give_up()
+        if last == "|":
+            self._push("{|", begin, end)
+        elif last == "}":
+            table = self._pop("{|")
+            if table:
+                self._cuts.append(_Cut(table.begin, end, LINE))
 
     def _whole(self, begin: int, end: int, *, kept: bool) -> int:
         """Cut a construct without marks that matter to others; one that has to be looked into is
-        read mark by mark."""
+        read mark by mark.
+        """
         has_template = kept and self._text.find("{{", begin + 2, end) >= 0
         if self._depth + NESTING > DEEPEST or has_template:
             return self._mark(SINGLE.match(self._text, begin))
@@ -264,7 +278,8 @@ class _MarkupPass:
 
     def _pop(self, mark: str) -> _Open | None:
         """Close the innermost open `mark`, giving up what is open inside it; None if no such mark
-        is open."""
+        is open.
+        """
         for back in range(1, min(len(self._stack), DEEPEST) + 1):
             if self._stack[-back].mark == mark:
                 for _ in range(back - 1):
@@ -306,7 +321,8 @@ def is_kept(begin: str) -> bool:
 
 def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
     """The text that a reader sees of a template with these (name or None, value) parameters; "" for
-    a dropped one."""
+    a dropped one.
+    """
     name = _name(name)
     places = _by_place(parameters)
     if name in SHOWN_PARAMETER or LANGUAGE.fullmatch(name):
@@ -341,7 +357,8 @@ def _named_text(parameters: list[tuple[str | None, str]]) -> str:
 
 def _measure(places: list[str]) -> str:
     """The measure before its conversion: "5 to 10 km" of {{cvt|5|to|10|km|mi}}, "5 ft 8 in" of
-    {{cvt|5|ft|8|in|m}}."""
+    {{cvt|5|ft|8|in|m}}.
+    """
     text = ""
     for i in range(0, len(places) - 1, 2):
         number = places[i]

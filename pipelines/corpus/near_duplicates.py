@@ -1,5 +1,6 @@
 """Queries that nearly repeat a document of the corpus or of another split, found by MinHash
-(REPLUG, section 5)."""
+(REPLUG, section 5).
+"""
 
 from collections.abc import Sequence
 
@@ -36,7 +37,8 @@ def signatures(texts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _shingles(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A 64-bit hash of every shingle of all texts, (shingles,) uint64, and each text's number of
-    shingles."""
+    shingles.
+    """
     # follows each text, so that no shingle reaches into the next one
     padding = np.full(SHINGLE, NO_TOKEN)
     parts = [padding]
@@ -66,7 +68,8 @@ def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
     a band.
 
     Bands are as long as possible, as long as at most SHARE_MISSED of the pairs of similarity
-    `threshold` share none."""
+    `threshold` share none.
+    """
     length = 1
     for longer in range(2, PERMUTATIONS + 1):
         share_missed = (1 - threshold**longer) ** (PERMUTATIONS // longer)
@@ -89,7 +92,8 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
     the order of the splits. DuckDB joins the candidates and may spill to disk; only their
     signatures come to Python, PAIRS_AT_ONCE pairs at a time. Some texts, such as licences, are in a
     corpus ten thousand times. So a query is compared with the first DOCUMENTS_COMPARED documents of
-    each band, those of the earliest splits."""
+    each band, those of the earliest splits.
+    """
     db.execute(
         f"""CREATE OR REPLACE TEMP VIEW ranked AS
         SELECT *, hash(source_document) AS name, list_position({list(SPLITS)}, split) AS rank

@@ -68,7 +68,8 @@ def split_of(settings: CorpusSettings, source_document: str, file: str) -> str:
     decides.
 
     Documents in the files of a published test or validation split have that split, and no others
-    have it."""
+    have it.
+    """
     corpus = settings.corpus
     published = {"test": corpus.test_files, "validation": corpus.validation_files}
     for split, glob in published.items():
@@ -147,7 +148,8 @@ def find_repeated(
 
     A copy has None, for it is left out: of an article the page's id decides, of other texts the
     text. Another text has a new id. Contents decide which one keeps the id, not the order of files.
-    Copies for queries come first."""
+    Copies for queries come first.
+    """
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated

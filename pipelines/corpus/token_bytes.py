@@ -50,7 +50,8 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
 
     tiktoken joins any two neighbours that make a token, the lowest id first; `tokenizers` follows
     its list of merges. Both give the same ids if ids have the order of the merges, each token has
-    one merge, and the bytes of every token are merged to that token."""
+    one merge, and the bytes of every token are merged to that token.
+    """
     config = json.loads(tokenizer.to_str())
     if not _is_plain_byte_level(config):
         return None
@@ -77,7 +78,8 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
 
 def _is_plain_byte_level(config: dict) -> bool:
     """Whether a tokenizer is a BPE over bytes that splits texts as GPT-2's does, with no option
-    that changes a text."""
+    that changes a text.
+    """
     model = config["model"]
     split = config["pre_tokenizer"] or {}
     options = (

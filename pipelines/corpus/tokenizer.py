@@ -1,5 +1,6 @@
 """Stage `tokenizer`: the tokenizer that corpora are cut with, trained on raw text or taken from a
-pretrained model."""
+pretrained model.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +51,8 @@ def make_tokenizer(settings: Settings) -> dict[str, float]:
 
 def raw_texts(raw: Path, section: Tokenizer) -> Iterator[str]:
     """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if
-    it has no file."""
+    it has no file.
+    """
     for name in section.text:
         n_bytes = 0
         for document in _documents(raw, name):
@@ -77,7 +79,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
     layout.
 
     The same texts give the same bytes. LongtailError if `vocab_size` has no room for bytes and
-    special tokens."""
+    special tokens.
+    """
     from transformers import PreTrainedTokenizerFast
 
     smallest = 256 + len(SPECIAL_TOKENS)
@@ -117,7 +120,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
     """Save a folder's or a Hub model's tokenizer to `out`; LongtailError without path or pinned
-    revision."""
+    revision.
+    """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
@@ -146,7 +150,8 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     """A folder's tokenizer, to which special tokens' names are plain text; LongtailError without a
-    tokenizer.json."""
+    tokenizer.json.
+    """
     file = Path(folder) / "tokenizer.json"
     if not file.is_file():
         raise LongtailError(
@@ -188,7 +193,8 @@ def encode(
 
 def stretches(text: str) -> Iterator[tuple[int, str]]:
     """(first character, text) of each stretch of up to SEGMENT characters; it ends before a line
-    break if it can."""
+    break if it can.
+    """
     begin = 0
     while len(text) - begin > SEGMENT:
         end = text.rfind("\n", begin + 1, begin + SEGMENT)

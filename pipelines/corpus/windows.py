@@ -2,7 +2,8 @@
 (REPLUG, section 5).
 
 All functions take `bounds` (tokens + 1,), the bytes between which a text's tokens lie, -1 inside a
-character (token_bytes.py:Tokens). No cut falls inside a character."""
+character (token_bytes.py:Tokens). No cut falls inside a character.
+"""
 
 from itertools import pairwise
 
@@ -14,7 +15,8 @@ def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int
 
     A cut inside a character moves back to the character's beginning, or forward to its end if the
     character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece
-    before it; a shorter text has no piece."""
+    before it; a shorter text has no piece.
+    """
     total = len(bounds) - 1
     if total < min_tokens:
         return []
@@ -33,7 +35,8 @@ def separate_windows(
     and end of each.
 
     `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before the
-    first one. Both parts have their full length, except where a cut moved out of a character."""
+    first one. Both parts have their full length, except where a cut moved out of a character.
+    """
     total = len(bounds) - 1
     length = context + continuation
     begin = int(shift * (total % length + 1))
@@ -60,7 +63,8 @@ def rolling_windows(
     tokens before it are predicted by one more window, whose context is empty. The last window may
     be shorter. With `first` "window", all windows have the same length: the first predicts all its
     context + stride - 1 tokens (the token that begins a text takes the place of one), and the last
-    has the more context, the less it predicts."""
+    has the more context, the less it predicts.
+    """
     total = len(bounds) - 1
     same_length = first == "window"
     first_length = context + stride - 1 if same_length else context
@@ -86,7 +90,8 @@ def last_boundary(bounds: np.ndarray, begin: int) -> int:
 
 def _allowed(bounds: np.ndarray, begin: int, cut: int) -> int:
     """The last token boundary in (begin, cut] that isn't inside a character; if there is none, the
-    next after `cut`."""
+    next after `cut`.
+    """
     boundary = last_boundary(bounds, cut)
     if boundary > begin:
         return boundary

@@ -38,8 +38,8 @@ from pipelines.retrieval.retriever import RetrievalSettings
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
-from pipelines.storage.work_store import forget_shards, key_of
-from pipelines.work import stage, workers
+from pipelines.storage.work_store import WorkStore, content_key
+from pipelines.work import code, stage, workers
 
 DATA = Path("data")
 # prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
@@ -126,7 +126,7 @@ def evaluate_benchmark(
         write_json(data / f"metrics/tasks_{name}_{lm_name}.json", metrics)
         for method, key in keys.items():
             for shards_name in _names(task, lm.name, method):
-                forget_shards(shards_name, key)
+                WorkStore().forget(shards_name, key)
 
         logged = {}
         for method, figure in figures.items():
@@ -167,7 +167,7 @@ def _key(
     method: str, name: str, lm_name: str, replug: Replug, settings: Settings, data: Path
 ) -> str:
     """The key of a method's finished shards: all that decides the answers."""
-    return key_of(
+    depends_on = (
         settings.seed,
         settings.tasks,
         replug,
@@ -177,10 +177,11 @@ def _key(
         settings.lm[lm_name],
         SHARD,
         workers.ROUNDS,
-        open_lm.MODELS / lm_name,
-        data / "raw" / name,
-        *passages.inputs(method, settings, data),
     )
+    inputs = passages.inputs(method, settings, data)
+    fingerprint = code.fingerprint("pipelines.evaluation.evaluate_tasks")
+    lm = open_lm.MODELS / lm_name
+    return content_key(depends_on, fingerprint, lm, data / "raw" / name, *inputs)
 
 
 def evaluate_task(

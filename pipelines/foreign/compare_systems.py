@@ -1,15 +1,15 @@
-"""Systems that answered the same questions, whoever made them: accuracy, paired differences, disagreements."""
+"""Systems that answered the same questions: accuracy, paired differences, disagreements."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations, islice
 
 import numpy as np
 
 from pipelines import draws
-from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.evaluation import accuracy, paired, popularity_bins
 from pipelines.evaluation.answer_sets import Answers, MethodAnswers
+from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
 
 EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
@@ -18,7 +18,7 @@ PAIRS = 6  # pairs of systems whose disagreements are shown, those of the best s
 
 @dataclass(frozen=True)
 class Compared:
-    """Systems on the questions that all of them answered; the rows are those of `accuracy` and the bins."""
+    """Systems on the questions that all of them answered; rows are those of `evaluation`."""
 
     questions: int
     month: str | None
@@ -33,73 +33,84 @@ class Compared:
 def compare_systems(
     questions: Questions, answered: Sequence[Answered], seed: int, resamples: int
 ) -> Compared:
-    """The systems held against each other. Raises LongtailError where no question is answered by all."""
-    rows = in_all(answered)
-    best_first = sorted(
-        answered, key=lambda system: (-int(system.correct[rows].sum()), system.name)
-    )
-    answers = _answers(questions, best_first, rows)
+    """The systems held against each other, the best first.
+
+    Raises LongtailError where no question is answered by all.
+    """
+    in_common = in_all(answered)
+
+    def rank(system: Answered) -> tuple[int, str]:
+        return -int(system.correct[in_common].sum()), system.name
+
+    best_first = sorted(answered, key=rank)
+    answers = _answers(questions, best_first, in_common)
     return Compared(
-        questions=int(rows.sum()),
+        questions=int(in_common.sum()),
         month=questions.month,
         counts={system.name: int(system.has.sum()) for system in best_first},
         accuracy=accuracy.accuracy(answers, seed, resamples),
         by_relation=accuracy.by_relation(answers, seed, resamples),
         by_popularity=by_popularity(questions, best_first),
         pairs=paired.comparisons({"": answers}, seed, resamples),
-        examples=_examples(questions, best_first, rows, seed),
+        examples=_examples(questions, best_first, in_common, seed),
     )
 
 
 def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:
-    """Accuracy by deciles of popularity on the questions that all systems answered; none for few questions."""
+    """Accuracy by deciles of popularity on the common questions; none for few questions."""
     answers = _answers(questions, answered, in_all(answered))
-    enough = np.isfinite(answers.popularity).sum() >= 3 * popularity_bins.FEWEST
-    return popularity_bins.by_decile(answers, 0, 1) if enough else []
+    n_known = np.isfinite(answers.popularity).sum()
+    if n_known < 3 * popularity_bins.FEWEST:
+        return []
+    return popularity_bins.by_decile(answers, 0, 1)
 
 
-def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarray) -> Answers:
+def _answers(questions: Questions, answered: Sequence[Answered], in_common: np.ndarray) -> Answers:
     """The common questions in the form in which the analyses have them, ordered by id."""
-    order = np.flatnonzero(rows)[np.argsort(np.array(questions.ids)[rows], kind="stable")]
-    nothing = np.full(len(order), np.nan)
-    methods = {
-        system.name: MethodAnswers(system.correct[order].astype(float), *[nothing] * 8)
-        for system in answered
-    }
-    columns = (
-        np.array(questions.ids, dtype=object)[order],
-        questions.groups[order],
-        questions.subjects[order],
+    ids = np.array(questions.ids, dtype=object)
+    places = np.flatnonzero(in_common)
+    order = places[np.argsort(np.array(questions.ids)[places], kind="stable")]
+    unknown = {field.name: np.full(len(order), np.nan) for field in fields(MethodAnswers)}
+    by_method = {}
+    for system in answered:
+        columns = unknown | {"correct": system.correct[order].astype(float)}
+        by_method[system.name] = MethodAnswers(**columns)
+    return Answers(
+        ids=ids[order],
+        relations=questions.groups[order],
+        subjects=questions.subjects[order],
+        popularity=questions.signal[order],
+        ambiguous=np.zeros(len(order), bool),
+        by_method=by_method,
     )
-    return Answers(*columns, questions.signal[order], np.zeros(len(order), bool), by_method=methods)
 
 
 def _examples(
-    questions: Questions, answered: Sequence[Answered], rows: np.ndarray, seed: int
+    questions: Questions, answered: Sequence[Answered], in_common: np.ndarray, seed: int
 ) -> list[dict]:
     """Questions on which only one of two systems is right, drawn by hash."""
     examples = []
-    for first, second in list(combinations(answered, 2))[:PAIRS]:
-        for right, wrong in ((first, second), (second, first)):
-            places = np.flatnonzero(rows & (right.correct == 1) & (wrong.correct == 0))
-            ids = [questions.ids[place] for place in places]
-            for i in places[
-                draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
-            ].tolist():
-                said, instead = (
-                    system.texts[i] if system.texts else "" for system in (right, wrong)
-                )
-                asked, answer = (
-                    questions.asked.questions[i],
-                    next(iter(questions.asked.answers[i]), ""),
-                )
-                row = {
-                    "right": right.name,
-                    "wrong": wrong.name,
-                    "question": asked,
-                    "answer": answer,
-                    "said": said,
-                }
-                row |= {"instead": instead, "popularity": float(questions.signal[i])}
-                examples.append(row | {"relation": str(questions.groups[i])})
+    for first, second in islice(combinations(answered, 2), PAIRS):
+        examples += _disagreements(questions, first, second, in_common, seed)
+        examples += _disagreements(questions, second, first, in_common, seed)
     return examples
+
+
+def _disagreements(
+    questions: Questions, right: Answered, wrong: Answered, in_common: np.ndarray, seed: int
+) -> Iterator[dict]:
+    """Some of the questions on which the first system is right and the second is not."""
+    places = np.flatnonzero(in_common & (right.correct == 1) & (wrong.correct == 0))
+    ids = [questions.ids[place] for place in places]
+    drawn = draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
+    for place in places[drawn].tolist():
+        yield {
+            "right": right.name,
+            "wrong": wrong.name,
+            "question": questions.asked.questions[place],
+            "answer": next(iter(questions.asked.answers[place]), ""),
+            "said": right.texts[place] if right.texts else "",
+            "instead": wrong.texts[place] if wrong.texts else "",
+            "popularity": float(questions.signal[place]),
+            "relation": str(questions.groups[place]),
+        }

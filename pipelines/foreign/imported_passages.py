@@ -119,14 +119,7 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
 def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predictions:
     """The records as they are joined with questions; their passages stand for what was said."""
     rows = [(record.record.get("metadata") or {}) | record.record for record in records]
-    ids = {}
-    for name in IDS:
-        if any(name in row for row in rows):
-            ids[name] = [clean_id(row.get(name)) for row in rows]
-    cells = {}
-    for name in TELLING:
-        if any(name in row for row in rows):
-            cells[name] = [row.get(name) for row in rows]
+    names = set().union(*rows)
     texts = []
     for record in records:
         texts.append(text_id("\n".join(passage.text for passage in record.passages)))
@@ -135,16 +128,11 @@ def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predic
         layout="passages",
         rows=len(rows),
         names={"question": "question", "answers": "answers"},
+        ids={name: [clean_id(row.get(name)) for row in rows] for name in IDS if name in names},
+        cells={name: [row.get(name) for row in rows] for name in TELLING if name in names},
         texts=texts,
-        correct=None,
-        ids=ids,
         questions=[as_text(record.text) for record in records],
         answers=[tuple(map(as_text, record.answers)) for record in records],
-        calls=None,
-        doubt=None,
-        cells=cells,
-        is_cut=False,
-        described=[],
     )
 
 

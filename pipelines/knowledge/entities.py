@@ -25,7 +25,7 @@ from pipelines.sources.streams import open_runs, visible_files
 from pipelines.sources.wikidata import QUALIFIERS
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_stream
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
 from pipelines.work.executors import processes
 
@@ -88,7 +88,7 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
     dumps = visible_files(raw / "wikidata")
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     fingerprint = code.fingerprint("pipelines.knowledge.entities")
-    key = key_of(fingerprint, settings.language, properties, *dumps)
+    key = content_key((settings.language, properties), fingerprint, *dumps)
     dump_keys = [f"{key}.{number:04d}" for number in range(len(dumps))]
 
     parse = partial(parse_block, properties, language.read_language(settings.language))
@@ -107,7 +107,7 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
         rejects.write(folder / "rejects.parquet")
 
     for dump_key in dump_keys:
-        forget_shards("entities", dump_key)
+        WorkStore().forget("entities", dump_key)
     return counts | rejects.metrics()
 
 
@@ -128,7 +128,8 @@ def _parse_dump(
     dump_rejects = Rejects(rejects.max_share)
     lines = 0
     fault = ""
-    for path in map_stream("entities", dump_key, parse, stream, executor, at_once):
+    parsed = WorkStore().parts_of_stream("entities", dump_key, parse, stream, executor, at_once)
+    for path in parsed:
         metadata = parquet.schema_of(path).metadata
         dump_rejects.take(Rejects.decoded(metadata[b"rejects"], 1.0), lines)
         lines += int(metadata[b"lines"])

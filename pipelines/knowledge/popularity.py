@@ -33,7 +33,7 @@ from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, executors, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
@@ -140,10 +140,10 @@ def _read_dumps(
         for begin, end in bz2_blocks.bz2_parts(file, pageviews.PART_BYTES):
             parts.append(Part(file, begin, end))
     fingerprint = code.fingerprint("pipelines.knowledge.popularity")
-    key = key_of(fingerprint, rejects.max_share, project, *files)
+    key = content_key((rejects.max_share, project), fingerprint, *files)
     read_part = partial(_read_part, rejects.max_share, project)
     with executors.processes(settings.compute, len(parts)) as executor:
-        shards = map_shards("popularity", key, read_part, parts, executor)
+        shards = WorkStore().parts("popularity", key, parts, read_part, executor)
     _collect_rejects(parts, shards, rejects)
 
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
@@ -154,7 +154,7 @@ def _read_dumps(
                 shards_of_month.append(shard)
         pageviews.sum_views(db, shards_of_month)
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
-    forget_shards("popularity", key)
+    WorkStore().forget("popularity", key)
 
     counts = {
         "files.pageviews": len(files),

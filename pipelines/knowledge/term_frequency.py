@@ -21,7 +21,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, executors, stage
 
 WIKIDATA = Path("data/knowledge/wikidata")
@@ -69,12 +69,12 @@ def build_term_frequency(
     passes = max(1, ceil(names * compute.workers / (memory_gb * NAMES_PER_GB)))
     fingerprint = code.fingerprint("pipelines.knowledge.term_frequency")
     inputs = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
-    key = key_of(fingerprint, sample, passes, relations, *inputs)
+    key = content_key((sample, passes, relations), fingerprint, *inputs)
     memory_of_pass = memory_gb / min(compute.workers, passes)
     count = partial(_count, wikidata, files, relations, sample, memory_of_pass)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with executors.processes(compute, passes) as executor:
-        parts = map_shards("term_frequency", key, count, shares, executor)
+        parts = WorkStore().parts("term_frequency", key, shares, count, executor)
 
     with atomic(out) as folder, database.connect(memory_gb, compute.threads) as db:
         folder.mkdir()
@@ -82,7 +82,7 @@ def build_term_frequency(
         database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
-    forget_shards("term_frequency", key)
+    WorkStore().forget("term_frequency", key)
 
     counts = {
         "subjects": subjects,

@@ -94,8 +94,10 @@ def codes() -> list[str]:
 
 @cache
 def read_language(code: str) -> Language:
-    """The language with this code. Raises LongtailError if it has no file, or naming what is wrong
-    with its file."""
+    """The language with this code.
+
+    Raises LongtailError if it has no file, or naming what is wrong with its file.
+    """
     file = FOLDER / f"{code}.yaml"
     if code not in codes():
         raise LongtailError(
@@ -115,7 +117,8 @@ def read_language(code: str) -> Language:
 
 def _check_template(key: str, template: str, expected: list[str]) -> None:
     """Raise ValueError if a prompt's template does not have the `expected` fields, in their
-    order."""
+    order.
+    """
     fields = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
     if fields != expected or template.endswith("{question}{answer}"):
         wanted = " and after it ".join(f"{{{name}}}" for name in expected)

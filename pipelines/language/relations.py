@@ -1,5 +1,6 @@
 """The relations that questions ask about, each with its template in a language (PopQA, appendix A,
-Table 2)."""
+Table 2).
+"""
 
 import json
 import re
@@ -69,7 +70,8 @@ def _check_names(path: Path, names: dict) -> None:
 
 def property_ids(templates: Path) -> list[str]:
     """The properties whose claims are read: PopQA's, and EntityQuestions' if its `templates` are
-    fetched."""
+    fetched.
+    """
     ids = set(RELATIONS)
     if templates.is_file():
         try:

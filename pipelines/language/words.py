@@ -22,7 +22,8 @@ RUNS = re.compile(f"[{_ALONE}\u30a1-\u30fa\u30fc-\u30fe]+")
 
 def standing(text: str, name: str) -> Iterator[int]:
     """Where `name`, which is not empty, stands in the text as whole words; both are compared as
-    they are."""
+    they are.
+    """
     start = text.find(name)
     while start >= 0:
         end = start + len(name)
@@ -34,8 +35,10 @@ def standing(text: str, name: str) -> Iterator[int]:
 
 
 def split(text: str, names: Sequence[str]) -> list[str]:
-    """The text in parts; every second one is a name that stands there, whatever its case. The
-    longest name wins."""
+    """The text in parts; every second one is a name that stands there, whatever its case.
+
+    The longest name wins.
+    """
     lower = _lower(text)
     spans = []
     for name in {_lower(name) for name in names if name}:
@@ -59,8 +62,10 @@ def _longest_first(span: tuple[int, int]) -> tuple[int, int]:
 
 
 def beginning(text: str, most: int) -> str:
-    """The text, or of a longer one than `most` characters its first words and " …". A longer first
-    word is cut."""
+    """The text, or of a longer one than `most` characters its first words and " …".
+
+    A longer first word is cut.
+    """
     if len(text) <= most:
         return text
     end = most
@@ -71,7 +76,8 @@ def beginning(text: str, most: int) -> str:
 
 def _joined(neighbour: str, edge: str) -> bool:
     """Whether a name's first or last character is within one word with its neighbour, which may be
-    ""."""
+    "".
+    """
     if not neighbour or ALONE.match(neighbour) or ALONE.match(edge):
         return False
     return neighbour.isalnum() or neighbour == "_" or unicodedata.category(neighbour)[0] == "M"

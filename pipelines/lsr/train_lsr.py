@@ -55,7 +55,7 @@ def train_retriever(settings: Settings, retriever: str) -> stage.Metrics:
     from pipelines.lsr.trainer import Trainer
     from pipelines.retrieval.embeddings import forget_embeddings
     from pipelines.retrieval.encoder import EXACT, Encoder
-    from pipelines.storage import checkpoint
+    from pipelines.storage.work_store import WorkStore
 
     rounds.make_deterministic()
     lsr = settings.lsr
@@ -64,7 +64,7 @@ def train_retriever(settings: Settings, retriever: str) -> stage.Metrics:
     untuned = methods.encoder_folder(Method("dense", retriever))
     encoder = Encoder.open(untuned, settings.retriever[retriever], settings.compute, EXACT)
     name = f"train_lsr@{retriever}"
-    files = rounds.TrainingFiles(name, *result_depends_on(settings, retriever, corpora))
+    files = rounds.TrainingFiles(name, training_key(settings, retriever, corpora))
     with rounds.Refresher(settings, retriever, corpora, schedule, files) as refresher:
         looks = teacher.look(refresher, settings)
         teacher.check(name, looks, lsr)
@@ -90,43 +90,40 @@ def train_retriever(settings: Settings, retriever: str) -> stage.Metrics:
         figures[f"queries_{corpus.name}"] = corpus.train
     tables = {"look": looks, "curve": curve, "validation": progress.validation}
     write_json(METRICS / f"lsr_{retriever}.json", figures | tables)
-    checkpoint.forget_checkpoints(name)
+    WorkStore().forget(name)
     for corpus in corpora:
         forget_embeddings(corpus.stage)
     curves = _columns(progress.curve, "") | _columns(progress.validation, "validation_")
     return figures | usage | curves
 
 
-def result_depends_on(
-    settings: Settings, retriever: str, corpora: list[CorpusQueries]
-) -> tuple[Any, ...]:
-    """All that a checkpoint's key hashes.
+def training_key(settings: Settings, retriever: str, corpora: list[CorpusQueries]) -> str:
+    """The key of a training's checkpoints, which follows all that the result depends on.
 
     An index's meta.json stands for its documents, encoder and embeddings.
     """
     from pipelines.lm.open_lm import supervising_lm
+    from pipelines.storage.work_store import content_key
     from pipelines.work import code
 
     folder, lm = supervising_lm(settings)
     server = None
     if lm.http:
         server = (lm.http.url, lm.http.tokenizer, lm.http.max_tokens, lm.http.extra)
-    lm_settings = (lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, server)
     index = Method("dense", retriever)
     indexes = [methods.index_folder(index, corpus.corpus) / "meta.json" for corpus in corpora]
-    return (
-        code.fingerprint("pipelines.lsr.train_lsr"),
+    depends_on = (
         settings.seed,
         settings.compute.device,
         settings.compute.threads,
         settings.retriever[retriever],
         settings.lsr,
         settings.answer.new_tokens,
-        folder,
-        lm_settings,
+        (lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, server),
         [corpus.digest() for corpus in corpora],
-        *indexes,
     )
+    fingerprint = code.fingerprint("pipelines.lsr.train_lsr")
+    return content_key(depends_on, fingerprint, folder, *indexes)
 
 
 def _load_progress(files: TrainingFiles, trainer: Trainer) -> Progress:

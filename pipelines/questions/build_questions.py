@@ -1,5 +1,6 @@
 """Stage `questions`: one question set, by the builder that its entry in the catalogue names (PopQA,
-section 3.3)."""
+section 3.3).
+"""
 
 from pathlib import Path
 

@@ -2,7 +2,8 @@
 
 Writes data/questions/entityquestions/{entityquestions,rejects}.parquet. EntityQuestions does not
 annotate the subject. Its mention is the text that fills the place in the question's template. A
-mention is linked if it names exactly one entity that has the question's relation in Wikidata."""
+mention is linked if it names exactly one entity that has the question's relation in Wikidata.
+"""
 
 import json
 import re
@@ -47,8 +48,10 @@ def build_entityquestions(
     entities: Path = ENTITIES,
     claims: Path = CLAIMS,
 ) -> dict[str, float]:
-    """Write the stage's folder `out` from the files in `raw`; return counts. Without files the
-    table is empty."""
+    """Write the stage's folder `out` from the files in `raw`; return counts.
+
+    Without files the table is empty.
+    """
     rejects = Rejects(settings.ingest.max_reject_share)
     questions = read_questions(raw, rejects)
     with database.connect(settings.ingest.memory_gb, settings.compute.threads) as db:
@@ -73,7 +76,8 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
     "<relation>-<row>".
 
     Bad entries go to `rejects` (bad_entry, no_answer, off_template). Raises LongtailError on a file
-    that isn't JSON or that has no template."""
+    that isn't JSON or that has no template.
+    """
     files = [file for file in visible_files(raw) if file != raw / TEMPLATES]
     for file in files:
         if not re.fullmatch(r"P\d+\.test\.json", file.relative_to(raw).as_posix()):
@@ -124,7 +128,8 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
     in table claims. Aliases count only if no candidate has the mention as its label. Two candidates
     are ambiguous: answers could decide between them, but then a subject would be chosen by what it
     is tested on. Without a candidate, `link` says what has the name. The claims of entities without
-    an article are not read. Questions that are not linked are for testing."""
+    an article are not read. Questions that are not linked are for testing.
+    """
     return database.read_rows(
         db,
         f"""WITH mentions AS (SELECT DISTINCT relation, subj FROM questions),
@@ -161,7 +166,8 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
 
 def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     """Counts over table linked: questions by split and `link`, and the share linked, also by
-    relation."""
+    relation.
+    """
     totals = """SELECT count(*) AS questions, count(DISTINCT relation) AS relations,
         count(s_uri) AS matched, count(*) FILTER (split = 'train') AS train,
         count(*) FILTER (split = 'test') AS test,
@@ -179,7 +185,8 @@ def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
 
 def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
     """The entry's mention of its subject, as ("", mention); or why it is rejected, as (reason,
-    "")."""
+    "").
+    """
     if not isinstance(entry, dict):
         return "bad_entry", ""
     question = entry.get("question")

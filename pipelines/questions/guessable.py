@@ -1,7 +1,8 @@
 """Questions that can be answered without knowing the fact (PopQA, section 4 and appendix C.1).
 
 An answer may stand in the question: canton of Marseille-Belsunce has the capital Marseille. Or it
-may be the one that most questions of the relation have: red, of colours."""
+may be the one that most questions of the relation have: red, of colours.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ class Guesses:
     @property
     def guessable(self) -> np.ndarray:
         """1 or 0: an acceptable answer stands in the question, or the usual answer is right by
-        whole words."""
+        whole words.
+        """
         return np.maximum(self.named, self.majority_word)
 
 
@@ -66,7 +68,8 @@ def usual_answers(
     if none does.
 
     So a question has no say in its own guess. Of equally frequent labels the first by the alphabet
-    is chosen."""
+    is chosen.
+    """
     labels_of: dict[str, set] = defaultdict(set)
     accepted: dict[tuple[str, str], set] = defaultdict(set)
     for relation, subject, label, names in zip(relations, subjects, labels, answers, strict=True):

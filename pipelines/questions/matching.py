@@ -1,5 +1,6 @@
 """Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match
-(PopQA, 3.2)."""
+(PopQA, 3.2).
+"""
 
 import re
 import string
@@ -19,7 +20,8 @@ def substring(prediction: str, answers: Sequence[str]) -> bool:
     or capitalised.
 
     Short aliases get credit that they don't deserve ("W" is in "New York"); `word` avoids that.
-    Empty answers never match."""
+    Empty answers never match.
+    """
     for answer in answers:
         if not answer.strip():
             continue
@@ -30,8 +32,10 @@ def substring(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> bool:
-    """A gold answer is in the text as whole words (words.py), whatever the case. Empty answers
-    never match."""
+    """A gold answer is in the text as whole words (words.py), whatever the case.
+
+    Empty answers never match.
+    """
     folded = _fold(text, language)
     for answer in answers:
         name = _fold(answer.strip(), language)

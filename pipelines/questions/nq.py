@@ -6,7 +6,8 @@ TagMe. Here they are found with a dictionary: the labels and aliases of all enti
 Wikipedia article. Each question is read from left to right for the longest names. A name means its
 most viewed entity, and the least viewed entity of a question counts; one of unknown popularity only
 if there is no other. Most words are also a name ("was" is a novel): the C4 sample decides which
-names count, see `drop_common_words`."""
+names count, see `drop_common_words`.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,8 @@ def build_nq(
     settings: Settings, out: Path, raw: Path = RAW, entities: Path = ENTITIES
 ) -> dict[str, float]:
     """Write `out` by the questions in raw/nq and the texts in raw/c4, without which all names
-    count; return counts."""
+    count; return counts.
+    """
     rejects = Rejects(settings.ingest.max_reject_share)
     questions = list(read_questions(raw / "nq", rejects))
     rejects.check()
@@ -79,7 +81,8 @@ def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:
     questions, and names.
 
     The latter are the (mention, name, qid, wiki_title, popularity) among the spans. Only the spans
-    are kept in memory."""
+    are kept in memory.
+    """
     db.execute(
         f"""CREATE TEMP TABLE spans AS
         SELECT question_id, first, last, array_to_string(asked[first:last], ' ') AS mention
@@ -105,7 +108,8 @@ def drop_common_words(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> No
     A name with capitals stays if running text seldom writes it without them, or never has it:
     "India" stays; "Was" and "Come Out" go, and so do some real titles like "Friends". A name
     without capitals stays if it has two words or more: "rock music" stays; "in" (an alias of India)
-    and "photosynthesis" go. Single characters go."""
+    and "photosynthesis" go. Single characters go.
+    """
     db.execute(
         """DELETE FROM names
         WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))"""
@@ -129,7 +133,8 @@ def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
 
     Mentions don't overlap: the first one is the longest name at the leftmost place that has one,
     and the next one is looked for behind its end. A mention means its most viewed entity; ties go
-    to the first title."""
+    to the first title.
+    """
     db.execute(
         """CREATE TEMP TABLE named AS SELECT question_id, first, last, mention FROM spans
         SEMI JOIN names USING (mention)"""

@@ -3,7 +3,8 @@
 Writes data/questions/popqa/{popqa.tsv,popqa.parquet,rejects.parquet}. popqa.tsv has the 17
 published columns; popqa.parquet also has question_id, relation, split, month and origin. Published
 questions come first, in the published order. Questions from triples follow, sorted by relation,
-subject and object; their numbers are those of Wikidata's ids."""
+subject and object; their numbers are those of Wikidata's ids.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -41,11 +42,13 @@ def build_popqa(
     published_file: Path = PUBLISHED,
     relations: Mapping[str, Relation] | None = None,
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts. By default, all relations with a template in
-    the language ask.
+    """Write the stage's folder `out`; return counts.
+
+    By default, all relations with a template in the language ask.
 
     LongtailError if the source that `popqa.source` names is missing, or if no question comes out of
-    it."""
+    it.
+    """
     popqa = settings.popqa
     month = settings.popularity.month
     if relations is None:
@@ -102,14 +105,16 @@ def build_popqa(
 
 def number_of(question_id: str) -> int:
     """The published column `id` for a question from a triple: a hash of 53 bits, larger than any
-    published id."""
+    published id.
+    """
     digest = hashlib.blake2b(question_id.encode(), digest_size=8).digest()
     return 2**52 + int.from_bytes(digest, "big") % 2**52
 
 
 def _read_published(path: Path, subset: str | None, rejects: Rejects) -> pa.Table:
     """The published questions, or those of a named subset; `path` is a file, or a folder with one
-    file."""
+    file.
+    """
     files = source_files(path) if path.is_dir() else [path]
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
@@ -123,7 +128,8 @@ def _read_published(path: Path, subset: str | None, rejects: Rejects) -> pa.Tabl
 
 def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     """Create table published: the published rows with the columns that this stage adds, and their
-    `position`."""
+    `position`.
+    """
     positions = pa.array(range(len(rows)), pa.int64())
     db.register("published_rows", rows.append_column("position", positions))
     db.execute(
@@ -138,7 +144,8 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
     triples have.
 
     A row whose triple is gone is dropped; returns how many are left. A row keeps its question and
-    its subject's name."""
+    its subject's name.
+    """
     query = f"""CREATE OR REPLACE TEMP TABLE published AS WITH asked AS (
             SELECT replace(s_uri, '{ENTITY}', '') AS s_qid, relation AS p_pid FROM published
         ), {_answers("FROM asked")}
@@ -156,7 +163,8 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
 
 def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
     """Delete from table sampled what is asked by a published question; returns the number of
-    rows."""
+    rows.
+    """
     same = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
     (dropped,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({same})").fetchone()
     return dropped
@@ -167,7 +175,8 @@ def _answers(pairs: str) -> str:
     of a query.
 
     The acceptable answers are the label and the aliases of every object that the subject has in
-    this relation, sampled or not. They are sorted by object, without repeats."""
+    this relation, sampled or not. They are sorted by object, without repeats.
+    """
     return f"""places AS (
             SELECT s_qid, p_pid, unnest(list_prepend(o_label, o_aliases)) AS name,
                 substr(o_qid, 2)::HUGEINT * 1000000
@@ -182,7 +191,8 @@ def _answers(pairs: str) -> str:
 
 def _questions_of_triples() -> str:
     """The query for the questions of table sampled; $month is the month of the triples' page
-    views."""
+    views.
+    """
     return f"""(
         WITH {_answers("FROM sampled")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
@@ -199,7 +209,8 @@ def _questions_of_triples() -> str:
 
 def _count_questions(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Counts of `questions`, by origin, split and relation too; of subjects; and of questions that
-    repeat a text."""
+    repeat a text.
+    """
     totals = """SELECT count(*) AS questions, count(DISTINCT s_uri) AS subjects,
         count(*) - count(s_pop) AS unknown_popularity,
         count(*) - count(DISTINCT question) AS repeated_questions FROM questions"""

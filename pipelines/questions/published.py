@@ -74,7 +74,8 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     The three published questions without a subject ("Who is the author of ?") stay, because
     published results include them. Bad rows go to `rejects` (unreadable_row, columns, number, list,
     no_answer, unknown_relation, uri, duplicate_id). Raises LongtailError on another header or on a
-    file that ends within a row."""
+    file that ends within a row.
+    """
     reader = table_rows(path, "\t", len(COLUMNS))
     _, header, _ = next(reader)
     if header != COLUMNS:
@@ -122,7 +123,8 @@ class _Lines:
 
 def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
     """Write rows with the columns of SCHEMA, and maybe others, in the published order and
-    quoting."""
+    quoting.
+    """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(_Lines(file), delimiter="\t", lineterminator="\r\n")
         writer.writerow(COLUMNS)
@@ -136,7 +138,8 @@ def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
 
 def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
     """The row as (values, ""), or why it is rejected as ({}, reason); None are cells that can't be
-    read."""
+    read.
+    """
     if cells is None:
         return {}, "unreadable_row"
     if len(cells) != len(COLUMNS):
@@ -180,7 +183,8 @@ def _texts(text: str) -> list[str]:
 
 def _json(name: str, values: list[str]) -> str:
     """A list as the release writes it: answers as Python does, aliases in compact ASCII with `/`
-    escaped."""
+    escaped.
+    """
     if name == "possible_answers":
         return f"[{', '.join(map(encode_basestring, values))}]"
     compact = f"[{','.join(map(encode_basestring_ascii, values))}]"

@@ -1,7 +1,8 @@
 """The params that builders of question sets read.
 
 They have a module of their own, so that a changed builder makes only its own question set run
-again."""
+again.
+"""
 
 from pipelines.params.params import C4, Compute, Ingest, PopQA, Popularity
 from pipelines.params.params_models import Section

@@ -1,5 +1,6 @@
 """What questions are about: the Wikidata item and the Wikipedia article of each question's
-subject."""
+subject.
+"""
 
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def view_subjects(
     article is not known.
 
     The title is the question set's own, or else the item's title in `entities`, if there is such a
-    file."""
+    file.
+    """
     columns = parquet.schema_of(questions).names
     qid = "NULL::BIGINT"
     if "s_uri" in columns:

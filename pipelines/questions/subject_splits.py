@@ -1,5 +1,6 @@
 """The split of question sets: the retriever is tuned with the questions on some subjects, and
-tested on the others."""
+tested on the others.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +14,8 @@ def split_of(seed: int, uris: Iterable[str], train_share: float) -> list[str]:
     """The split of all questions on each subject URI: "train", to tune the retriever, or "test".
 
     A hash of (seed, URI) decides. All question sets have the same split, so no test subject is seen
-    in tuning."""
+    in tuning.
+    """
     numbers = draws.uniforms(seed, "popqa.train", uris)
     return ["train" if number < train_share else "test" for number in numbers]
 

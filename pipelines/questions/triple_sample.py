@@ -1,7 +1,8 @@
 """Which knowledge triples become questions of PopQA (PopQA, 3.3 and appendix A).
 
 Whether a triple is drawn, and its place among the triples of its relation, are hashes of the
-triple. So its fate depends on the triple alone as long as no bound is reached."""
+triple. So its fate depends on the triple alone as long as no bound is reached.
+"""
 
 from collections.abc import Mapping
 
@@ -20,14 +21,16 @@ QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a trip
 
 def keep_probability(term_frequency: np.ndarray) -> np.ndarray:
     """P(f > exp(8u - 6)) for u ~ U(0, 1): clip((ln f + 6) / 8, 0, 1), and 0 at f = 0 (PopQA,
-    appendix A)."""
+    appendix A).
+    """
     with np.errstate(divide="ignore"):
         return np.clip((np.log(term_frequency.astype(float)) + 6) / 8, 0, 1)
 
 
 def keep_triples(term_frequency: np.ndarray, question_ids: list[str], seed: int) -> np.ndarray:
     """Whether each triple is kept, (n,) bool: f > exp(8u - 6), where u is a hash of (seed, question
-    id)."""
+    id).
+    """
     return draws.uniforms(seed, "popqa.keep", question_ids) < keep_probability(term_frequency)
 
 
@@ -36,7 +39,8 @@ def quotas(popqa: PopQA, relations: Mapping[str, Relation] = RELATIONS) -> dict[
     proportions.
 
     Fractions go to the largest remainders, so that the quotas add up to popqa.total, or to the
-    published set's size."""
+    published set's size.
+    """
     if popqa.mix == "drawn":
         return dict.fromkeys(relations, popqa.per_relation)
 
@@ -78,7 +82,8 @@ def sample_triples(
     by a bound.
 
     The bounds are those of `quotas` for a relation, and popqa.total for all. The functions of
-    `create_functions` must be there."""
+    `create_functions` must be there.
+    """
     condition = "true"
     if popqa.sampling == "term_frequency":
         condition = f"keep(term_frequency, {QUESTION_ID})"

@@ -29,6 +29,7 @@ from pipelines.retrieval.retriever import RetrievalSettings
 from pipelines.retrieval.tower import Tower
 from pipelines.storage import checkpoint, parquet
 from pipelines.storage.atomic import atomic
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
 from pipelines.work import threads as torch_threads
 
@@ -102,7 +103,8 @@ def train_on_corpora(
     inputs = checkpoint.digest([*arrays, tokens.values, tokens.bounds])
     name = f"base_retriever@{out.name}"
     fingerprint = code.fingerprint("pipelines.retrieval.base_retriever")
-    checkpoints = checkpoint.Checkpoints(name, seed, training, inputs, fingerprint)
+    key = content_key((seed, training, inputs), fingerprint)
+    checkpoints = checkpoint.Checkpoints(name, key)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
 
     done = len(losses)
@@ -127,7 +129,7 @@ def train_on_corpora(
         write_sentence_transformers_files(
             folder, retriever, width=training.hidden_size, max_tokens=retriever.max_tokens
         )
-    checkpoint.forget_checkpoints(name)
+    WorkStore().forget(name)
     return {"loss": float(np.mean(losses[-10:])), "documents": float(count), "loss_curve": losses}
 
 

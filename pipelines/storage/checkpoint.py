@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import WorkStore, key_of
+from pipelines.storage.work_store import WorkStore, content_key, fingerprint
 
 SECONDS_BETWEEN = 15.0  # seconds from one checkpoint to the next
 LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the weights
@@ -31,12 +31,16 @@ LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the 
 class Checkpoints:
     """The checkpoints of one training. The last one stays until a new one is complete."""
 
-    def __init__(self, stage: str, *parts: Any) -> None:
-        """`parts` are the training's inputs, params and code; arrays count by their `digest`."""
+    def __init__(self, stage: str, key: str) -> None:
+        """`key` is the `content_key` of the training's inputs, params and code.
+
+        Arrays count there by their `digest`. The libraries that train are added here.
+        """
         versions = [(name, version(name)) for name in LIBRARIES]
-        key = key_of(*parts, versions, torch.get_num_threads(), Path(__file__))
+        depends_on = (key, versions, torch.get_num_threads())
+        full_key = content_key(depends_on, fingerprint(Path(__file__)))
         self._stage = stage
-        self._folder = WorkStore().path(stage, key)
+        self._folder = WorkStore().path(stage, full_key)
         self._last_save = time.monotonic()
 
     def load(
@@ -110,8 +114,3 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     for array in arrays:
         arrays_hash.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return arrays_hash.hexdigest()
-
-
-def forget_checkpoints(stage: str) -> None:
-    """Remove all checkpoints of a stage, once its result is written."""
-    WorkStore().forget(stage)

@@ -23,8 +23,8 @@ from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.logprobs import Candidates, Queries, sums
 from pipelines.storage import database, parquet
-from pipelines.storage.work_store import key_of
-from pipelines.work import workers
+from pipelines.storage.work_store import content_key
+from pipelines.work import code, workers
 
 if TYPE_CHECKING:
     from pipelines.evaluation.evaluate_lm import Bits
@@ -119,7 +119,8 @@ def score_more(
 
     stage_of_controls = f"{stage}-controls"
     positions = [candidates.positions[:, :k].tobytes() for candidates in candidates_of_retrievers]
-    key_of_controls = key_of(key, hashlib.blake2b(b"".join(positions)).digest())
+    depends_on = (key, hashlib.blake2b(b"".join(positions)).digest())
+    key_of_controls = content_key(depends_on, code.fingerprint(__name__))
     rows = np.arange(len(queries))
     parts = np.split(rows, rows[size::size])
     files = workers.map_texts(

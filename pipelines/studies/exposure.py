@@ -33,7 +33,7 @@ from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.sources.wikipedia_links import Links, count_incoming
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import forget_shards, key_of, map_shards
+from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, executors, stage
 
 DATA = Path("data")
@@ -80,13 +80,14 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
     media = language.read_language(settings.language).media
     fingerprint = code.fingerprint("pipelines.studies.exposure")
-    key = key_of(fingerprint, catalogue.facts(name), name, media, stats, *files)
+    depends_on = (catalogue.facts(name), name, media, stats)
+    key = content_key(depends_on, fingerprint, *files)
     parts = []
     for file in sources:
         parts += wikipedia_parts(file)
     work = partial(count_part, name, key, files, media)
     with executors.processes(settings.compute, len(parts)) as executor:
-        folders = map_shards(f"exposure-{name}", key, work, parts, executor)
+        folders = WorkStore().parts(f"exposure-{name}", key, parts, work, executor)
 
     asked = load_names(files)
     rejects = Rejects(settings.ingest.max_reject_share)
@@ -114,7 +115,7 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
             parquet.write_parquet(pa.table(columns), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
 
-    forget_shards(f"exposure-{name}", key)
+    WorkStore().forget(f"exposure-{name}", key)
     counts = {"questions": len(together), "together": int((together > 0).sum())}
     return counts | rejects.metrics()
 

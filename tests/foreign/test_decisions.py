@@ -7,8 +7,8 @@ import pytest
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tuning
-from pipelines.foreign import tune_from_files
-from pipelines.foreign.tune_from_files import BUDGETS, curve
+from pipelines.foreign import deciders
+from pipelines.foreign.deciders import BUDGETS, curve
 
 
 def test_the_curve_and_its_area_by_hand_on_five_questions():
@@ -38,7 +38,7 @@ def test_shifted_thresholds_go_through_never_always_and_what_thresholds_do():
         pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1)
     )  # a relation of its own
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 40, ("shrunk",))
-    found = tune_from_files._of_thresholds(tuned)[:, 0]
+    found = deciders.curves_of_thresholds(tuned)[:, 0]
     held = np.isfinite(tuned.judged.retrieved)
     assert found[[0, -2]] == pytest.approx(
         [pairs.right_above[held].mean(), pairs.right_below[held].mean()]

@@ -31,7 +31,7 @@ def changed(project):
     def parts(**changes):
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params, "dense")
-        return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr")
+        return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr", "key")
 
     return parts
 

@@ -84,7 +84,7 @@ def test_candidates_come_from_further_down_too(project, looked):
         "dense",
         corpora,
         Schedule(corpora, project.params.lsr, 0),
-        TrainingFiles("train_lsr"),
+        TrainingFiles("train_lsr", "key"),
     )
     assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], (
         "of 30 documents; without that many, at rank 50"
@@ -96,7 +96,7 @@ def test_candidates_come_from_further_down_too(project, looked):
         "dense",
         corpora,
         Schedule(corpora, project.params.lsr, 0),
-        TrainingFiles("train_lsr"),
+        TrainingFiles("train_lsr", "key"),
     )
     every = whole.candidates(0, np.arange(3))
     assert positions.tolist() == every[0][:, refresher.ranks].tolist()

@@ -55,7 +55,7 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     corpora = training_queries.read_training_queries(project.params, "dense")
     schedule = Schedule(corpora, project.params.lsr, 0)
     assert (
-        Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr")).lm.name
+        Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr", "key")).lm.name
         == "second"
     )
 

@@ -42,7 +42,7 @@ def prompts(project, monkeypatch):
 def opened(project):
     corpora = training_queries.read_training_queries(project.params, "dense")
     schedule = training_queries.Schedule(corpora, project.params.lsr, seed=0)
-    return Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr"))
+    return Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr", "key"))
 
 
 def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer_without_a_document(

@@ -79,7 +79,7 @@ def test_another_param_has_no_checkpoint_yet(project):
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params, "dense")
         return TrainingFiles(
-            "train_lsr", *train_lsr.result_depends_on(project.params, "dense", corpora)
+            "train_lsr", train_lsr.training_key(project.params, "dense", corpora)
         ).model(0)
 
     gamma, first = project.params.lsr.gamma, checkpoints()

@@ -21,7 +21,7 @@ import torch
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage import checkpoint
-from pipelines.storage.work_store import WorkStore
+from pipelines.storage.work_store import WorkStore, content_key
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
 LM = tiny_models.trained_lm(layers=2, heads=2, steps=8)
@@ -127,7 +127,8 @@ def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
     code.write_text("a = 1\n")
 
     def opened(rate: float = 0.1, array: np.ndarray = data) -> checkpoint.Checkpoints:
-        return checkpoint.Checkpoints("training", rate, checkpoint.digest([array]), code)
+        key = content_key((rate, checkpoint.digest([array])), "", code)
+        return checkpoint.Checkpoints("training", key)
 
     opened().save({"step": 3}, WEIGHTS, ADAM)
     drawn = torch.rand(3)

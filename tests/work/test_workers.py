@@ -10,7 +10,7 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage.work_store import WorkStore, forget_shards
+from pipelines.storage.work_store import WorkStore
 from pipelines.work import workers
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
@@ -89,7 +89,7 @@ def on(compute, times: int = 2) -> list[str]:
             path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS, sizes=SIZES)
         ]
         assert many.usage.get("texts", 0) == sum(written), "what the models count in all processes"
-    forget_shards("stage", "key")
+    WorkStore().forget("stage", "key")
     return texts
 
 

@@ -1,0 +1,281 @@
+"""Systems that decide when to retrieve, judged beside thresholds on the same held-out questions.
+
+They are judged by accuracy, calls and budgets. A budget is a share of the questions that may
+retrieve. A signal, such as a model's doubt, spends it on the questions where it is strongest;
+thresholds spend it as if all of them were shifted by the same factor. Accuracy by the budget is a
+curve, and the area under it is the mean accuracy over all budgets.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipelines import draws, intervals
+from pipelines.adaptive import held_out, refits
+from pipelines.adaptive.refits import Column
+from pipelines.adaptive.tuning import Tuned
+from pipelines.errors import LongtailError
+from pipelines.foreign.judge_files import NO_ANSWER, Answered
+
+# Shares of the questions at which curves are known. Each tenth is drawn; areas are exact.
+BUDGETS = np.linspace(0, 1, 101)
+BUDGETS_PER_POINT = 10
+# Thresholds and signals are taken for these at the least and most, as logarithms are finite.
+LEAST = 1e-30
+MOST = 1e99
+ALWAYS_OR_NEVER = {1.0: "; always retrieves", 0.0: "; never retrieves"}
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What deciders are worth, policies first, with Intervals; a row lacks what is not known.
+
+    `difference` and `less` are the accuracy and the area less those of the thresholds.
+    """
+
+    rows: list[dict]  # system, said, accuracy, difference, retrieved, calls, accuracy_area, less
+    curves: list[dict]  # system, budget, accuracy: several of a curve, one of decisions
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a policy or a system does with each question, (questions,) each."""
+
+    right: np.ndarray  # bool
+    calls: np.ndarray  # how often it retrieves
+
+
+def with_answers(answered: Sequence[Answered]) -> list[Answered]:
+    """The same files, those of decisions alone with the answers that they pick of the first two.
+
+    A question of which a later file does not say whether it retrieved has no answer of it. Raises
+    LongtailError if the first file retrieved for a question, or the second did not.
+    """
+    closed, augmented, *others = answered
+    _check_retrieved(closed, "first", expected=False)
+    _check_retrieved(augmented, "second", expected=True)
+    completed = [closed, augmented]
+    for file in others:
+        has_answer = file.has
+        correct = file.correct
+        if file.decides:
+            has_answer = has_answer & np.isfinite(file.calls)
+        if file.decides and not file.says:
+            correct = np.where(file.calls > 0, augmented.correct, closed.correct)
+        completed.append(replace(file, correct=np.where(has_answer, correct, NO_ANSWER)))
+    return completed
+
+
+def _check_retrieved(file: Answered, place: str, expected: bool) -> None:
+    """Raise LongtailError where a file says that it retrieved and should not have, or did not."""
+    if not file.decides:
+        return
+    retrieved = file.calls[np.isfinite(file.calls)] > 0
+    if (retrieved != expected).any():
+        does = "always" if expected else "never"
+        raise LongtailError(
+            f"{file.name}: retrieved for {int(retrieved.sum()):,} of {len(retrieved):,} questions, "
+            f"expected a {place} file that {does} does; give files that decide last"
+        )
+
+
+def judge_deciders(
+    tuned: Tuned,
+    search: str,
+    places: np.ndarray,
+    closed: Answered,
+    deciders: Sequence[Answered],
+    seed: int,
+    n: int,
+) -> Decided:
+    """The deciders and the policies on the questions that the splits hold out.
+
+    Intervals are of `n` resamples. `places` (questions,) are where the files have the questions of
+    `tuned.pairs`.
+    """
+    policies = _policies(tuned)
+    files = {}
+    for decider in deciders:
+        name = decider.name
+        if name in ("adaptive", "at random", *policies):
+            name = f"file {name}"
+        files[name] = decider
+    choices = dict(policies)
+    for name, file in files.items():
+        if file.decides:
+            choices[name] = Choices(file.correct[places] == 1, file.calls[places])
+
+    rows = _rows(tuned, search, choices, files, seed, n)
+    signals = {"oracle": tuned.pairs.gains}
+    for name, file in ({closed.name: closed} | files).items():
+        if file.doubt is not None:
+            signals[f"doubt of {name}"] = file.doubt[places]
+            rows.append({"system": f"doubt of {name}", "said": "a signal: no decisions"})
+    points = _add_areas(rows, tuned, signals)
+    for row in rows:
+        if row["system"] in files and "retrieved" in row:
+            points.append(_point(row["system"], row["retrieved"].value, row["accuracy"]))
+
+    held = _held_out(tuned)
+    pairs = tuned.pairs
+    chance = float(pairs.right_above[held].mean() + pairs.right_below[held].mean()) / 2
+    at_random = intervals.Interval(chance, chance, chance)
+    rows.append({"system": "at random", "accuracy_area": at_random})
+    return Decided(rows, points)
+
+
+def _held_out(tuned: Tuned) -> np.ndarray:
+    """Which questions some split holds out, (questions,) bool."""
+    return np.isfinite(tuned.judged.retrieved)
+
+
+def _policies(tuned: Tuned) -> dict[str, Choices]:
+    """What the policies that need no thresholds do."""
+    pairs = tuned.pairs
+    above = pairs.right_above
+    below = pairs.right_below
+    return {
+        "always": Choices(below, np.ones(len(below))),
+        "never": Choices(above, np.zeros(len(above))),
+        "oracle": Choices(above | below, pairs.gains > 0),
+    }
+
+
+def _rows(
+    tuned: Tuned,
+    search: str,
+    choices: Mapping[str, Choices],
+    files: Mapping[str, Answered],
+    seed: int,
+    n: int,
+) -> list[dict]:
+    """Accuracy, its difference to the thresholds', and retrievals of each policy and system."""
+    pairs = tuned.pairs
+    held = _held_out(tuned)
+    subjects = pairs.subjects[held]
+    columns = {}
+    asked = []
+    for name, choice in choices.items():
+        difference = choice.right - 1.0 * pairs.right_above
+        columns[name] = Column(difference, {"": -pairs.gains}, apart=True)
+        retrieved = (choice.calls > 0)[held]
+        asked.append(((name, "retrieved"), intervals.ratio, [retrieved, held[held]]))
+        asked.append(((name, "calls"), intervals.ratio, [choice.calls[held], held[held]]))
+    policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
+    differences = refits.refitted_means(columns, {"": policy}, tuned.drawn)
+    means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
+
+    figures = tuned.figures[search]
+    retrieved = intervals.interval(figures["retrieved"])
+    rows = [
+        {
+            "system": "adaptive",
+            "accuracy": intervals.interval(figures["adaptive"]),
+            "retrieved": retrieved,
+            "calls": retrieved,
+        }
+    ]
+    for name, choice in choices.items():
+        row = {
+            "system": name,
+            "accuracy": intervals.share(choice.right[held], subjects),
+            "difference": differences[name],
+            "retrieved": means[name, "retrieved"],
+            "calls": means[name, "calls"],
+        }
+        if name in files:
+            whose = "its own answers" if files[name].says else "answers of the pair"
+            row["said"] = whose + ALWAYS_OR_NEVER.get(row["retrieved"].value, "")
+        rows.append(row)
+    return rows
+
+
+def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> list[dict]:
+    """Add the areas under the curves of thresholds and signals; returns the points of the curves."""
+    pairs = tuned.pairs
+    # how often each question counts: the held-out ones, then each resample
+    times = [_held_out(tuned), *tuned.drawn.times.T]
+    curves = {"adaptive": curves_of_thresholds(tuned)}
+    for name, signal in signals.items():
+        drawn = [curve(signal, pairs.right_above, pairs.gains, counts) for counts in times]
+        curves[name] = np.stack(drawn, axis=1)
+
+    n_clusters = len(np.unique(tuned.drawn.clusters))
+
+    def interval(values: np.ndarray) -> intervals.Interval:
+        """Around the first value, by the others, which are of resamples."""
+        return refits.around(values[0], values[None, 1:], n_clusters)
+
+    points = []
+    for row in rows:
+        name = row["system"]
+        if name not in curves:
+            continue
+        row["accuracy_area"] = interval(curves[name][-1]).within(0, 1)
+        difference = curves[name][-1] - curves["adaptive"][-1]
+        if difference.any():
+            row["less"] = interval(difference)
+        for i in range(0, len(BUDGETS), BUDGETS_PER_POINT):
+            accuracy = interval(curves[name][i]).within(0, 1)
+            points.append(_point(name, float(BUDGETS[i]), accuracy))
+    return points
+
+
+def _point(system: str, budget: float, accuracy: intervals.Interval) -> dict:
+    return {"system": system, "budget": budget, "accuracy": accuracy}
+
+
+def curve(
+    signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.ndarray
+) -> np.ndarray:
+    """The accuracy at each of BUDGETS, and last the area under the curve, (budgets + 1,).
+
+    Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so that
+    the curve is straight there. `right` says which are right without retrieval, `gains` what
+    retrieving gains each, `times` how often each counts.
+    """
+    times = times.astype(float)
+    total = times.sum()
+    order = np.argsort(-signal, kind="stable")
+    ordered = signal[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    last = np.flatnonzero(is_last)
+    share = np.append(0.0, np.cumsum(times[order])[last]) / total
+    gained = np.append(0.0, np.cumsum((times * gains)[order])[last])
+    accuracy = (right @ times + gained) / total
+    area = np.trapezoid(accuracy, share)
+    return np.append(np.interp(BUDGETS, share, accuracy), area)
+
+
+def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
+    """`curve` of the thresholds, (budgets + 1, 1 + resamples).
+
+    The first is by the splits' thresholds, where a question is held out, the others by the thresholds
+    of each resample. The signal is the logarithm of threshold over popularity. Thresholds as they are
+    retrieve where it is above 0.
+    """
+    pairs = tuned.pairs
+    members = pairs.members()
+    sizes = [rows.stop - rows.start for rows in members.values()]
+    group = np.repeat(np.arange(len(members)), sizes)  # of each question
+    views = np.log(np.maximum(pairs.signal, LEAST))
+    right = pairs.right_above
+    gains = pairs.gains
+
+    split_cuts = _log_cuts(tuned.fitted.splits, members)
+    rows, splits = np.nonzero(~tuned.train)
+    weights = 1 / np.bincount(rows)[rows]  # a question counts once over all splits
+    signal = split_cuts[group[rows], splits] - views[rows]
+    curves = [curve(signal, right[rows], gains[rows], weights)]
+
+    resample_cuts = _log_cuts(tuned.fitted.whole, members)
+    for resample, times in enumerate(tuned.drawn.times.T):
+        signal = resample_cuts[group, resample] - views
+        curves.append(curve(signal, right, gains, times))
+    return np.stack(curves, axis=1)
+
+
+def _log_cuts(cuts: Mapping[str, np.ndarray], members: Mapping[str, slice]) -> np.ndarray:
+    """The logarithms of thresholds, (relations, splits or resamples)."""
+    return np.log(np.clip([cuts[relation] for relation in members], LEAST**2, MOST))
