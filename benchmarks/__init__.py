@@ -1,1 +1,3 @@
-"""Measurements by hand: `python -m benchmarks` runs those of speed, `python -m benchmarks.<name>` any of them."""
+"""Measurements by hand: `python -m benchmarks` runs those of speed, `python -m
+benchmarks.<name>` any of them.
+"""

@@ -1,11 +1,12 @@
-"""All speed benchmarks, one after the other: their table is printed, and written to docs/measured/benchmarks.md.
+"""All speed benchmarks, one after the other: their table is printed, and written to
+docs/measured/benchmarks.md.
 
     .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
-Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has measured them anew, on the
-same machine; then the new row has the old one's ratio beside its own. One that fails keeps its rows, says why, and ends
-the run with exit code 1.
+Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has
+measured them anew, on the same machine; then the new row has the old one's ratio beside its own.
+One that fails keeps its rows, says why, and ends the run with exit code 1.
 """
 
 import re

@@ -1,9 +1,9 @@
 """BM25: building and searching the index beside a plain implementation, on generated passages.
 
-The plain way keeps a dictionary of counts for each document and computes the scores of all documents for every query,
-as rank_bm25 does, by Lucene's formula. bm25s by itself builds in memory, and chooses the best itself, by numba where
-that is installed. All must find the same. Words have the frequencies of text: Zipf's law, the most frequent being stop
-words.
+The plain way keeps a dictionary of counts for each document and computes the scores of all
+documents for every query, as rank_bm25 does, by Lucene's formula. bm25s by itself builds in memory,
+and chooses the best itself, by numba where that is installed. All must find the same. Words have
+the frequencies of text: Zipf's law, the most frequent being stop words.
 """
 
 import math
@@ -72,7 +72,9 @@ def longtail(docs: Path, queries: Sequence[str]) -> Found:
 
 
 def _searched(build: Run, search: Callable, queries: Sequence[str], at_once: bool = False) -> Found:
-    """`search` takes a list of queries if `at_once`, which is timed with all of them, else one of the first FEW."""
+    """`search` takes a list of queries if `at_once`, which is timed with all of them, else one
+    of the first FEW.
+    """
     asked = [list(queries)] if at_once else queries[:FEW]
     run = measure.timed(lambda: [search(query) for query in asked])
     found, n = (run.result[0], len(queries)) if at_once else (run.result, len(asked))

@@ -1,7 +1,7 @@
 """Raw text to 128-token documents: the stage `chunk` beside a loop over single documents.
 
-Both make the same documents of the same generated file with the same tokenizer. The loop cleans wikitext by
-mwparserfromhell's `strip_code`.
+Both make the same documents of the same generated file with the same tokenizer. The loop cleans
+wikitext by mwparserfromhell's `strip_code`.
 """
 
 import bz2
@@ -55,7 +55,9 @@ STREAM = 100  # pages in a bz2 stream
 
 
 def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
-    """What a script would do: each document by itself through the tokenizer, its text sliced, all joined and sorted."""
+    """What a script would do: each document by itself through the tokenizer, its text sliced,
+    all joined and sorted.
+    """
     encode = open_tokenizer(tokenizer).encode
     rows = {}
     for document in _documents(name, file):
@@ -63,6 +65,7 @@ def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
             continue
         offsets = encode(document.text, add_special_tokens=False).offsets
         # Where a token ends inside a character, the next one begins before its end.
+        cuts, position = [0], 0
         cuts, position = [0], 0
         while len(offsets) - position > TOKENS:
             position += TOKENS
@@ -200,7 +203,8 @@ def write_pile(path: Path, megabytes: float) -> None:
 
 
 def write_wikipedia(path: Path, megabytes: float) -> None:
-    """Pages with an infobox, links, references and sections, about as much of them as a real page has.
+    """Pages with an infobox, links, references and sections, about as much of them as a real page
+    has.
 
     A multistream dump with its index, as Wikipedia's own are: STREAM pages in each bz2 stream.
     """

@@ -1,18 +1,19 @@
-"""What the report's intervals cover: each kind, on simulated data sets, should hold the truth in 95 % of them.
+"""What the report's intervals cover: each kind, on simulated data sets, should hold the truth in 95
+% of them.
 
     .venv/bin/python -m benchmarks.coverage
     .venv/bin/python -m benchmarks.coverage --popqa popQA.tsv --questions 14267 --worlds mixed --only thresholds
     .venv/bin/python -m benchmarks.coverage --only tables --worlds mixed --per-subject 1 3.3 10
     .venv/bin/python -m benchmarks.coverage --only thresholds --searches exact shrunk bins    # the mean tells the best
 
-The truth is the mean figure over all data sets: what such a figure is expected to be. Its own error is a tenth of what
-the figures vary. The truth of a relation's threshold is the best cut of 200,000 questions. With 200 data sets, a kind
-that covers 95 % shows 92 to 98 % in 19 of 20 cases.
+The truth is the mean figure over all data sets: what such a figure is expected to be. Its own error
+is a tenth of what the figures vary. The truth of a relation's threshold is the best cut of 200,000
+questions. With 200 data sets, a kind that covers 95 % shows 92 to 98 % in 19 of 20 cases.
 
-A data set has questions of 16 relations, 1.5 of a subject unless another number is given. Being right depends on the
-subject's popularity, on the relation and on the subject, so that questions of a subject go together. In the world
-`mixed` either answer may be the better one, in `always` retrieving nearly always is, and in `flat` popularity says
-little.
+A data set has questions of 16 relations, 1.5 of a subject unless another number is given. Being
+right depends on the subject's popularity, on the relation and on the subject, so that questions of
+a subject go together. In the world `mixed` either answer may be the better one, in `always`
+retrieving nearly always is, and in `flat` popularity says little.
 """
 
 import argparse
@@ -46,7 +47,8 @@ from pipelines.intervals import Interval
 from pipelines.studies import carried
 
 RELATIONS, REPETITIONS, RESAMPLES, SPLITS = 16, 200, 1000, 50
-WORLDS = {  # level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations
+# level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations
+WORLDS = {
     "mixed": ((-1.6, 1.0), (0.9, 0.4), (-0.8, 0.8), (0.1, 0.25)),
     "always": ((-2.2, 0.4), (0.5, 0.2), (-0.3, 0.4), (0.1, 0.1)),
     "flat": ((-1.0, 1.0), (0.1, 0.4), (-1.0, 0.8), (0.1, 0.25)),
@@ -145,9 +147,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    figures = savings.saved(
-        savings.spent(answers(pairs), "dense"), policy, drawn
-    )
+    figures = savings.saved(savings.spent(answers(pairs), "dense"), policy, drawn)
     yield "tokens saved", figures["tokens_saved"]
 
 
@@ -222,7 +222,9 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
 
 
 def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
-    """Bits per byte, what retrieval saves of them, and what attribution says, over source documents of many lengths."""
+    """Bits per byte, what retrieval saves of them, and what attribution says, over source
+    documents of many lengths.
+    """
     rng = np.random.default_rng(seed)
     size = rng.geometric(0.2, clusters)
     documents = np.repeat(np.arange(clusters), size)
@@ -251,9 +253,11 @@ def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
 def cover(
     make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: int, truths: Figures
 ) -> list[list]:
-    """A row for each kind of interval: its name, sets of data, share covered, mean figure, deviation, mean width.
+    """A row for each kind of interval: its name, sets of data, share covered, mean figure,
+    deviation, mean width.
 
-    A kind may have several intervals in a data set, KIND|WHICH. Intervals of figures that do not vary are left out.
+    A kind may have several intervals in a data set, KIND|WHICH. Intervals of figures that do not
+    vary are left out.
     """
     made: dict[str, list[Interval]] = defaultdict(list)
     for seed in range(repetitions):

@@ -1,7 +1,9 @@
-"""Reading a Wikidata dump: the stage `entities` beside plain Python, on the sample world's dump and on real entities.
+"""Reading a Wikidata dump: the stage `entities` beside plain Python, on the sample world's dump and
+on real entities.
 
-Each way reads the same file and pulls out the same: label, aliases, article and best answers of every item with an
-English label or article. Real entities come from $LONGTAIL_REAL/wikidata, repeated until the file is large enough.
+Each way reads the same file and pulls out the same: label, aliases, article and best answers of
+every item with an English label or article. Real entities come from $LONGTAIL_REAL/wikidata,
+repeated until the file is large enough.
 """
 
 import gzip
@@ -89,9 +91,7 @@ def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     shutil.rmtree(SCRATCH, ignore_errors=True)
     stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK_BYTES))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
-    return list(
-        WorkStore().parts_of_stream("benchmark", "dump", work, stream, executor, at_once=4)
-    )
+    return list(WorkStore().parts_of_stream("benchmark", "dump", work, stream, executor, at_once=4))
 
 
 def two_workers(dump: Path) -> list[Path]:

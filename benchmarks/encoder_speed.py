@@ -1,8 +1,10 @@
-"""Embedding: the encoder beside the loop that Contriever published, and beside sentence-transformers with real weights.
+"""Embedding: the encoder beside the loop that Contriever published, and beside
+sentence-transformers with real weights.
 
-The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the longest, in fp32. Its
-weights are random, in Contriever-base's shape. sentence-transformers works as it does by default, 32 texts at once,
-with MiniLM of $LONGTAIL_REAL_MODELS on real passages. That all ways give the same vectors is checked.
+The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the
+longest, in fp32. Its weights are random, in Contriever-base's shape. sentence-transformers works as
+it does by default, 32 texts at once, with MiniLM of $LONGTAIL_REAL_MODELS on real passages. That
+all ways give the same vectors is checked.
 """
 
 import csv
@@ -46,8 +48,9 @@ KINDS = (
 def lengths(kind: str, n: int) -> np.ndarray:
     """Tokens of the encoder's, special ones included, in `n` texts.
 
-    128 tokens of a language model are not as many of the encoder's: in excerpts of Wikipedia and of the Pile they vary
-    by 11 and 26 % around their mean (standard deviation). Questions have 18 tokens, 8 to 51.
+    128 tokens of a language model are not as many of the encoder's: in excerpts of Wikipedia and of
+    the Pile they vary by 11 and 26 % around their mean (standard deviation). Questions have 18
+    tokens, 8 to 51.
     """
     draw = np.random.default_rng(0)
     documents, questions = draw.normal(125, 15, n), np.exp(draw.normal(np.log(17), 0.35, n))
@@ -103,7 +106,9 @@ def compare(
     work: str, peer: str, loop: Callable[[], np.ndarray], encoders: list[Encoder], texts: list[str],
     tokens: np.ndarray, shape: BertConfig, rounds: int,
 ) -> list[Row]:  # fmt: skip
-    """A row for each number format of the encoders; the limit is the core's rate of products of matrices in it."""
+    """A row for each number format of the encoders; the limit is the core's rate of products of
+    matrices in it.
+    """
     opened = {one.numerics.dtype: one for one in encoders}
     works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)

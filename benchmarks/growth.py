@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benchmarks.growth --folder /tmp/growth
 
-The input is the sample world with so many times the entities and texts, on one core. Time is the stage's CPU seconds
-beyond those of its smallest input, which are mostly imports, and memory the stage's peak. A slope is the power of the
-input's size that the cost grew with from the second size to the third: 1 is linear, 0 flat.
+The input is the sample world with so many times the entities and texts, on one core. Time is the
+stage's CPU seconds beyond those of its smallest input, which are mostly imports, and memory the
+stage's peak. A slope is the power of the input's size that the cost grew with from the second size
+to the third: 1 is linear, 0 flat.
 """
 
 import argparse
@@ -32,7 +33,9 @@ STAGES = (
 
 
 def measure(project: Path, command: str) -> tuple[float, float]:
-    """CPU seconds and peak memory (MB) of a stage's process and of the processes that it started and waited for."""
+    """CPU seconds and peak memory (MB) of a stage's process and of the processes that it
+    started and waited for.
+    """
     words, nothing = shlex.split(command), subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=project, stdout=nothing, stderr=subprocess.PIPE)
     said = process.stderr.read().decode(errors="replace")
@@ -67,7 +70,9 @@ def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
 
 
 def slope(smaller: float, larger: float) -> str:
-    """The power that a cost grew with, between the last two sizes; "-" for what is too short to tell."""
+    """The power that a cost grew with, between the last two sizes; "-" for what is too short to
+    tell.
+    """
     if larger < 2 or smaller <= 0:
         return "-"
     return f"{math.log(larger / smaller) / math.log(FACTORS[-1] / FACTORS[-2]):.2f}"

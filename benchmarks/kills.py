@@ -3,12 +3,13 @@
     .venv/bin/python -m benchmarks.kills run --folder /tmp/kills --kills 100
     .venv/bin/python -m benchmarks.kills report --folder /tmp/kills
 
-Runs take a clean copy of the committed project with the profile smoke. The first is undisturbed. After each kill the
-same command is started again and goes on from what is there, until it ends by itself; then all files are compared with
-the undisturbed run's, the outputs are removed, and it begins anew. A kill hits all processes at once, the first process
-alone, or one below it. Home and the folder for temporary files are folders of their own, so that what is left outside
-of the project is seen. FOLDER/kills.jsonl has a line for each kill and comparison; a measurement that is stopped goes
-on from there.
+Runs take a clean copy of the committed project with the profile smoke. The first is undisturbed.
+After each kill the same command is started again and goes on from what is there, until it ends by
+itself; then all files are compared with the undisturbed run's, the outputs are removed, and it
+begins anew. A kill hits all processes at once, the first process alone, or one below it. Home and
+the folder for temporary files are folders of their own, so that what is left outside of the project
+is seen. FOLDER/kills.jsonl has a line for each kill and comparison; a measurement that is stopped
+goes on from there.
 """
 
 import argparse
@@ -40,7 +41,8 @@ KINDS = (
 PACE = 9.0  # seconds of a run's work between kills, on average
 STARTING = 0.15  # share of the kills before the first stage begins
 PATIENCE = 1800.0  # seconds after which a run hangs
-TRIES = 4  # runs that may end with an error after a kill, as while a process that outlived it is at work
+# runs that may end with an error after a kill, as while a process that outlived it is at work
+TRIES = 4
 
 
 class Copy:
@@ -59,7 +61,9 @@ class Copy:
         }
 
     def make(self) -> None:
-        """The copy with the profile smoke, after an undisturbed run whose files `reference` tells."""
+        """The copy with the profile smoke, after an undisturbed run whose files `reference`
+        tells.
+        """
         for path in (self.home / "home", self.temporary):
             path.mkdir(parents=True, exist_ok=True)
         new = not self.folder.is_dir()
@@ -109,7 +113,9 @@ class Copy:
         }
 
     def left(self) -> list[str]:
-        """Temporary files and unfinished work below the project, and what lies in the home and the temporary folder."""
+        """Temporary files and unfinished work below the project, and what lies in the home and
+        the temporary folder.
+        """
         tops = [self.folder / ".longtail" / name for name in ("tmp", "work")]
         found = [
             path for top in (*tops, self.home / "home", self.temporary) for path in top.rglob("*")
@@ -146,7 +152,9 @@ class Log:
 
 
 def _content(path: Path) -> bytes:
-    """A file's bytes; of dvc.lock what it says, because its stages stand in the order in which they first ended."""
+    """A file's bytes; of dvc.lock what it says, because its stages stand in the order in which
+    they first ended.
+    """
     if path.name == "dvc.lock":
         return json.dumps(yaml.safe_load(path.read_text(encoding="utf-8")), sort_keys=True).encode()
     return path.read_bytes()
@@ -162,7 +170,9 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def at_work(copy: Copy) -> list[str]:
-    """The stages that DVC processes bring up to date: of each its words, as DVC notes them beside what it writes."""
+    """The stages that DVC processes bring up to date: of each its words, as DVC notes them
+    beside what it writes.
+    """
     try:
         writers = (
             json.loads((copy.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))
@@ -176,7 +186,9 @@ def at_work(copy: Copy) -> list[str]:
 
 
 def compare(copy: Copy, log: Log, **about: object) -> None:
-    """Log which files differ from the undisturbed run's, and what is left of killed processes and was not there."""
+    """Log which files differ from the undisturbed run's, and what is left of killed processes
+    and was not there.
+    """
     expected, files = copy.reference(), copy.files()
     names = expected["files"].keys() | files.keys()
     different = sorted(name for name in names if expected["files"].get(name) != files.get(name))
@@ -193,7 +205,9 @@ def drawn(number: int, what: str) -> float:
 
 
 def kill_runs(copy: Copy, log: Log, kills: int) -> None:
-    """Kill whole runs, until there have been so many kills; the last run is finished and compared."""
+    """Kill whole runs, until there have been so many kills; the last run is finished and
+    compared.
+    """
     copy.make()
     number, errors = sum("kill" in row for row in log.rows()), 0
     if number == 0:

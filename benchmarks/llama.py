@@ -1,8 +1,10 @@
-"""llama.cpp over token ids, for the benchmark `lm`: reads a JSON object from standard input and prints one.
+"""llama.cpp over token ids, for the benchmark `lm`: reads a JSON object from standard input and
+prints one.
 
-It runs in a Python that has llama-cpp-python, not in the project's, on one core. The prompts come in groups; what the
-prompts of a group begin with in common is read once, in llama.cpp's own cache, and copied. Prompts are read one by one,
-as that is faster than many of different lengths together; answers are decoded together, a token of each at a time.
+It runs in a Python that has llama-cpp-python, not in the project's, on one core. The prompts come
+in groups; what the prompts of a group begin with in common is read once, in llama.cpp's own cache,
+and copied. Prompts are read one by one, as that is faster than many of different lengths together;
+answers are decoded together, a token of each at a time.
 """
 
 import json
@@ -32,8 +34,9 @@ class Model:
         self.read = 0
 
     def forward(self, texts, first=0):
-        """Read tokens: `texts` are (text's number, position of the first token, tokens). Returns logits (n, vocabulary)
-        at the tokens of each text from number `first` on; with `first` None there are none."""
+        """Read tokens: `texts` are (text's number, position of the first token, tokens). Returns
+        logits (n, vocabulary) at the tokens of each text from number `first` on; with `first` None
+        there are none."""
         size = sum(len(tokens) for _, _, tokens in texts)
         batch = cpp.llama_batch_init(size, 0, 1)
         i, wanted = 0, []
@@ -60,7 +63,9 @@ class Model:
         return logits
 
     def share(self, texts, numbers):
-        """Read what `texts` begin with in common, for the texts `numbers`; returns how many tokens it has."""
+        """Read what `texts` begin with in common, for the texts `numbers`; returns how many
+        tokens it has.
+        """
         cpp.llama_memory_seq_rm(self.memory, numbers[0], -1, -1)
         short, long = min(texts), max(texts)
         same = next(

@@ -1,17 +1,19 @@
 """A local language model beside plain loops: scoring and short answers.
 
-Every way scores the same (query, document) pairs on one core; that all give the same log-probs is checked. Weights are
-random, in GPT-2 small's shape, beside the published code's loop; and those of SmolLM2-135M ($LONGTAIL_REAL_MODELS) on
-real texts ($LONGTAIL_REAL), beside transformers. There the halves of passages are scored, each after its first half
-with other passages before it. Answers are to prompts as an ensemble has them: three for each question, with the same
-four demonstrations and another passage each.
+Every way scores the same (query, document) pairs on one core; that all give the same log-probs is
+checked. Weights are random, in GPT-2 small's shape, beside the published code's loop; and those of
+SmolLM2-135M ($LONGTAIL_REAL_MODELS) on real texts ($LONGTAIL_REAL), beside transformers. There the
+halves of passages are scored, each after its first half with other passages before it. Answers are
+to prompts as an ensemble has them: three for each question, with the same four demonstrations and
+another passage each.
 
-Models of several sizes answer and score in bf16 as the stages ask them: with demonstrations that have passages. Beside
-them are transformers in bf16 and llama.cpp (llama.py), which reads the same tokens with the weights' 4-bit original.
-The rows say how many tokens Longtail read, and how many of common beginnings it did not read again.
+Models of several sizes answer and score in bf16 as the stages ask them: with demonstrations that
+have passages. Beside them are transformers in bf16 and llama.cpp (llama.py), which reads the same
+tokens with the weights' 4-bit original. The rows say how many tokens Longtail read, and how many of
+common beginnings it did not read again.
 
-The limit is the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is
-faster; its share is of the products that no way can do without.
+The limit is the product of two large squares in the same number format, by torch.matmul or by
+oneDNN, whichever is faster; its share is of the products that no way can do without.
 """
 
 import csv
@@ -70,7 +72,9 @@ TOKENS = (128, 128, 128)  # of document, context, continuation
 
 
 def flops(shape: GPT2Config) -> float:
-    """Multiplications and additions that a pair needs: all layers, and logits where they are asked for."""
+    """Multiplications and additions that a pair needs: all layers, and logits where they are
+    asked for.
+    """
     n, width = sum(TOKENS) - 1, shape.n_embd
     layers = shape.n_layer * (
         2 * n * 12 * width**2 + 2 * n * n * width
@@ -108,7 +112,9 @@ def make_pairs(vocabulary: int) -> tuple[list[Prompt], list[str]]:
 def plain_scores(
     model, tokenizer, at_once: int, prompts: list[Prompt], continuations: list[str]
 ) -> np.ndarray:
-    """The log-probs of all continuations, from logits at all positions; texts are padded on the right."""
+    """The log-probs of all continuations, from logits at all positions; texts are padded on the
+    right.
+    """
     found = []
     for start in range(0, len(prompts), at_once):
         some = range(start, min(start + at_once, len(prompts)))
@@ -161,7 +167,9 @@ def peak(dtype: str, n: int = 2048) -> float:
 
 
 def compare(shape: GPT2Config, rounds: int) -> list[Row]:
-    """Tokens a second in each number format, beside the published code's loop with eager attention."""
+    """Tokens a second in each number format, beside the published code's loop with eager
+    attention.
+    """
     prompts, continuations = make_pairs(shape.vocab_size)
     folder, found = Path("gpt2"), []
     write_model(shape, folder)
@@ -191,7 +199,9 @@ def compare(shape: GPT2Config, rounds: int) -> list[Row]:
 def read_real(
     folder: Path, characters: int | None
 ) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
-    """Passages by title, each as far as `characters`, and PopQA's questions whose subjects have PASSAGES of them."""
+    """Passages by title, each as far as `characters`, and PopQA's questions whose subjects have
+    PASSAGES of them.
+    """
     pages: dict[str, list[str]] = {}
     with gzip.open(folder / "psgs_w100.tsv.gz", "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -216,7 +226,9 @@ def halves(passages: list[str], queries: int, documents: int) -> tuple[list[Prom
 def questions(
     pages: dict[str, list[str]], asked: list[dict[str, str]], count: int, n_shots: int, k: int
 ) -> tuple[list[Prompt], list[str]]:
-    """k prompts for each question, with passages of its own page and then of others, and its answer for each."""
+    """k prompts for each question, with passages of its own page and then of others, and its
+    answer for each.
+    """
     columns = {name: [row[name] for row in asked] for name in ("id", "prop", "question", "obj")}
     known = Questions(columns["id"], np.array(columns["prop"]), columns["question"], columns["obj"])
     positions = [*range(0, len(asked), max(1, len(asked) // count))][:count]
@@ -276,7 +288,10 @@ def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]
 def llama(
     tokenizer, gguf: Path, k: int, prompts: list[Prompt], asked: int | list[str]
 ) -> Callable[[], Run]:
-    """llama.cpp in another process, which writes `asked` tokens or scores the continuations. Opening does not count."""
+    """llama.cpp in another process, which writes `asked` tokens or scores the continuations.
+
+    Opening does not count.
+    """
     texts = [tokenizer(prompt.document + prompt.context)["input_ids"] for prompt in prompts]
     job = {"model": str(gguf), "ends": [tokenizer.eos_token_id], "new_tokens": asked}
     if scored := isinstance(asked, list):
@@ -297,7 +312,9 @@ def llama(
 
 
 def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick: bool) -> list[Row]:
-    """The rows of a model in bf16: answers, an ensemble's prompts, and the likelihoods that LSR asks for."""
+    """The rows of a model in bf16: answers, an ensemble's prompts, and the likelihoods that LSR
+    asks for.
+    """
     pages, asked = read_real(real, 60 if quick else None)
     count, found = 3 if quick else QUESTIONS // (1 + name.endswith("1.5b")), []
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()

@@ -1,7 +1,9 @@
-"""What the speed benchmarks share: ways timed in turns, here or in processes of their own, and the rows of the table.
+"""What the speed benchmarks share: ways timed in turns, here or in processes of their own, and the
+rows of the table.
 
-CPU seconds are what a quiet machine takes, and a busy one can't distort much, so one core's work is compared by them.
-Seconds by the clock ("wall") compare what several cores do side by side. Linux alone is measured.
+CPU seconds are what a quiet machine takes, and a busy one can't distort much, so one core's work is
+compared by them. Seconds by the clock ("wall") compare what several cores do side by side. Linux
+alone is measured.
 """
 
 import multiprocessing
@@ -37,7 +39,10 @@ NO_RUN = "no finished run here (longtail run makes one)"
 
 
 class Run(NamedTuple):
-    """What one way took. `memory` is what its process needed at most, in MB, beyond what importing takes."""
+    """What one way took.
+
+    `memory` is what its process needed at most, in MB, beyond what importing takes.
+    """
 
     cpu: float  # seconds, of the processes that it started as well
     wall: float  # seconds
@@ -49,7 +54,10 @@ Way = Callable[[], Run]
 
 
 class Row(NamedTuple):
-    """One line of the table. Rates are of `unit` a second; a row that could not be measured says why."""
+    """One line of the table.
+
+    Rates are of `unit` a second; a row that could not be measured says why.
+    """
 
     work: str
     peer: str
@@ -103,7 +111,9 @@ def row(
     work: str, peer: str, unit: str, size: float, theirs: Run, ours: Run, *, limit: str = "", most: float = 0.0,
     wall: bool = False, memory: bool = True,
 ) -> Row:  # fmt: skip
-    """The row of two ways that did the same work of `size` units; `most` units a second are the limit."""
+    """The row of two ways that did the same work of `size` units; `most` units a second are the
+    limit.
+    """
     rates = (size / (run.wall if wall else run.cpu) for run in (theirs, ours))
     needed = (theirs.memory, ours.memory) if memory else None
     return Row(work, peer, unit, *rates, limit, most, wall, needed)
@@ -113,9 +123,11 @@ def beside(
     work: str, peer: str, unit: str, size: float, plain: Way, ours: Way, *, rounds: int, limit: str = "",
     most: Way | None = None, two: Way | None = None, start: Way | None = None,
 ) -> list[Row]:  # fmt: skip
-    """The rows of two ways, timed in turns, whose results must be equal; `most` does what no way can do without.
+    """The rows of two ways, timed in turns, whose results must be equal; `most` does what no way
+    can do without.
 
-    With `two` workers there are two rows more, by the clock: with their start, which `start` takes, and without.
+    With `two` workers there are two rows more, by the clock: with their start, which `start` takes,
+    and without.
     """
     ways = {"plain": plain, "ours": ours, "most": most, "two": two, "start": start}
     run = best({name: way for name, way in ways.items() if way}, rounds)
@@ -134,7 +146,9 @@ def beside(
 
 
 def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run:
-    """What `work` takes in this process, after `warm`: what a process does but once is no part of a rate."""
+    """What `work` takes in this process, after `warm`: what a process does but once is no part
+    of a rate.
+    """
     before = _memory("VmRSS")
     if warm:
         warm()
@@ -149,9 +163,11 @@ def alone(
     warm: Callable[[], Any] | None = None,
     then: Callable[[Any], Any] | None = None,
 ) -> Run:
-    """What `work(*args)` takes in a forked process, after `warm()`; the result is what `then` makes of it here.
+    """What `work(*args)` takes in a forked process, after `warm()`; the result is what `then` makes
+    of it here.
 
-    A fork has all that is imported here. The libraries that compute, as torch does, may not have computed here before.
+    A fork has all that is imported here. The libraries that compute, as torch does, may not have
+    computed here before.
     """
     receive, send = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_send, args=(send, work, args, warm))
@@ -187,7 +203,9 @@ def one_core() -> None:
 
 
 def best(ways: Mapping[str, Way], rounds: int) -> dict[str, Run]:
-    """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in turns."""
+    """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in
+    turns.
+    """
     found: dict[str, Run] = {}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -226,7 +244,9 @@ def head() -> list[str]:
 def lines(
     name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str] = ()
 ) -> list[str]:
-    """The table's lines of one benchmark, measured at that commit; `before` are those of its last run."""
+    """The table's lines of one benchmark, measured at that commit; `before` are those of its
+    last run.
+    """
     old = [line[2:-2].split(" | ") for line in before]
     times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in old}
     return [

@@ -1,11 +1,13 @@
-"""Tries the newest versions that pyproject.toml allows in a new environment, and says what they break.
+"""Tries the newest versions that pyproject.toml allows in a new environment, and says what they
+break.
 
     .venv/bin/python -m benchmarks.newest FOLDER                           # all tests, in a new environment FOLDER
-    .venv/bin/python -m benchmarks.newest FOLDER --keep torch tests/flows  # torch as it is here; these tests alone
+    # torch as it is here; these tests alone
+    .venv/bin/python -m benchmarks.newest FOLDER --keep torch tests/flows
     .venv/bin/python -m benchmarks.newest FOLDER --lift sqlalchemy         # as if SQLAlchemy had no ceiling
 
-It lists what was taken and what a ceiling held back, asks `pip check` and `pip-audit`, and runs the tests. The exit
-code is 1 if anything is wrong.
+It lists what was taken and what a ceiling held back, asks `pip check` and `pip-audit`, and runs the
+tests. The exit code is 1 if anything is wrong.
 """
 
 import json
@@ -26,7 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def requirements(project: dict, lifted: set[str]) -> list[str]:
-    """What a project's table, its pipeline and its tests require, each once; `lifted` packages have no ceiling."""
+    """What a project's table, its pipeline and its tests require, each once; `lifted` packages
+    have no ceiling.
+    """
     lines, todo, extras = [], ["pipeline", "dev"], set()
     asked = [Requirement(line) for line in project["dependencies"]]
     while todo:

@@ -1,7 +1,7 @@
 """Page views of a month: the stage `popularity` beside a Python loop, on the sample world's lines.
 
-Each way reads the compressed file and its lines, and the stage also with two processes that read parts of the
-compressed file side by side.
+Each way reads the compressed file and its lines, and the stage also with two processes that read
+parts of the compressed file side by side.
 """
 
 import bz2
@@ -64,7 +64,9 @@ def unpacked(path: Path) -> int:
 
 
 def write(packed: Path, lines: Path, entities: int) -> int:
-    """Both files, and entities.parquet: half of the titles, since much of what is viewed is no article, and others."""
+    """Both files, and entities.parquet: half of the titles, since much of what is viewed is no
+    article, and others.
+    """
     for file in (packed, lines):
         file.parent.mkdir(parents=True)
     written = b"".join(wikimedia_dumps.pageviews(world_of(entities)))

@@ -1,12 +1,13 @@
-"""The papers' effects over several seeds: the sample pipeline run whole for each, and every finding with its interval.
+"""The papers' effects over several seeds: the sample pipeline run whole for each, and every finding
+with its interval.
 
     .venv/bin/python -m benchmarks.papers_effects --seeds 0 1 2
     .venv/bin/python -m benchmarks.papers_effects --set lsr.kl=p_q --set lsr.likelihood=sum_logprob
 
 A second table has the controls and other comparisons, for which no paper says what to expect.
 
-A seed changes the world, the language model, the retriever and every draw. Each run takes a clean copy of the committed
-project into a temporary folder; nothing of this checkout is touched.
+A seed changes the world, the language model, the retriever and every draw. Each run takes a clean
+copy of the committed project into a temporary folder; nothing of this checkout is touched.
 """
 
 import argparse
@@ -97,7 +98,8 @@ def run(
 def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
     """A row for each finding or comparison, and a column for each seed.
 
-    Findings, whose order is another in each seed, also have in how many of the seeds they are shown.
+    Findings, whose order is another in each seed, also have in how many of the seeds they are
+    shown.
     """
     claims, rows = len(found[0][0]) == 5, []
     by_name = [{row[0]: row[1:] for row in of_seed} for of_seed in found]

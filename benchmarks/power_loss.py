@@ -1,11 +1,13 @@
-"""Power cuts at seeded random moments: what was not synced is lost, and all that was reported as done must be there.
+"""Power cuts at seeded random moments: what was not synced is lost, and all that was reported as
+done must be there.
 
     sudo .venv/bin/python -m benchmarks.power_loss --cuts 40
 
-A file becomes a disk with ext4 (Linux, root). A process writes on it as Longtail does, and reports what is done.
-Then the file system is shut down as by a power cut: an ioctl that throws away all that was not written, journal
-included. It is mounted again and looked at. ext4 is mounted without the help that it has for programs that do not sync
-(noauto_da_alloc), which other file systems lack, and with a journal that is written each second or each minute.
+A file becomes a disk with ext4 (Linux, root). A process writes on it as Longtail does, and reports
+what is done. Then the file system is shut down as by a power cut: an ioctl that throws away all
+that was not written, journal included. It is mounted again and looked at. ext4 is mounted without
+the help that it has for programs that do not sync (noauto_da_alloc), which other file systems lack,
+and with a journal that is written each second or each minute.
 """
 
 import argparse
@@ -202,7 +204,9 @@ class Disk:
 def one_cut(
     disk: Disk, part: str, options: str, seconds: float, begin: int
 ) -> tuple[str, int, int]:
-    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported, the number found."""
+    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported,
+    the number found.
+    """
     here = {
         "cwd": disk.place,
         "env": os.environ | {"PYTHONPATH": str(ROOT)},

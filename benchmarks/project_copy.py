@@ -14,7 +14,9 @@ RUN = (sys.executable, "-m", "flows.cli", "run")
 
 
 def clone(folder: Path, profile: str, **changes: object) -> Path:
-    """A clone of the project in `folder`, unless it is there, with a profile and these params; a section is merged."""
+    """A clone of the project in `folder`, unless it is there, with a profile and these params;
+    a section is merged.
+    """
     if not folder.is_dir():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
         subprocess.run(
@@ -35,7 +37,9 @@ def set_params(folder: Path, **changes: object) -> None:
 
 
 def dvc_stages(project: Path) -> list[Any]:
-    """DVC's stages in the order of dvc.yaml, which is that of the data, as params.yaml expands them."""
+    """DVC's stages in the order of dvc.yaml, which is that of the data, as params.yaml expands
+    them.
+    """
     from dvc.repo import Repo
 
     with chdir(project), Repo(".") as repo:  # DVC looks up params.yaml and data there

@@ -1,10 +1,12 @@
-"""What a run of real models measures in its copy of the project besides the stages, question by question.
+"""What a run of real models measures in its copy of the project besides the stages, question by
+question.
 
     .venv/bin/python -m benchmarks.real_judged recall
 
-`temperature` chooses replug.temperature on questions for training and writes it to params.yaml. `recall` says for every
-held-out question whether one of the first documents of the untuned and of the tuned retriever holds an answer. `bits`
-scores the gold answers with the first document of each. A file below judged/ that is there stays as it is.
+`temperature` chooses replug.temperature on questions for training and writes it to params.yaml.
+`recall` says for every held-out question whether one of the first documents of the untuned and of
+the tuned retriever holds an answer. `bits` scores the gold answers with the first document of each.
+A file below judged/ that is there stays as it is.
 """
 
 import argparse
@@ -55,9 +57,11 @@ SECTIONS = (
 
 
 def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
-    """Take the temperature under which REPLUG's ensemble makes the gold answers of training questions likeliest.
+    """Take the temperature under which REPLUG's ensemble makes the gold answers of training
+    questions likeliest.
 
-    The language model is the one that LSR learns from. `file` gets the bits per byte under each temperature.
+    The language model is the one that LSR learns from. `file` gets the bits per byte under each
+    temperature.
     """
     table = read_questions(chosen, "train")
     drawn = draws.sample(
@@ -77,7 +81,9 @@ def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
 
 
 def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
-    """Write whether the first of a test question's documents, and one of DEPTH, holds an answer as whole words."""
+    """Write whether the first of a test question's documents, and one of DEPTH, holds an answer
+    as whole words.
+    """
     table, spoken = read_questions(chosen, "test"), language.read_language(chosen.language)
     columns = {name: table[name] for name in ("question_id", "subject")}
     for retriever in RETRIEVERS:
@@ -98,8 +104,8 @@ def judge_recall(chosen: SimpleNamespace, file: Path) -> None:
 def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
     """Write the nats of each test question's first gold answer, by retriever, and its bytes.
 
-    The language model that LSR learns from reads demonstrations with the untuned retriever's passages, then the
-    retriever's first document and the question.
+    The language model that LSR learns from reads demonstrations with the untuned retriever's
+    passages, then the retriever's first document and the question.
     """
     everything = read_questions(chosen)
     rows = np.flatnonzero(pc.equal(everything["split"], "test").to_numpy())
@@ -117,7 +123,9 @@ def judge_bits(chosen: SimpleNamespace, file: Path) -> None:
 
 
 def read_questions(chosen: SimpleNamespace, split: str | None = None) -> pa.Table:
-    """The first answered question set, or one split of it, in the order of ids; `subject` says what it asks about."""
+    """The first answered question set, or one split of it, in the order of ids; `subject` says
+    what it asks about.
+    """
     name = chosen.parts.answered[0]
     table = parquet.read_parquet(DATA / f"questions/{name}/{name}.parquet").sort_by("question_id")
     table = table.append_column("subject", pc.coalesce(table["s_uri"], table["subj"]))
@@ -145,7 +153,8 @@ def search(
 def score_answers(
     chosen: SimpleNamespace, table: pa.Table, rows: np.ndarray, positions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log p (n, k, tokens) of the first gold answers to the questions `rows` (n,), each with k documents; bytes (n, t).
+    """Log p (n, k, tokens) of the first gold answers to the questions `rows` (n,), each with k
+    documents; bytes (n, t).
 
     Demonstrations are of `table`. A killed call goes on after the last whole shard.
     """

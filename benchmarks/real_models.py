@@ -1,12 +1,13 @@
-"""Runs of the pipeline with pretrained weights on real texts, and a Markdown page of what they measured.
+"""Runs of the pipeline with pretrained weights on real texts, and a Markdown page of what they
+measured.
 
     .venv/bin/python -m benchmarks.real_models run sizes teachers --files FILES --models MODELS --work WORK
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
 
-FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face folders;
-real_models.yaml says how the files are called, and which params each run has. A run works in one or more copies of the
-committed project in WORK/<run>. All copies share DVC's cache in WORK, so that no stage runs twice with the same inputs
-and params. After a kill `run` goes on.
+FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face
+folders; real_models.yaml says how the files are called, and which params each run has. A run works
+in one or more copies of the committed project in WORK/<run>. All copies share DVC's cache in WORK,
+so that no stage runs twice with the same inputs and params. After a kill `run` goes on.
 """
 
 import argparse
@@ -29,8 +30,10 @@ from pipelines.storage.atomic import atomic, write_json
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
 RUNS = ("sizes", "teachers", "rewards", "likely", "uncertain")  # the keys of PARAMS beside `base`
-CALLS = "real_models.json"  # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
-SPLIT = {  # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
+# file in WORK: seconds and the largest process's memory of each copy that `run` worked in
+CALLS = "real_models.json"
+# benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
+SPLIT = {
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
@@ -54,9 +57,11 @@ def prepare(
     seeds: Sequence[int],
     changes: Sequence[str] = (),
 ) -> list[Path]:
-    """Make the copies of the project that a run works in, with their params; no stage runs. Copies that are there stay.
+    """Make the copies of the project that a run works in, with their params; no stage runs. Copies
+    that are there stay.
 
-    `changes` are params as "section.name=value". Only `teachers` and `rewards` take more than the first of `seeds`.
+    `changes` are params as "section.name=value". Only `teachers` and `rewards` take more than the
+    first of `seeds`.
     """
     if not (work / "files").is_dir():
         _sources(files, work / "files")
@@ -95,7 +100,9 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
 
 
 def _copy(target: Path, cache: Path, params: DictConfig) -> None:
-    """Copy the project, with these params as its profile, and outputs that are links to files in the shared cache."""
+    """Copy the project, with these params as its profile, and outputs that are links to files
+    in the shared cache.
+    """
     copy = target.with_name(f".{target.name}")
     shutil.rmtree(copy, ignore_errors=True)  # of a killed call
     clone(copy, "smoke")
@@ -116,7 +123,9 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
 
 
 def _sources(files: Path, target: Path) -> None:
-    """Copy the data sets to `target`, with the questions of SPLIT that there are in two files each."""
+    """Copy the data sets to `target`, with the questions of SPLIT that there are in two files
+    each.
+    """
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
@@ -197,7 +206,9 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, work: Path) -> bool:
-    """Prepare the runs, and run them unless they are only to be prepared; returns whether all ended well."""
+    """Prepare the runs, and run them unless they are only to be prepared; returns whether all
+    ended well.
+    """
     work.mkdir(parents=True, exist_ok=True)
     changes = [*args.set, *([f"answer.max_questions={args.questions}"] if args.questions else [])]
     files, models = args.files.resolve(), args.models.resolve()

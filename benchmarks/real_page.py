@@ -1,7 +1,9 @@
-"""The Markdown page of what the runs of real models measured, each table with value [low, high] of 95 % intervals.
+"""The Markdown page of what the runs of real models measured, each table with value [low, high] of
+95 % intervals.
 
-Accuracies, recall and their changes are in points of 100; intervals are clustered as in the report. Where a run has
-several seeds, a row for all of them pools their questions, and a subject's questions of all seeds are one cluster.
+Accuracies, recall and their changes are in points of 100; intervals are clustered as in the report.
+Where a run has several seeds, a row for all of them pools their questions, and a subject's
+questions of all seeds are one cluster.
 """
 
 import json
@@ -28,7 +30,8 @@ from pipelines.report.run_tables import Tables
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.storage import parquet
 
-CALLS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call in each copy
+# in WORK: seconds and the largest process's memory of each call in each copy
+CALLS = "real_models.json"
 RESAMPLES = 1000
 ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
 SECTIONS = {  # title -> the report's table, its columns, and which of its rows
@@ -127,7 +130,9 @@ def _how(work: Path, what: str, copy: Path) -> str:
 
 
 def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
-    """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
+    """What each teacher knows before training, and what the tuned encoder is worth, for each
+    seed and all of them.
+    """
     runs = sorted(
         map(_read_lsr, copies),
         key=lambda run: (run["lm"], run["shots"], run["likelihood"], run["seed"]),
@@ -153,7 +158,9 @@ def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
 
 
 def _likely(copies: list[Path]) -> Iterator[str]:
-    """What the language model could teach, the validation, and the chosen encoder's held-out figures."""
+    """What the language model could teach, the validation, and the chosen encoder's held-out
+    figures.
+    """
     run = _read_lsr(copies[0])
     yield "\n### Before training\n"
     yield table([*LOOK, *JUDGED], [_look(run, JUDGED)])
@@ -164,7 +171,9 @@ def _likely(copies: list[Path]) -> Iterator[str]:
 
 
 def _uncertain(copies: list[Path]) -> Iterator[str]:
-    """What the language model could teach, the validation while it does, and bits per byte on the test texts."""
+    """What the language model could teach, the validation while it does, and bits per byte on
+    the test texts.
+    """
     run = _read_lsr(copies[0])
     yield "\n### Before training\n"
     yield table([*LOOK, *GAINS], [_look(run, GAINS)])
@@ -224,7 +233,9 @@ def _look(run: dict, columns: Iterable[str]) -> list[str]:
 
 
 def _changes(copies: list[Path], answered: bool = True) -> list[str]:
-    """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of all copies."""
+    """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions
+    of all copies.
+    """
     recall = pa.concat_tables(
         [parquet.read_parquet(copy / "judged/recall.parquet") for copy in copies]
     )
@@ -249,7 +260,9 @@ def _changes(copies: list[Path], answered: bool = True) -> list[str]:
 
 
 def _answers(copy: Path) -> pa.Table:
-    """Whether the main language model is right with each retriever's passage, and the subject, by question."""
+    """Whether the main language model is right with each retriever's passage, and the subject,
+    by question.
+    """
     params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
     folder = copy / "data/predictions" / params["parts"]["answered"][0] / params["lms"][0]
     joined = parquet.read_parquet(copy / "judged/recall.parquet", ["question_id", "subject"])
@@ -330,9 +343,7 @@ def _claims(read: Tables) -> str:
             )
             rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
     head = ["claim", "on", "method", *lms]
-    return table(
-        head, ([*key, *(cells.get(lm, "") for lm in lms)] for key, cells in rows.items())
-    )
+    return table(head, ([*key, *(cells.get(lm, "") for lm in lms)] for key, cells in rows.items()))
 
 
 def _sections(read: Tables, titles: Iterable[str]) -> Iterator[str]:
@@ -345,9 +356,7 @@ def _sections(read: Tables, titles: Iterable[str]) -> Iterator[str]:
             if name == "bits_per_byte"
             else {}
         )
-        rows = [
-            row for row in read.rows(name) if all(row[key] in of for key, of in wanted.items())
-        ]
+        rows = [row for row in read.rows(name) if all(row[key] in of for key, of in wanted.items())]
         rows = (
             [row for row in rows if row["lm"] == row["against_lm"]]
             if name == "comparisons"

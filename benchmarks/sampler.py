@@ -1,7 +1,8 @@
-"""Triples, sampler and builder on a generated world, beside plain Python over the same tables as CSV.
+"""Triples, sampler and builder on a generated world, beside plain Python over the same tables as
+CSV.
 
-Both ways join names, views and term frequencies to the claims, sample by the paper's rule, cap each relation, and write
-the questions; their popqa.tsv must be the same bytes.
+Both ways join names, views and term frequencies to the claims, sample by the paper's rule, cap each
+relation, and write the questions; their popqa.tsv must be the same bytes.
 """
 
 import csv
@@ -43,7 +44,9 @@ def world_of(entities: int) -> World:
 
 
 def make_tables(folder: Path, entities: int) -> None:
-    """The sample world's facts as the stages before write them, and the same as CSV; a third have a second object."""
+    """The sample world's facts as the stages before write them, and the same as CSV; a third
+    have a second object.
+    """
     world = world_of(entities)
     rng, values = np.random.default_rng(SEED), len(world.value_labels)
     items = range(values + len(world.labels))

@@ -1,9 +1,11 @@
-"""Questions to a language model on a server: the stage `answer` beside shards of 64 prompts, one after the other.
+"""Questions to a language model on a server: the stage `answer` beside shards of 64 prompts, one
+after the other.
 
     .venv/bin/python -m benchmarks.served
 
-The server is on this machine, in a process of its own, and answers every request after 200 milliseconds, however many
-come at once. So the limit is known: (requests / concurrency) times 200 milliseconds.
+The server is on this machine, in a process of its own, and answers every request after 200
+milliseconds, however many come at once. So the limit is known: (requests / concurrency) times 200
+milliseconds.
 """
 
 import json
@@ -66,7 +68,9 @@ class Late(Handler):
 
 
 class Asking:
-    """A model on the server, which `open` opens in the process that measures, and two ways to ask it."""
+    """A model on the server, which `open` opens in the process that measures, and two ways to
+    ask it.
+    """
 
     def __init__(self, url: str, batch: int, concurrency: int, questions: pa.Table) -> None:
         self.lm = settings(url, batch_size=batch, concurrency=concurrency, max_tokens=10_000)
@@ -108,7 +112,9 @@ def questions(count: int) -> pa.Table:
 def compare(
     count: int, seconds: float, rounds: int, loads: Sequence[tuple[int, int]] = LOADS
 ) -> Iterator[str]:
-    """The table's lines: `count` questions to a server that answers after so many seconds; the best of `rounds`."""
+    """The table's lines: `count` questions to a server that answers after so many seconds; the
+    best of `rounds`.
+    """
     yield "| batch_size | concurrency | requests | limit, s | one shard after the other, s | the stage, s |"
     yield "|---" * 6 + "|"
     asked, server = questions(count), Server(Late)

@@ -1,11 +1,13 @@
-"""REPLUG's mixture on a server: how many answers the likeliest N tokens decide, for each N, and what they cost.
+"""REPLUG's mixture on a server: how many answers the likeliest N tokens decide, for each N, and
+what they cost.
 
     .venv/bin/python -m benchmarks.served_mixture MODEL FILES 10 --questions 20
 
-MODEL is a folder of weights, FILES one with psgs_w100.tsv.gz and popQA_covered.tsv (questions that the passages cover).
-Each question has the 10 best passages of BM25. The server is that of the tests, on this machine, with a cache of
-prefixes: of a prompt that it knows but for the last token, it reads that token. The weights of passages are the softmax
-of their BM25 scores, divided by the question's largest, so they are about as even as those of cosines.
+MODEL is a folder of weights, FILES one with psgs_w100.tsv.gz and popQA_covered.tsv (questions that
+the passages cover). Each question has the 10 best passages of BM25. The server is that of the
+tests, on this machine, with a cache of prefixes: of a prompt that it knows but for the last token,
+it reads that token. The weights of passages are the softmax of their BM25 scores, divided by the
+question's largest, so they are about as even as those of cosines.
 """
 
 import argparse
@@ -44,7 +46,10 @@ SHARED = (
 
 
 class Remembering(Completions):
-    """Reads what no prompt before had, and counts these tokens as `read`. It shows tokens by their ids."""
+    """Reads what no prompt before had, and counts these tokens as `read`.
+
+    It shows tokens by their ids.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -105,7 +110,8 @@ def asked(
 def compare(
     model: Path, files: Path, questions: int, k: int, seed: int, counts: Sequence[int] = COUNTS
 ) -> Iterator[dict]:
-    """The facts for each number of tokens that the server shows, then for the vote: shares, and means of an answer.
+    """The facts for each number of tokens that the server shows, then for the vote: shares, and
+    means of an answer.
 
     `read` are the tokens that the server reads with its cache; only the first row finds it empty.
     """

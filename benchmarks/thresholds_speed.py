@@ -1,8 +1,8 @@
 """Threshold search: how fast all splits at once are, compared with the published notebook.
 
 Answers are simulated (benchmarks/coverage.py) for the popularities of the published question set
-($LONGTAIL_REAL/popqa/popQA.tsv), else for log-normal ones. Both ways judge the same splits on one core and must find
-the same numbers.
+($LONGTAIL_REAL/popqa/popQA.tsv), else for log-normal ones. Both ways judge the same splits on one
+core and must find the same numbers.
 """
 
 import sys

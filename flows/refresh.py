@@ -5,6 +5,7 @@ changed. When all stages are up to date, the run has landed: its figures are com
 the last landed run, and the result is released and pushed where that is asked for.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,21 +23,25 @@ from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from pipelines import safe_text
 from pipelines.errors import LongtailError
-from pipelines.evaluation import headlines, regressions
+from pipelines.evaluation import regressions
 from pipelines.params import params, params_file
+from pipelines.params.params_models import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 TOLERANCE = 0.05  # share by which a figure may get worse
 MAKE_UP = 2  # months
+HEADLINES = Path("data/headlines.json")  # the metrics of the stage `report`, which sum up a run
 REGRESSIONS_LOGGED = 10  # the artifact lists all of them
 
 
-class Settings(headlines.HeadlineSettings):
+class Settings(Section):
     """The sections of params.yaml that the flow reads."""
 
     profile: str
     compute: params.Compute
     popularity: params.Popularity
+    lms: list[LMName]
+    parts: params.Parts
 
 
 def _name() -> str:
@@ -240,8 +245,6 @@ def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
 
 def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: Run) -> None:
     """Log in MLflow that a run of a part landed, with the metrics that sum it up."""
-    outs = {out for stage in stages for out in stage.outs}
-    summary = headlines.read_headlines(outs, settings)
     about = {
         "profile": settings.profile,
         MONTH: settings.popularity.month,
@@ -249,7 +252,10 @@ def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: 
         "lms": ",".join(settings.lms),
         "parts.answered": ",".join(settings.parts.answered),
     }
-    run.land(about | summary.names, summary.metrics)
+    headlines = {}
+    if HEADLINES in _metrics_files(stages) and HEADLINES.is_file():
+        headlines = json.loads(HEADLINES.read_text(encoding="utf-8"))
+    run.land(about, headlines)
 
 
 def _report_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:

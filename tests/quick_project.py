@@ -81,7 +81,10 @@ def work(params):
         accuracy = {"value": value, "low": value - 0.1, "high": value + 0.1}
         write_json("data/metrics/a.json", {"rows": 3, "accuracy": accuracy})
     return {"rows": 3.0, "loss": [3.0, 2.0, 1.0]}
-stage.run(name, ("seed",), work, out=f"data/{name}")
+from pipelines.params.param_types import Section
+class Settings(Section):
+    seed: int
+stage.run(name, Settings, work, out=f"data/{name}")
 """
 FEW_SERVICES = QUIET | {  # of a Prefect server; no test needs the others
     f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false"

@@ -12,7 +12,7 @@ from dvc.repo import Repo
 
 from flows import graph
 from pipelines.params import params, params_file
-from pipelines.params.params_models import Section
+from pipelines.params.param_types import Section
 from pipelines.work import code
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -227,11 +227,11 @@ def reproduce(
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
     from pipelines.params import params
-    from pipelines.report import comparison, comparison_page
+    from pipelines.report import comparison, comparison_page, papers
 
     settings = params_file.load_params(*params.Params.model_fields)
     stale = _stale_stages() if settings.fetch.source != "world" else set()
-    published = comparison.read_papers()
+    published = papers.read_papers()
     reach = comparison.reach(published, _paper_params(published))
     run = comparison.Run(Path("data"), settings, published.setups, finished="analyse" not in stale)
     groups = [

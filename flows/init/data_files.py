@@ -13,11 +13,18 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
-from pipelines.sources import pageviews, source_documents, wikipedia
+from pipelines.sources import (
+    corpus_layouts,
+    pageviews,
+    source_documents,
+    streams,
+    wikipedia,
+    wikitext,
+)
+from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
-from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of
 # sentence-transformers' modules.
@@ -70,7 +77,7 @@ def is_model(folder: Path) -> bool:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        if source_documents.is_parquet(file):
+        if streams.is_parquet(file):
             return _by_columns(file)
         return _by_head(file)
     except LongtailError as error:
@@ -90,7 +97,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 
     layouts = dict.fromkeys(files, ARTICLES)
     if data_set == "wikipedia":
-        layouts = {file: source_documents.known(file) for file in files}
+        layouts = {file: corpus_layouts.require_layout(file) for file in files}
 
     def preference(file: Path) -> tuple[bool, bool, Path]:
         return not layouts[file].passages, layouts[file] != DUMP, file
@@ -120,7 +127,7 @@ def _is_copy(file: Path, other: Path, has_many_files: bool) -> bool:
 
 def _by_head(file: Path) -> Seen:
     """What a file is by its first bytes."""
-    head = source_documents.read_head(file)
+    head = streams.read_head(file)
     lines = head.split(b"\n", LINES_READ)
     start = lines[0].rstrip(b"\r").decode("utf-8", "replace")
     if start.split("\t") == published.COLUMNS:
@@ -131,11 +138,11 @@ def _by_head(file: Path) -> Seen:
         return Seen("redirects")
     if re.match(pageviews.LINE, start):
         return Seen("pageviews")
-    if any(source_documents.TITLE.fullmatch(line) for line in lines[:5]):
+    if any(wikitext.TITLE.fullmatch(line) for line in lines[:5]):
         return Seen("wikitext")
     if file.suffix == ".csv":
         return _by_csv_header(file, start)
-    if source_documents.is_json(head):
+    if corpus_layouts.is_json(head):
         return _by_record(file, first_record(head.decode("utf-8", "ignore")))
 
     return _by_columns_between_tabs(file, head)
@@ -143,12 +150,12 @@ def _by_head(file: Path) -> Seen:
 
 def _by_columns_between_tabs(file: Path, head: bytes) -> Seen:
     """What a table is by its first line."""
-    layout = source_documents.by_head(head)
+    layout = corpus_layouts.by_head(head)
     if layout:
-        if source_documents.is_query_file(file, layout):
+        if corpus_layouts.is_query_file(file, layout):
             return Seen("", QUERIES)
         return Seen("wikipedia")
-    header = source_documents.header_of(head)
+    header = corpus_layouts.header_of(head)
     if header:
         columns = ", ".join(header[:FIELDS_SHOWN])
         advice = "for passages, name the columns id, title and text"
@@ -160,7 +167,7 @@ def _by_csv_header(file: Path, header: str) -> Seen:
     subject, _, split = file.stem.rpartition("_")
     if subject in CATEGORIES:
         return _mmlu(split)
-    if source_documents.by_fields(header.split(",")):
+    if corpus_layouts.by_fields(header.split(",")):
         return Seen("", "passages are read from columns between tabs (.tsv)")
     return Seen("", "a table of no data set")
 
@@ -190,7 +197,7 @@ def _by_columns(file: Path) -> Seen:
     if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
         layout = ARTICLES
         if seen.data_set == "wikipedia":
-            layout = source_documents.by_fields(schema.names) or ARTICLES
+            layout = corpus_layouts.by_fields(schema.names) or ARTICLES
         source_documents.used_columns(file, layout, schema)  # a LongtailError if one can't be read
     return seen
 
@@ -236,8 +243,8 @@ def _texts(file: Path, names: list[str]) -> Seen:
     fields = set(names)
     if fields == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
-    layout = source_documents.by_fields(fields)
-    if source_documents.is_query_file(file, layout):
+    layout = corpus_layouts.by_fields(fields)
+    if corpus_layouts.is_query_file(file, layout):
         return Seen("", QUERIES)
     # an article or a passage; an address alone makes a text one of C4
     if layout and (layout != ARTICLES or not fields & {"meta", "subset"}):

@@ -21,17 +21,9 @@ from pipelines.answering import answer_files, given_passages, passages, prompts
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Compute, Parts
-from pipelines.params.params_models import (
-    LM,
-    Answer,
-    LMName,
-    Replug,
-    Reranker,
-    Retriever,
-    RetrieverName,
-    Section,
-)
+from pipelines.params.params_models import LM, Answer, Replug, Reranker, Retriever
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt

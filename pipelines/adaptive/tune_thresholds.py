@@ -22,8 +22,8 @@ from pipelines.adaptive.refits import Column, Resamples, refitted_means
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
 from pipelines.answering import answer_files
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Parts, Report, Thresholds
-from pipelines.params.params_models import LMName, RetrieverName, Section
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage

@@ -34,10 +34,13 @@ from pipelines.work import stage, workers
 
 DATA = Path("data")
 CODE = DATA / "code.json"
-# Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends on
-# the number.
+# Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends
+# on the number.
 PROMPTS_PER_SHARD = 64
-# A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a shard.
+PROMPTS_PER_SHARD = 64
+# A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a
+# shard.
+LONG_PROMPTS_PER_SHARD = 128
 LONG_PROMPTS_PER_SHARD = 128
 METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
     "accuracy": "correct",
@@ -209,7 +212,9 @@ def _rows(
     seen: list[Prompt],
     generations: list[Generation],
 ) -> list[dict]:
-    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts `sent`."""
+    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts
+    `sent`.
+    """
     k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
     rows = []
     for i, passage_row in enumerate(lookup.rows(asked)):
@@ -235,6 +240,7 @@ def _row(
     answers = pool.answers[position]
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
+    new_tokens = None
     if generation.new_tokens or not generation.text:
         new_tokens = generation.new_tokens + passage_row["new_tokens"]
     prompt_tokens = None
@@ -259,7 +265,9 @@ def _row(
 def _cost(
     server: params.LMServer | None, prompt_tokens: int | None, new_tokens: int | None
 ) -> float | None:
-    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not known."""
+    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not
+    known.
+    """
     if server is None:
         return 0.0
     if prompt_tokens is None or new_tokens is None:
@@ -308,9 +316,9 @@ def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
 def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> stage.Metrics:
     """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `settings.ways`.
 
-    Answers that were finished before with the same inputs, settings and code are taken from the work
-    store. Returns the metrics of the others. Raises LongtailError where there is no question set, or
-    an ensemble is asked of an LM that can't mix.
+    Answers that were finished before with the same inputs, settings and code are taken from the
+    work store. Returns the metrics of the others. Raises LongtailError where there is no question
+    set, or an ensemble is asked of an LM that can't mix.
     """
     questions = DATA / f"questions/{dataset}/{dataset}.parquet"
     model = open_lm.MODELS / lm_name
@@ -408,6 +416,7 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.
+    files = dict.fromkeys(passages.inputs(way, settings, DATA))
     files = dict.fromkeys(passages.inputs(way, settings, DATA))
     for given in methods.of_kinds(settings.ways, *GIVEN):
         files |= dict.fromkeys(passages.inputs(given, settings, DATA))

@@ -1,4 +1,6 @@
-"""Files of answers, made here or brought in: list them, and join them with the questions that they answer."""
+"""Files of answers, made here or brought in: list them, and join them with the questions that
+they answer.
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -22,11 +24,13 @@ ASKED = """SELECT question_id, relation AS relations,
 def sets(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> dict[str, dict[str, Path]]:
-    """Language model -> method -> its file of answers (predictions.PREDICTIONS) to the questions of `dataset`.
+    """Language model -> method -> its file of answers (predictions.PREDICTIONS) to the questions of
+    `dataset`.
 
-    First come `lms` in their order, then the imported models by name. Methods are named and ordered as methods.py says,
-    those of `retrievers` in their order; names that it does not know come last. Answers of this run's models with other
-    retrievers are left out, and so are imports that do not fit (`left_out`).
+    First come `lms` in their order, then the imported models by name. Methods are named and ordered
+    as methods.py says, those of `retrievers` in their order; names that it does not know come last.
+    Answers of this run's models with other retrievers are left out, and so are imports that do not
+    fit (`left_out`).
     """
     files = {lm: _run_files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     imported, _ = _imports(dataset, lms, retrievers, root)
@@ -121,8 +125,8 @@ def _imports(
 def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
     """What is wrong with a model's files, by method.
 
-    All files have to answer the same questions, all of them the set's. Which questions these are the
-    closed-book answers say, without them the first file.
+    All files have to answer the same questions, all of them the set's. Which questions these are
+    the closed-book answers say, without them the first file.
     """
     known = _ids(questions)
     ids_of = {method: _ids(file) for method, file in files.items()}
@@ -192,12 +196,14 @@ def _in_order_of_methods(folder: Path, retrievers: Sequence[str]) -> list[Path]:
 def join(
     questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    """Join a question set with the answers of each method by question id. Texts are no key: some occur twice.
+    """Join a question set with the answers of each method by question id. Texts are no key: some
+    occur twice.
 
-    Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set has the same text
-    about another subject as well) of the questions, and by method the `columns`: names and SQL expressions over the
-    columns of predictions.PREDICTIONS, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
-    naming a file and an id that it has twice, or that only one of two files has.
+    Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set
+    has the same text about another subject as well) of the questions, and by method the `columns`:
+    names and SQL expressions over the columns of predictions.PREDICTIONS, as floats, NaN if not
+    known. Arrays are (n,), ordered by question id. Raises LongtailError naming a file and an id
+    that it has twice, or that only one of two files has.
     """
     selected = []
     for name, expression in columns.items():
@@ -222,7 +228,9 @@ def join(
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:
-    """The columns of a query on a `file`, ordered by question id: floats with NaN for null, texts as objects."""
+    """The columns of a query on a `file`, ordered by question id: floats with NaN for null,
+    texts as objects.
+    """
     table = database.ask(f"{query} ORDER BY question_id", file=file).to_arrow_table()
     return {name: table[name].to_numpy() for name in table.column_names}
 

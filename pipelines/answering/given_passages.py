@@ -86,7 +86,10 @@ class GivenPassages:
 
 
 def open_passages(method: str, data: Path) -> GivenPassages:
-    """The passages of a method for the questions of all sets. Raises LongtailError if there are none."""
+    """The passages of a method for the questions of all sets.
+
+    Raises LongtailError if there are none.
+    """
     files = passage_files(method, data)
     if not files:
         raise LongtailError(f"{data / FOLDER}: no passages for {method}; `longtail run` joins them")

@@ -1,8 +1,8 @@
 """How long answers take: seconds of a question by method, on this machine (PopQA, Figure 11).
 
-Questions are answered in batches, so a question's seconds are its share of its batch's. Outputs that DVC keeps hold no
-times, because the same inputs must give the same bytes. So these files lie apart, in data/latency, and no stage waits
-for them.
+Questions are answered in batches, so a question's seconds are its share of its batch's. Outputs
+that DVC keeps hold no times, because the same inputs must give the same bytes. So these files lie
+apart, in data/latency, and no stage waits for them.
 """
 
 import os
@@ -31,7 +31,9 @@ class Batch(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The batches of one file of answers, from all runs, and the batches of the search for its passages."""
+    """The batches of one file of answers, from all runs, and the batches of the search for its
+    passages.
+    """
 
     answers: Sequence[Batch]
     searches: Sequence[Batch] = ()
@@ -41,7 +43,8 @@ class Taken(NamedTuple):
         return sum(batch.seconds for batch in (*self.answers, *self.searches))
 
     def figures(self) -> dict:
-        """The content of the file: batches, and median and 90th percentile of the seconds of a question over them.
+        """The content of the file: batches, and median and 90th percentile of the seconds of a
+        question over them.
 
         Each batch counts with its mean, and with the mean search for a question or a demonstration.
         """
@@ -67,7 +70,9 @@ class Taken(NamedTuple):
 def write_latency(
     data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool
 ) -> None:
-    """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs elsewhere."""
+    """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model
+    runs elsewhere.
+    """
     file = data / FOLDER / dataset / lm / f"{method}.json"
     write_json(file, taken.figures() | {"threads": threads, "server": server})
 

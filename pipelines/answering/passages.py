@@ -1,4 +1,4 @@
-"""The passages that answers are read from: a retriever's best documents, or what the LM itself writes.
+"""The passages that answers are read from: a retriever's best documents, or what the LM writes.
 
 A language model writes its own passage by the method GenRead.
 """
@@ -24,7 +24,7 @@ from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.lm.open_lm import LMWorkers
 from pipelines.methods import GIVEN, INDEXES, Method
 from pipelines.params import params
-from pipelines.params.params_models import LMName, RetrieverName, Section
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.retrieval import documents
 from pipelines.storage import parquet
 from pipelines.work import workers
@@ -35,12 +35,10 @@ WRITTEN_AT_ONCE = 256  # passages that a local language model writes in one shar
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
     {
-        "texts": pa.list_(
-            pa.string()
-        ),  # as the LM reads them, with their titles if answer.passage has these
-        "doc_ids": pa.list_(
-            pa.string()
-        ),  # null if the LM wrote the passage, as are titles and similarities
+        # as the LM reads them, with their titles if answer.passage has these
+        "texts": pa.list_(pa.string()),
+        # null if the LM wrote the passage, as are titles and similarities
+        "doc_ids": pa.list_(pa.string()),
         "titles": pa.list_(pa.string()),
         "similarities": pa.list_(pa.float32()),
         "prompt_tokens": pa.int32(),  # tokens of the prompt for the passage
@@ -82,7 +80,7 @@ class Source:
 def open_source(
     method: str, lm: LanguageModel | LMWorkers | None, settings: PassageSettings, data: Path
 ) -> Source | None:
-    """What finds the passages of a method; None for closed_book. `lm` is needed for genread only."""
+    """What finds the passages of a method; None for closed_book. Only genread needs `lm`."""
     if method == "genread":
         return written(
             lm,
@@ -198,8 +196,8 @@ def retrieved(
 ) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one.
 
-    The LM reads a document's title and text as `template` puts them. `clipped`, the text ends at its
-    last ". ", as PopQA's authors cut it: a text without any is a full stop. One passage has its
+    The LM reads a document's title and text as `template` puts them. `clipped`, the text ends at
+    its last ". ", as PopQA's authors cut it: a text without any is a full stop. One passage has its
     documents best first, a blank line between, and the id, title and similarity of the best. `docs`
     may be a function of positions.
     """
@@ -310,7 +308,7 @@ def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> No
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
-    """The rows of all shards, and what each of them took, in whichever run and on whichever machine."""
+    """The rows of all shards, and what each of them took, in whichever run and on which machine."""
     tables = [schema.empty_table()]
     batches = []
     for file in files:

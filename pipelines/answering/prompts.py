@@ -1,4 +1,6 @@
-"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
+"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA,
+section 4, appendix B).
+"""
 
 import hashlib
 from collections import Counter
@@ -16,11 +18,15 @@ from pipelines.lm.language_model import Prompt
 
 # Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
 DRAWS_PER_SHOT = 40
+DRAWS_PER_SHOT = 40
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The columns of a question set, in the order of question_id. A question is known by its position."""
+    """The columns of a question set, in the order of question_id.
+
+    A question is known by its position.
+    """
 
     ids: list[str]
     relations: np.ndarray  # (n,) str
@@ -45,7 +51,8 @@ class Questions:
 class Sent(NamedTuple):
     """What a LM is asked: k prompts in a row for each question.
 
-    Similarities (questions, k) weigh an ensemble's documents; None stands for one prompt per question.
+    Similarities (questions, k) weigh an ensemble's documents; None stands for one prompt per
+    question.
     """
 
     prompts: list[Prompt]
@@ -84,12 +91,14 @@ def demonstrations(
     *,
     common: bool = False,
 ) -> list[list[int]]:
-    """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
+    """Positions of each asked question's demonstrations among `questions`, in the order they are
+    shown.
 
-    PopQA shows one question of each other relation, at most `n_shots`; other sets show any `n_shots` questions, of
-    whatever relation. They are drawn by a hash of (seed, question id), so neither resuming nor sharding changes a
-    prompt. With `common` they are drawn once for all questions, because the LM must write a passage for each
-    demonstration. A demonstration never has the tested question's text.
+    PopQA shows one question of each other relation, at most `n_shots`; other sets show any
+    `n_shots` questions, of whatever relation. They are drawn by a hash of (seed, question id), so
+    neither resuming nor sharding changes a prompt. With `common` they are drawn once for all
+    questions, because the LM must write a passage for each demonstration. A demonstration never has
+    the tested question's text.
     """
     if not n_shots:
         return [[] for _ in asked]
@@ -144,9 +153,11 @@ def question_prompt(
     shots: Sequence[tuple[str, str, str | None]],
     language: Language = ENGLISH,
 ) -> Prompt:
-    """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q: <question> A:`.
+    """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q:
+    <question> A:`.
 
-    `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.
+    `shots` are (question, answer, passage or None), each shown the same way and followed by a blank
+    line.
     """
     return compose(shown(shots, language), _passage(passage), language.asked(question))
 
@@ -179,9 +190,9 @@ def passage_left(
 def compose(shots: str, document: str, question: str) -> Prompt:
     """Demonstrations, document and question as one prompt.
 
-    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With
-    demonstrations it stands next to its question in the context. If room is short, the context loses its far end first:
-    the demonstrations.
+    Without demonstrations the document is the prompt's document, which is never cut at its
+    beginning. With demonstrations it stands next to its question in the context. If room is short,
+    the context loses its far end first: the demonstrations.
     """
     if shots:
         return Prompt(context=shots + document + question)

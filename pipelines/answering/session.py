@@ -1,4 +1,6 @@
-"""What a session of questions has opened, such as a model or an index, kept for the next question."""
+"""What a session of questions has opened, such as a model or an index, kept for the next
+question.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

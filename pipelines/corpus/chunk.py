@@ -25,8 +25,8 @@ from pipelines.corpus.cut import cut_batch
 from pipelines.corpus.source_batches import Batch, CorpusSettings, find_repeated, read_part
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.params.param_types import Section
 from pipelines.params.params import Chunk, Compute, Corpus, Ingest, Queries, Windows
-from pipelines.params.params_models import Section
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import wikipedia_parts
 from pipelines.storage import database

@@ -14,8 +14,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
+from pipelines.params.param_types import Section
 from pipelines.params.params import Tokenizer
-from pipelines.params.params_models import Section
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import source_files

@@ -28,8 +28,8 @@ from pipelines.evaluation.answer_sets import Answers, read_answered
 from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Exposure, Parts, Replug, Report, Thresholds
-from pipelines.params.params_models import LMName, RetrieverName, Section
 from pipelines.questions.guessable import read_guesses
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic, write_json

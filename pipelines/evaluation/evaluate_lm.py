@@ -16,8 +16,8 @@ import pyarrow as pa
 from pipelines import catalogue, draws, intervals
 from pipelines.intervals import Statistic
 from pipelines.methods import Method
+from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Replug, Report
-from pipelines.params.params_models import LMName, Section
 from pipelines.replug import ensemble
 from pipelines.scoring.bits_per_byte import bits_per_byte
 from pipelines.scoring.logprob_files import ScoredTexts, read_scored_texts

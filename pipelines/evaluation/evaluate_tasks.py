@@ -21,6 +21,7 @@ from pipelines.evaluation.task_figures import CONCATENATED, drop_too_long, summa
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
+from pipelines.params.param_types import LMName, RetrieverName
 from pipelines.params.params import (
     LM,
     Answer,
@@ -31,7 +32,6 @@ from pipelines.params.params import (
     Report,
     Tasks,
 )
-from pipelines.params.params_models import LMName, RetrieverName
 from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.retrieval.retriever import RetrievalSettings

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pipelines import catalogue, intervals, methods, progress
 from pipelines.language import language
 from pipelines.methods import Method
+from pipelines.params.param_types import RetrieverName
 from pipelines.params.params import Index, Ingest, Parts, Reranker
-from pipelines.params.params_models import RetrieverName
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import DEPTH, RetrievalSettings, fuse, matching

@@ -14,7 +14,7 @@ from pipelines.answering import answer_files
 from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.params import params_file
-from pipelines.params.params_models import LMName
+from pipelines.params.param_types import LMName
 from pipelines.storage import database, parquet
 
 RUN_MAKES_IT = "`longtail run` makes it"

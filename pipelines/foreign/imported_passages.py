@@ -18,8 +18,8 @@ from pipelines.foreign.layouts import TELLING
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import read_question_table
 from pipelines.methods import Method
+from pipelines.params.param_types import Section
 from pipelines.params.params import Parts
-from pipelines.params.params_models import Section
 from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.question_files import IDS
 from pipelines.sources.rejects import Rejects

@@ -168,6 +168,7 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     else:
         schema = wikidata.ENTITIES.append(pa.field("filename", pa.string()))
         db.register("lines", schema.empty_table())
+
     db.execute(SELECT_ITEMS)
 
     dates = []

@@ -108,6 +108,7 @@ def count_views(
         query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"
         viewed, total = database.row(db, query, [popularity.month])
         (titles,) = database.row(db, "SELECT count(*) FROM titles")
+
     counts |= {
         "titles": titles,
         "titles_with_views": viewed,
@@ -139,6 +140,7 @@ def _read_dumps(
     for file in files:
         for begin, end in bz2_blocks.bz2_parts(file, pageviews.PART_BYTES):
             parts.append(Part(file, begin, end))
+
     fingerprint = code.fingerprint("pipelines.knowledge.popularity")
     key = content_key((rejects.max_share, project), fingerprint, *files)
     read_part = partial(_read_part, rejects.max_share, project)
@@ -154,6 +156,7 @@ def _read_dumps(
                 shards_of_month.append(shard)
         pageviews.sum_views(db, shards_of_month)
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
+
     WorkStore().forget("popularity", key)
 
     counts = {
@@ -209,6 +212,7 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
                 f"{files[0].parent}: two tables of {table}, expected one (fetch.files.redirects)"
             )
         counts[table] = rows
+
     return counts
 
 

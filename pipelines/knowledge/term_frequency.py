@@ -82,6 +82,7 @@ def build_term_frequency(
         database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
+
     WorkStore().forget("term_frequency", key)
 
     counts = {

@@ -173,7 +173,8 @@ class ForwardPasses:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
             self._count(n_prompts)
-            token = yield torch.cat([logits for _, logits in self.logits(outputs, rows, 0 * rows)])
+            parts = [logits for _, logits in self.logits(outputs, rows, 0 * rows)]
+            token = yield torch.cat(parts)
 
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""

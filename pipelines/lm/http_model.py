@@ -218,12 +218,10 @@ class HttpModel:
 
             again = self._client.ask([sent[i] for i in empty], read_again, **fields)
             for i, second in zip(empty, again, strict=True):
-                first = generations[i]
+                prompt_tokens = generations[i].prompt_tokens + second.prompt_tokens
+                new_tokens = generations[i].new_tokens + second.new_tokens
                 generations[i] = Generation(
-                    second.text,
-                    second.mean_log_prob,
-                    prompt_tokens=first.prompt_tokens + second.prompt_tokens,
-                    new_tokens=first.new_tokens + second.new_tokens,
+                    second.text, second.mean_log_prob, prompt_tokens, new_tokens
                 )
 
         with self._lock:
@@ -313,10 +311,11 @@ class HttpModel:
         """Raise LongtailError where the server lacks one of ABILITIES."""
         if ability not in self._lacks:
             return
+        reason = self._lacks[ability]
         remaining = [what for name, what in ABILITIES.items() if name not in self._lacks]
+        others = " and ".join(remaining)
         raise LongtailError(
-            f"{self._lacks[ability]}, so {self.name} can't {ABILITIES[ability]}; "
-            f"it can still {' and '.join(remaining)}"
+            f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {others}"
         )
 
     def _find_out(self) -> None:
@@ -409,12 +408,13 @@ class HttpModel:
                 raise Unable(
                     f"gives log-probabilities that are all 0 (echo with logprobs); {RAW_LOG_PROBS}"
                 )
-            letters = "".join(filter(str.isalpha, "".join(tokens)))
+            text = "".join(tokens)
+            letters = "".join(filter(str.isalpha, text))
             if PROBE.replace(" ", "") not in letters:
+                name = self._settings.tokenizer
                 raise LongtailError(
-                    f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, "
-                    f"whose {PROBE!r} is {''.join(tokens)!r} to {self._client.url}; expected the "
-                    "tokenizer of the model there"
+                    f"params.yaml: lm.{self.name}.http.tokenizer is {name}, whose {PROBE!r} is "
+                    f"{text!r} to {self._client.url}; expected the tokenizer of the model there"
                 )
             if comparable and tokens[-1:] == [after]:
                 expected = first.logprobs.token_logprobs[0]

@@ -160,6 +160,7 @@ class LocalModel:
         tokens = self._texts.prompts(prompts, np.full(len(prompts), max_tokens))
         questions = _Questions(tokens, log_weights, find_shared=self._passes.keeps)
 
+        n_read = int(questions.read.sum())
         generations: dict[int, Generation] = {}
         for window in questions.windows(self.batch_tokens):
             held, prefix_numbers = self._hold_prefixes(questions, window)
@@ -170,27 +171,31 @@ class LocalModel:
             for rows in self._passes.batches(cached_tokens, self._decoded_tokens):
                 batch = window[rows]
                 read = questions.read[batch]
+                groups = questions.groups[batch][read]
                 passes = self._passes.decoding(
                     prompts=tokens.take(questions.prompts[batch][read]),
                     held=held,
-                    beginnings=np.searchsorted(prefix_numbers, questions.groups[batch][read]),
+                    beginnings=np.searchsorted(prefix_numbers, groups),
                     new_tokens=max_tokens,
-                    total=int(questions.read.sum()),
+                    total=n_read,
                 )
+                question_of_prompt, _ = np.nonzero(read)
                 generated = self._greedy(
                     passes,
-                    questions=np.nonzero(read)[0],
+                    questions=question_of_prompt,
                     log_weights=log_weights[batch][read],
                     max_tokens=max_tokens,
                     stop=stop,
                     sequence_mixture=sequence_mixture,
                 )
-                for question, tokens_and_log_probs in zip(batch.tolist(), generated, strict=True):
-                    generations[question] = self._generation(
-                        *tokens_and_log_probs,
-                        stop=stop,
+                for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
+                    text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._decode)
+                    n_prompts = int(questions.read[question].sum())
+                    generations[question] = Generation(
+                        text,
+                        mean_log_prob,
                         prompt_tokens=int(questions.lengths[question].sum()),
-                        n_prompts=int(questions.read[question].sum()),
+                        new_tokens=len(new_tokens) * n_prompts,
                     )
         return [generations[question] for question in range(len(log_weights))]
 
@@ -202,20 +207,8 @@ class LocalModel:
         numbers, first = np.unique(groups, return_index=True)
         prompts = questions.prompts[window].ravel()[first]
         lengths = questions.shared[window].ravel()[first]
-        return self._passes.hold(questions.tokens.slice(prompts, 0 * first, lengths)), numbers
-
-    def _generation(
-        self,
-        tokens: np.ndarray,
-        log_probs: np.ndarray,
-        *,
-        stop: str,
-        prompt_tokens: int,
-        n_prompts: int,
-    ) -> Generation:
-        text, mean_log_prob = answer_of(tokens, log_probs, stop, self._decode)
-        new_tokens = len(tokens) * n_prompts
-        return Generation(text, mean_log_prob, prompt_tokens, new_tokens)
+        prefixes = questions.tokens.slice(prompts, 0 * first, lengths)
+        return self._passes.hold(prefixes), numbers
 
     @torch.inference_mode()
     def _greedy(

@@ -127,13 +127,9 @@ class LMWorkers(workers.Workers):
         # On a CPU, each number format is compared with fp32 first.
         dtype = "fp32" if compute.device == "cpu" else lm.dtype
         weights_bytes = int(WORKING_SHARE * BYTES_PER_WEIGHT[dtype] * parameters)
-        model = workers.Model(
-            open=open_local,
-            folder=folder,
-            settings=_settings(lm, compute, scoring),
-            parameters=parameters,
-            bytes=weights_bytes + TORCH_BYTES + CACHE_BYTES,
-        )
+        memory = weights_bytes + TORCH_BYTES + CACHE_BYTES
+        settings = _settings(lm, compute, scoring)
+        model = workers.Model(open_local, folder, settings, parameters, memory)
         super().__init__(model, compute)
         self.name = Path(folder).name
         self.usage = no_tokens()

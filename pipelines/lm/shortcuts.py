@@ -87,7 +87,8 @@ class _Trial:
         self.passes = passes
         self._ids = ids
         self._targets = torch.from_numpy(ids).to(passes.model.device)
-        self._plain = self._log_probs(passes.model(input_ids=self._targets[None]).logits[0])
+        outputs = passes.model(input_ids=self._targets[None])
+        self._plain = self._log_probs(outputs.logits[0])
 
     def difference_of_padding(self, pad: int) -> float:
         """The difference where the text and a short one are in a batch padded on the right."""
@@ -123,6 +124,10 @@ class _Trial:
 
 def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
     """The largest mean absolute difference within the pairs; NaN where a number is NaN."""
-    # Equal numbers differ by 0, also infinite ones.
-    means = [torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs]
+    means = []
+    for with_shortcut, without in pairs:
+        differences = (with_shortcut - without).abs()
+        # Equal numbers differ by 0, also infinite ones.
+        differences = torch.where(with_shortcut == without, 0.0, differences)
+        means.append(differences.mean())
     return torch.stack(means).max().item()

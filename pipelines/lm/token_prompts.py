@@ -47,7 +47,8 @@ class PromptTokenizer:
         self._last: list[int] = []  # the tokens after each prompt
         self._lead = ""  # the spaces before each prompt, which merge with it
 
-        before, alone, together = self.tokens([BEFORE, "a", BEFORE + "a"])[0].tolist()
+        trial, _ = self.tokens([BEFORE, "a", BEFORE + "a"])
+        before, alone, together = trial.tolist()
         # The tokens of BEFORE, if a text by itself is tokenised otherwise than after another.
         follows_otherwise = together != before + alone
         self._before = np.array(before if follows_otherwise else [], np.int64)
@@ -141,8 +142,9 @@ class PromptTokenizer:
             bounds = [0, *cuts.ends.values[start:stop].tolist()]
             document = text[: bounds[cuts.head_lengths[number]]]
             context = ""
-            if cuts.tail_lengths[number]:
-                context = text[bounds[len(bounds) - 1 - cuts.tail_lengths[number]] :]
+            tail_length = cuts.tail_lengths[number]
+            if tail_length:
+                context = text[bounds[-1 - tail_length] :]
             seen[row] = Prompt(context, document.removeprefix(self._lead))
         return seen
 
@@ -214,17 +216,14 @@ class PromptTokenizer:
             else:
                 opening.append([] if length else [self._start])
         opening = Ragged.of(opening)
-        return _Texts(
-            texts=texts,
-            document_lengths=np.array(list(map(len, documents)), np.int64),
-            tokens=tokens,
-            opening=opening,
-            room=self.max_tokens - opening.lengths - len(self._last) - reserved,
-        )
+        document_lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+        room = self.max_tokens - opening.lengths - len(self._last) - reserved
+        return _Texts(texts, document_lengths, tokens, opening, room)
 
     def _cuts(self, texts: _Texts) -> _Cuts:
         rows = np.flatnonzero(texts.tokens.lengths > texts.room)
-        _, ends = self.tokens([texts.texts[i] for i in rows], ends=True)
+        long_texts = [texts.texts[i] for i in rows]
+        _, ends = self.tokens(long_texts, ends=True)
 
         # How many tokens of each text end within its document.
         document_ends = np.repeat(texts.document_lengths[rows], ends.lengths)

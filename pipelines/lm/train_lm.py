@@ -94,10 +94,12 @@ def train_language_model(
 
     parts = np.array_split(losses, min(CURVE_POINTS, len(losses)))
     curve = [float(part.mean()) for part in parts]
+    n_parameters = float(model.num_parameters())
+    n_tokens = float((batches.weights > 0).sum())
     return {
         "loss": curve[-1],
-        "parameters": float(model.num_parameters()),
-        "tokens": float((batches.weights > 0).sum()),
+        "parameters": n_parameters,
+        "tokens": n_tokens,
         "loss_curve": curve,
     }
 
@@ -113,11 +115,10 @@ def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: LMT
     pieces = _pieces_by_kind(documents, hf_tokenizer, tokenizer, settings)
 
     shape = (settings.steps * settings.batch_size, settings.positions)
-    batches = Batches(
-        tokens=np.full(shape, hf_tokenizer.pad_token_id, np.int64),
-        weights=np.zeros(shape, np.float32),
-        documents=np.full(shape, -1, np.int16),
-    )
+    padding = np.full(shape, hf_tokenizer.pad_token_id, np.int64)
+    no_weights = np.zeros(shape, np.float32)
+    no_documents = np.full(shape, -1, np.int16)
+    batches = Batches(padding, no_weights, no_documents)
     start = 0  # the first row of the phase
     for number, phase in enumerate(settings.phases):
         missing = sorted(set(phase.weights) - set(pieces))
@@ -182,8 +183,9 @@ def _pieces(
     for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
         weights = np.ones(len(ids), np.float32)
         for answer in ANSWER.finditer(text):
-            in_answer = (spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))
-            weights[in_answer] = ANSWER_WEIGHT
+            begins_before_end = spans[:, 0] < answer.end(1)
+            ends_after_start = spans[:, 1] > answer.start(1)
+            weights[begins_before_end & ends_after_start] = ANSWER_WEIGHT
         for start in range(0, len(ids), size):
             part = slice(start, start + size)
             piece_ids = np.concatenate([first, ids[part]])
@@ -210,7 +212,8 @@ def _mix(
     while True:
         kind = min(remaining, key=progress)
         if not remaining[kind]:
-            remaining[kind] = rng.permutation(len(pieces[kind]))[::-1].tolist()
+            order = rng.permutation(len(pieces[kind]))
+            remaining[kind] = order[::-1].tolist()
         piece = pieces[kind][remaining[kind].pop()]
         tokens[kind] += len(piece.ids)
         yield piece
@@ -242,7 +245,8 @@ def _pack(pieces: Iterable[Piece], n_rows: int, positions: int) -> list[list[Pie
 
 def make_model(tokenizer, seed: int, settings: LMTraining) -> LlamaForCausalLM:
     """An untrained model whose attention is initialised so that its heads match and copy tokens."""
-    torch.manual_seed(int(draws.generator(seed, "lm/weights").integers(1 << 62)))
+    torch_seed = draws.generator(seed, "lm/weights").integers(1 << 62)
+    torch.manual_seed(int(torch_seed))
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden_size,

@@ -105,7 +105,8 @@ def _log_probs(model: PreTrainedModel, tokenizer) -> torch.Tensor:
     """log p of each token of TEXT but the first, (tokens - 1,) float32."""
     ids = tokenizer(TEXT, verbose=False)["input_ids"][:COMPARED_TOKENS]
     inputs = torch.tensor([ids], device=model.device)
-    log_probs = torch.log_softmax(model(input_ids=inputs).logits[0, :-1].float(), dim=-1)
+    logits = model(input_ids=inputs).logits[0, :-1]
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
     targets = inputs[0, 1:, None].to(log_probs.device)
     return log_probs.gather(1, targets).squeeze(1).cpu()
 

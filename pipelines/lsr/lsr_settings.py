@@ -1,7 +1,7 @@
 """The sections of params.yaml that LSR reads."""
 
 from pipelines.params import params
-from pipelines.params.params_models import LMName
+from pipelines.params.param_types import LMName
 from pipelines.retrieval.retriever import RetrievalSettings
 
 

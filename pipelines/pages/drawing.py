@@ -314,10 +314,12 @@ class Canvas:
                 self.box(x, y - 10, 18, 11, style)
             elif key == "line":
                 self.path([(x, y - 4), (x + 22, y - 4)], style.colour, style.dash)
+
             if key in ("line", "mark"):
                 self.marker(x + key_width / 2 - 3, y - 4, style)
             self.text(x + key_width, y, name)
             x += needed + 14
+
         return y + 0.6 * self.size
 
     def svg(self, height: float, alt: str, x: str) -> str:

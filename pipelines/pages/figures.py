@@ -49,6 +49,7 @@ def draw(figure: Figure, styles: Mapping[str, Style]) -> tuple[str, str]:
             height = _draw_lines(canvas, figure)
         else:
             height = _draw_rows(canvas, figure)
+
         drawings.append(canvas.svg(height, alt(figure), x_name))
 
     wide, narrow = drawings
@@ -176,6 +177,7 @@ def _draw_lines(canvas: Canvas, figure: Figure) -> float:
             _draw_line(canvas, name, marks, across, up, name in with_bands)
             if not has_legend:
                 _name_line(canvas, name, (across(marks[-1][0]), up(marks[-1][1].value)), right, y)
+
     return canvas.x_name(figure.x_axis.name, bottom, left, right)
 
 
@@ -206,6 +208,7 @@ def _draw_line(
         canvas.band(band, style.colour, shows_band)
         line = [(across(place), up(value.value)) for place, value in marks]
         canvas.path(line, style.colour, style.dash)
+
     for place, value in marks:
         x = across(place)
         if len(marks) == 1:
@@ -239,6 +242,15 @@ class RowLayout:
         return self.head + self.height * self.lanes + 6
 
 
+@dataclass(frozen=True)
+class Mark:
+    """What a mark shows, how it looks, and the lines that the page says when it is pointed at."""
+
+    value: Interval
+    style: Style
+    tip: Sequence[str]
+
+
 def _by_place(points: Points) -> Points:
     """Place -> (series, figure) of each mark there."""
     by_place: Points = {}
@@ -266,24 +278,32 @@ def _draw_rows(canvas: Canvas, figure: Figure) -> float:
     canvas.x_grid(across, top + 6, bottom)
     for i, (place, marks) in enumerate(by_place.items()):
         y = top + 8 + i * rows.step + rows.head
-        known = {name: value for name, value in marks if not math.isnan(value.value)}
+        values = {name: value for name, value in marks if not math.isnan(value.value)}
         _name_row(canvas, rows, place, y)
         if figure.kind == "dumbbell":
-            _join_first_two(canvas, across, styles.get(place, GREYS[2]), known, list(points), y)
+            _join_first_two(canvas, across, styles.get(place, GREYS[2]), values, list(points), y)
+
         for lane, name in enumerate(points):
-            if name not in known:
-                continue
-            style = styles[name]
-            if len(points) == 1:
-                style = styles.get(place, style)
-            mark = Mark(known[name], style, (label(name), place, show(known[name])))
-            if figure.kind == "dumbbell":
-                _draw_dot(canvas, across, y + 9, mark)
-            elif figure.kind == "bars":
-                _draw_bar(canvas, across, y + lane * rows.height, mark)
-            else:
-                _draw_range(canvas, across, y + lane * rows.height, mark, figure)
+            if name in values:
+                style = styles[name]
+                if len(points) == 1:
+                    style = styles.get(place, style)
+                mark = Mark(values[name], style, (label(name), place, show(values[name])))
+                _draw_mark(canvas, figure, across, y + lane * rows.height, y, mark)
+
     return canvas.x_name(figure.y_axis.name, bottom, rows.left, canvas.width - 4)
+
+
+def _draw_mark(
+    canvas: Canvas, figure: Figure, across: Scale, lane_y: float, row_y: float, mark: Mark
+) -> None:
+    """A mark in its lane, or on the one line of a dumbbell's row."""
+    if figure.kind == "dumbbell":
+        _draw_dot(canvas, across, row_y + 9, mark)
+    elif figure.kind == "bars":
+        _draw_bar(canvas, across, lane_y, mark)
+    else:
+        _draw_range(canvas, across, lane_y, mark, figure)
 
 
 def _told_apart(styles: Mapping[str, Style], names: Sequence[str] | Points) -> dict[str, Style]:
@@ -334,15 +354,6 @@ def _log_bounds(figure: Figure) -> tuple[float, float]:
     return min(finite) / 2, max(finite) * 2
 
 
-@dataclass(frozen=True)
-class Mark:
-    """What a mark shows, how it looks, and the lines that the page says when it is pointed at."""
-
-    value: Interval
-    style: Style
-    tip: Sequence[str]
-
-
 def _draw_bar(canvas: Canvas, across: Scale, y: float, mark: Mark) -> None:
     """A lying bar from zero, with its interval as a line that is seen on bars of any colour."""
     value = mark.value
@@ -379,11 +390,11 @@ def _join_first_two(
     canvas: Canvas,
     across: Scale,
     style: Style,
-    known: Mapping[str, Interval],
+    values: Mapping[str, Interval],
     series: Sequence[str],
     y: float,
 ) -> None:
     """The line of a dumbbell, from the first series to the second, where both are known."""
-    ends = [across(known[name].value) for name in series[:2] if name in known]
+    ends = [across(values[name].value) for name in series[:2] if name in values]
     if len(ends) == 2:
         canvas.line(ends[0], y + 9, ends[1], y + 9, style.colour, 4)

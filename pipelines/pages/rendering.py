@@ -86,6 +86,7 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         finalize=_safe,
     )
+
     jinja.policies["json.dumps_function"] = _dump_json
     jinja.tests["table"] = lambda block: isinstance(block, Table)
     jinja.tests["figure"] = lambda block: isinstance(block, Figure)
@@ -141,10 +142,12 @@ def styles_of_charts(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
 
     used = {style.colour for style in styles.values()}
     free = [style for style in FREE_STYLES if style.colour not in used]
-    others = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
+    candidates = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
     for name in names:
         if name not in styles:
-            styles[name] = _least_used(others, styles, [chart for chart in charts if name in chart])
+            styles[name] = _least_used(
+                candidates, styles, [chart for chart in charts if name in chart]
+            )
     return styles
 
 
@@ -161,7 +164,9 @@ def _styles_of_methods(names: Iterable[str]) -> dict[str, Style]:
             if style in STYLES:
                 shape = STYLES[(STYLES.index(style) + variants[style.colour]) % len(STYLES)]
                 style = replace(shape, colour=style.colour)
+
         styles[name] = style
+
     return styles
 
 

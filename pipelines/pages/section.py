@@ -90,8 +90,8 @@ class Figure:
     @cached_property
     def points(self) -> Points:
         """The marks of each series; none where there is nothing to draw."""
-        known = [row for row in self.rows if not math.isnan(as_interval(row[self.y]).value)]
-        names = list(dict.fromkeys(row[self.series] for row in known))
+        with_values = [row for row in self.rows if not math.isnan(as_interval(row[self.y]).value)]
+        names = list(dict.fromkeys(row[self.series] for row in with_values))
         points: Points = {name: [] for name in names[:SERIES_DRAWN]}
         marks = dict.fromkeys(names, 0)
 

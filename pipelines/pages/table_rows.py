@@ -26,17 +26,17 @@ def table_of(
     A column without a value is left out, and so is that of the language model where all rows are of
     one.
     """
-    kept = []
+    shown = []
     for name_of_column in columns:
         values = [row.get(name_of_column) for row in rows]
         is_of_one_model = name_of_column == "lm" and len(set(values)) == 1
         if any(map(is_known, values)) and not is_of_one_model:
-            kept.append(name_of_column)
+            shown.append(name_of_column)
 
-    head = [heads.get(name_of_column, column(name_of_column).label) for name_of_column in kept]
+    head = [heads.get(name_of_column, column(name_of_column).label) for name_of_column in shown]
     cells = []
     for row in rows:
-        cells.append([cell(row.get(name_of_column), name_of_column) for name_of_column in kept])
+        cells.append([cell(row.get(name_of_column), name_of_column) for name_of_column in shown])
     return Table(name, caption, head, cells)
 
 

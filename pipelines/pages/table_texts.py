@@ -37,6 +37,7 @@ def to_csv(table: Table) -> str:
         for cell, wide in zip(row, has_intervals, strict=True):
             texts += _csv_cells(cell, wide)
         writer.writerow(texts)
+
     return out.getvalue()
 
 

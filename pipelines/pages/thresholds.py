@@ -21,11 +21,11 @@ def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
     `rows` have `relation`, its `name`, the `method`, and `cut`, the threshold with the bounds of
     those that are not clearly worse; `signal` is what thresholds are cuts of.
     """
-    known = [row for row in rows if is_known(row["cut"])]
+    with_cuts = [row for row in rows if is_known(row["cut"])]
     return Figure(
         name="thresholds",
         kind="ranges",
-        rows=sorted(known, key=lambda row: row["relation"]),
+        rows=sorted(with_cuts, key=lambda row: row["relation"]),
         series="method",
         x="name",
         y="cut",

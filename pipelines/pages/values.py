@@ -123,6 +123,16 @@ def alone(value: Interval | Percent, digits: int | None = None) -> str:
     return show(value, digits=digits).partition(" [")[0]
 
 
+def in_percent(share: Interval) -> str:
+    """A share in a sentence, in per cent and without its interval."""
+    return alone(Percent(share))
+
+
+def in_points(change: Interval) -> str:
+    """A change of a share in a sentence, in points and without its interval."""
+    return alone(Percent(change, signed=True))
+
+
 def percent(share: float, digits: int = 0) -> str:
     """A share in per cent, such as 25 %."""
     return f"{100 * share:.{digits}f} %"

@@ -49,15 +49,18 @@ def read_values(path: str | Path = "params.yaml") -> dict:
     path = Path(path)
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `longtail init --profile sample` writes one")
+
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         problem = " ".join(str(error).split())
         raise LongtailError(f"{path}: not YAML ({problem})") from None
+
     if not isinstance(values, dict):
         raise LongtailError(
             f"{path}: expected a mapping of sections, found {type(values).__name__}"
         )
+
     return values
 
 

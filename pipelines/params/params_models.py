@@ -10,7 +10,6 @@ from pipelines.params.param_types import (
     Address,
     Count,
     LMName,
-    RetrieverName,  # noqa: F401
     Section,
     Share,
     Template,

@@ -41,6 +41,7 @@ def check_rules(params: Params) -> None:
         learns_mean = retriever.source != "train" or retriever.pooling == "mean"
         should = "should be mean with source: train, which learns that"
         _require(learns_mean, f"retriever.{name}.pooling", should)
+
     _check_lsr(params.lsr)
     _check_language(params)
     _check_corpora(params)
@@ -202,6 +203,7 @@ def _check_corpora(params: Params) -> None:
         corpus = params.corpus[name]
         if corpus.test_files or (corpus.query_share > 0 and params.queries.test_share > 0):
             tested.append(name)
+
     _require(
         set(parts.scored) <= set(tested),
         "parts.scored",
@@ -225,6 +227,7 @@ def _check_questions(params: Params) -> None:
         is_published = name == "popqa" and popqa_is_published
         if catalogue.DATASETS[name].triples and not is_published:
             from_triples.append(name)
+
     _require(
         bool(parts.knowledge) or not from_triples,
         "parts.knowledge",
@@ -311,9 +314,11 @@ def _check_ways(params: Params) -> None:
     if has_answers:
         for way in params.ways:
             _check_way(way, params)
+
     _require(len(set(params.ways)) == len(params.ways), "ways", "should have each way once")
     if not has_answers:
         return
+
     for pair in params.thresholds.pairs:
         for way in (pair.above, pair.below):
             is_imported = Method.of_name(way).kind not in methods.METHODS
@@ -329,6 +334,7 @@ def _check_way(way: str, params: Params) -> None:
         method = Method.parse(way, params.retrievers)
     except LongtailError as error:
         raise RuleBroken("ways", str(error)) from None
+
     short_name = method.short_name(params.retrievers)
     _require(
         way == short_name,
@@ -350,6 +356,7 @@ def _check_way(way: str, params: Params) -> None:
             f"fetch.files.{folder}",
             f"should name the file that has the passages of {way}",
         )
+
     if method.kind in methods.GIVEN:
         _require(
             "retrieval" in params.parts.given_passages,

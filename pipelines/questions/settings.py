@@ -4,8 +4,8 @@ They have a module of their own, so that a changed builder makes only its own qu
 again.
 """
 
+from pipelines.params.param_types import Section
 from pipelines.params.params import C4, Compute, Ingest, PopQA, Popularity
-from pipelines.params.params_models import Section
 
 
 class Settings(Section):

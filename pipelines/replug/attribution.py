@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from pipelines import catalogue, progress
 from pipelines.params import params
-from pipelines.params.params_models import LMName, Section
+from pipelines.params.param_types import LMName, Section
 from pipelines.replug import responsibility
 from pipelines.replug.attribution_figures import UNKNOWN, TokenSums
 from pipelines.replug.responsibility import Attribution

@@ -6,7 +6,7 @@ from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
-from pipelines.pages.values import Percent, alone, label, named, percent, show
+from pipelines.pages.values import in_percent, label, named, percent, show
 from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
 from pipelines.report.result_section import how
 from pipelines.report.run_tables import ENOUGH, Tables
@@ -32,6 +32,7 @@ def section(tables: Tables) -> Section:
         *_by_relative_popularity(tables),
         _table_of_relations(tables),
     ]
+
     missing = "".join(_too_few_known(tables)).strip()
     return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)
 
@@ -46,15 +47,17 @@ def _leads(tables: Tables) -> str:
         of=first["dataset"],
         method=first["method"],
     )
+
     begins = f"{how(first['method'])}, {tables.lm} is right on"
     if len(bins) > 1 and first["dataset"] in tables.drawn_sets:
-        least = alone(Percent(bins[0]["substring"]))
-        most = alone(Percent(bins[-1]["substring"]))
+        least = in_percent(bins[0]["substring"])
+        most = in_percent(bins[-1]["substring"])
         return (
             f"{begins} {least} % of the questions about the least popular subjects, and on {most} "
             "% about the most popular."
         )
-    share = alone(Percent(first["substring"]))
+
+    share = in_percent(first["substring"])
     return f"{begins} {share} % of the questions of {label(first['dataset'])}."
 
 
@@ -80,11 +83,13 @@ def _by_popularity(tables: Tables) -> Iterator[Figure]:
         y_axis=ACCURACY,
         caption="",
     )
+
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
             f"accuracy (substring) by decile of the subject's popularity. {WILSON} "
             f"{merged_bins(of_set)}"
         )
+
         yield one_of(figure, dataset, of_set, caption)
 
 
@@ -102,6 +107,7 @@ def _by_method(tables: Tables) -> list[Figure]:
             "subject)."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 
@@ -156,11 +162,11 @@ def _guessable(tables: Tables) -> Iterator[str]:
     """How many questions of each set can be answered without knowing the fact."""
     for row in tables.rows("guessable", "lm = $lm AND coalesce(relation, '') = ''"):
         yield (
-            f"{alone(Percent(row['guessable']))} % of the questions of {label(row['dataset'])} can "
-            f"be answered without knowing the fact: {alone(Percent(row['named']))} % name an "
+            f"{in_percent(row['guessable'])} % of the questions of {label(row['dataset'])} can "
+            f"be answered without knowing the fact: {in_percent(row['named'])} % name an "
             "answer, and the answer that most other subjects of the relation have is right on "
-            f"{alone(Percent(row['majority_word']))} % as whole words and on "
-            f"{alone(Percent(row['majority']))} % by the published rule. "
+            f"{in_percent(row['majority_word'])} % as whole words and on "
+            f"{in_percent(row['majority'])} % by the published rule. "
         )
 
 
@@ -175,6 +181,7 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
         relation = {**row, "of": named(row["relation"])}
         rows.append({**relation, "series": "closed_book", "substring": row["closed_book"]})
         rows.append({**relation, "series": "usual answer", "substring": row["majority"]})
+
     figure = Figure(
         name="guessable",
         kind="bars",
@@ -189,6 +196,7 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
             "questions are in the table alone."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 
@@ -263,6 +271,7 @@ def _by_relative_popularity(tables: Tables) -> list[Figure]:
             f"{small_bins}."
         ),
     )
+
     return figures_by(figure, "dataset")
 
 

@@ -9,7 +9,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Axis, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import Percent, alone, label, named, show
+from pipelines.pages.values import in_points, label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
@@ -34,6 +34,7 @@ def section(tables: Tables) -> Section:
         _table_of_signals(tables),
         *_by_size(tables),
     ]
+
     return Section(
         id="adaptive",
         title="Adaptive retrieval",
@@ -51,11 +52,12 @@ def _leads(tables: Tables) -> str:
     verb = VERBS[best["gain"].sign]
     method = label(best["method"])
     if len(rows) == 1:
-        points = alone(Percent(best["gain"], signed=True))
+        points = in_points(best["gain"])
         return (
             f"Against always and never retrieving, adaptive retrieval with {method} {verb} "
             f"({points} points)."
         )
+
     better = sum(row["gain"].sign > 0 for row in rows)
     return (
         f"On {label(best['dataset'])}, adaptive retrieval beats always and never retrieving with "
@@ -89,6 +91,7 @@ def _policies(tables: Tables) -> list[Row]:
         method = label(row["method"])
         name = method if row["lm"] in main else f"{method}, {row['lm']}"
         names.append({**row, "of": name})
+
     return spread(names, {policy: policy for policy in POLICIES})
 
 
@@ -105,6 +108,7 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
             f"best first. {ORACLE}"
         ),
     )
+
     pairs = Figure(
         name="policies-of-pairs",
         kind="dumbbell",
@@ -117,6 +121,7 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
             f"answer with the first one's text, never that with the second one's. {ORACLE}"
         ),
     )
+
     return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
 
 
@@ -149,6 +154,7 @@ def _where_thresholds_lose(tables: Tables) -> str:
                 verdicts.append(f"{row['lm']}, {label(row['method'])}: {row['verdict']}")
         if verdicts:
             of_sets.append(f"On {label(dataset)}: {'; '.join(verdicts)}.")
+
     if not of_sets:
         return ""
     return (
@@ -289,6 +295,7 @@ def _by_size(tables: Tables) -> list[Figure]:
         parameters = tables.parameters.get(row["lm"])
         if parameters:
             rows.append({**row, "size": parameters})
+
     figure = Figure(
         name="retrieves-by-lm",
         kind="lines",
@@ -301,4 +308,5 @@ def _by_size(tables: Tables) -> list[Figure]:
         caption="how much language models retrieve by their size, held out.",
         min_marks=2,
     )
+
     return figures_by(figure, "dataset")

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.answer_sets import FEWEST
@@ -11,7 +12,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import percent, show
 from pipelines.report import adaptive_metrics
-from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
+from pipelines.report.measured import Claim, Group, Measured, change, findings_of, measured_of
 from pipelines.report.run_tables import Tables
 
 PAPER = "PopQA: When Not to Trust Language Models (Mallen et al., 2023)"
@@ -129,16 +130,9 @@ def _correlations(tables: Tables, kind: str) -> Iterator[Measured]:
         lacking = ""
         if wrong < FEWEST <= n:
             lacking = f"All but {wrong} of {n:,} questions are answered right."
-        yield Measured(
-            on=row["dataset"],
-            method=row["method"],
-            figure=row["correlation"],
-            rank=share,
-            groups=[Group(n, share)],
-            beside=f"{percent(share, 1)} ({show(row['questions'])})",
-            lm=other_lm(tables, row),
-            lacking=lacking,
-        )
+        beside = f"{percent(share, 1)} ({show(row['questions'])})"
+        measured = measured_of(tables, row, "correlation", share, [Group(n, share)], beside)
+        yield replace(measured, lacking=lacking)
 
 
 def _rows_of_effects(tables: Tables) -> Iterator[dict[str, Row]]:
@@ -160,15 +154,9 @@ def _effects(tables: Tables, name: str) -> Iterator[Measured]:
     """What retrieved passages change in a group of questions, by every method that retrieves."""
     for rows in _rows_of_effects(tables):
         row = rows[name]
-        yield Measured(
-            on=row["dataset"],
-            method=row["method"],
-            figure=row["gain"],
-            rank=rows["all"]["augmented"].value,
-            groups=[_group(row)],
-            beside=change(_group(row)),
-            lm=other_lm(tables, row),
-        )
+        group = _group(row)
+        rank = rows["all"]["augmented"].value
+        yield measured_of(tables, row, "gain", rank, [group], change(group))
 
 
 def _tail_less_head(tables: Tables) -> Iterator[Measured]:
@@ -179,15 +167,9 @@ def _tail_less_head(tables: Tables) -> Iterator[Measured]:
         for end in ("tail", "head"):
             points = show(rows[end]["gain"].times(100), signed=True, digits=1)
             changes.append(points.split()[0])
-        yield Measured(
-            on=row["dataset"],
-            method=row["method"],
-            figure=row["gain"],
-            rank=rows["all"]["augmented"].value,
-            groups=[_group(rows["tail"]), _group(rows["head"])],
-            beside=", ".join(changes),
-            lm=other_lm(tables, row),
-        )
+        rank = rows["all"]["augmented"].value
+        groups = [_group(rows["tail"]), _group(rows["head"])]
+        yield measured_of(tables, row, "gain", rank, groups, ", ".join(changes))
 
 
 def _gains_of_thresholds(tables: Tables) -> Iterator[Measured]:
@@ -217,13 +199,6 @@ def _gain_of_threshold(tables: Tables, row: Row, n: int) -> Measured:
     lacking = ""
     if won < FEWEST:
         lacking = f"An oracle would win only {won} of {n:,} questions."
-    return Measured(
-        on=row["dataset"],
-        method=row["method"],
-        figure=row["gain"],
-        rank=adaptive,
-        groups=[Group(n, better)],
-        beside=change(Group(n, better, adaptive)),
-        lm=other_lm(tables, row),
-        lacking=lacking,
-    )
+    beside = change(Group(n, better, adaptive))
+    measured = measured_of(tables, row, "gain", adaptive, [Group(n, better)], beside)
+    return replace(measured, lacking=lacking)

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pipelines.intervals import interval
 from pipelines.methods import Method
 from pipelines.pages.section import Finding, Row
 from pipelines.pages.values import label, percent, show
-from pipelines.report.measured import Claim, Group, Measured, change, findings_of, other_lm
+from pipelines.report.measured import Claim, Group, Measured, change, findings_of, measured_of
 from pipelines.report.run_tables import Tables
 from pipelines.storage import database
 
@@ -37,7 +38,7 @@ def replug(tables: Tables) -> list[Finding]:
     return findings_of(claim, _bits(tables, "saved"))
 
 
-def one(tables: Tables) -> list[Finding]:
+def several_documents(tables: Tables) -> list[Finding]:
     claim = Claim(
         id="one",
         paper=PAPER,
@@ -51,10 +52,11 @@ def one(tables: Tables) -> list[Finding]:
         ),
         unit="%",
     )
+
     return findings_of(claim, _bits(tables, "saved_over_one"))
 
 
-def random(tables: Tables) -> list[Finding]:
+def what_documents_say(tables: Tables) -> list[Finding]:
     claim = Claim(
         id="random",
         paper=PAPER,
@@ -68,6 +70,7 @@ def random(tables: Tables) -> list[Finding]:
         ),
         unit="%",
     )
+
     return findings_of(claim, _bits(tables, "saved_over_random"))
 
 
@@ -216,16 +219,8 @@ def _gains_of_recall(tables: Tables) -> Iterator[Measured]:
     shares = _shares(tables, "recall", "recall", "answers = 'all'")
     for row, other in _compared(tables, UNTUNED):
         group = _compared_group(row, other, shares)
-        yield Measured(
-            on=row["dataset"],
-            method=row["method"],
-            figure=row["recall_gain"],
-            rank=group.after,
-            groups=[group],
-            beside=change(group),
-            lm=other_lm(tables, row),
-            right="given a passage that holds an answer",
-        )
+        measured = measured_of(tables, row, "recall_gain", group.after, [group], change(group))
+        yield replace(measured, right="given a passage that holds an answer")
 
 
 def _gains_of_accuracy(
@@ -240,15 +235,7 @@ def _gains_of_accuracy(
         beside = change(group)
         if names_other:
             beside = f"{label(other)}: {100 * group.before:.1f} → {100 * group.after:.1f}"
-        yield Measured(
-            on=row["dataset"],
-            method=row["method"],
-            figure=row["gain"],
-            rank=group.after,
-            groups=[group],
-            beside=beside,
-            lm=other_lm(tables, row),
-        )
+        yield measured_of(tables, row, "gain", group.after, [group], beside)
 
 
 def _gains_on_benchmarks(tables: Tables) -> Iterator[Measured]:

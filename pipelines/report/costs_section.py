@@ -23,6 +23,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("tokens read for a question"),
         caption="tokens that a question's prompts have.",
     )
+
     costs = table_of(
         "cost-of-answers",
         "Prompts of a question, tokens read and written in all of them, and the price of 1,000 "
@@ -45,6 +46,7 @@ def section(tables: Tables) -> Section:
             "cost_per_1000": "cost of 1,000 questions",
         },
     )
+
     savings = table_of(
         "savings",
         "What retrieving only below the thresholds saves against always retrieving, in per cent, "
@@ -66,17 +68,21 @@ def section(tables: Tables) -> Section:
             "cost_saved": "cost saved, %",
         },
     )
+
     text = (
         "How much a language model must read decides how long an answer takes and what it costs. "
         "Seconds are not on this page, because the same inputs must give the same page."
     )
+
     blocks = [*figures_by(figure, "dataset"), text]
     if tables.settings.lms and tables.answered_sets:
         seconds = (
             "Seconds of a question by method, with the machine that they were measured on "
             "(data/latency/index.html)"
         )
+
         blocks.append(Link(seconds, "../latency/index.html"))
+
     blocks += [costs, savings]
     return Section("costs", "What answers cost", blocks, _leads(tables))
 

@@ -7,7 +7,7 @@ from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
-from pipelines.pages.values import Percent, alone, label, percent
+from pipelines.pages.values import in_points, label, percent
 from pipelines.report import adaptive_metrics
 from pipelines.report.curves import VIEWS_AXIS, merged_bins, rows_by_popularity
 from pipelines.report.run_tables import Tables
@@ -67,16 +67,17 @@ def _leads(tables: Tables) -> str:
         of=tables.answered_sets[0],
         method=method,
     )
+
     gains = {row["group"]: row["gain"] for row in rows}
     if not gains:
         return ""
 
     text = f"Text from {label(method)}"
     if not is_known(gains["tail"]):
-        points = alone(Percent(gains["all"], signed=True))
+        points = in_points(gains["all"])
         return f"{text} {VERBS[gains['all'].sign]} ({points} points)."
-    tail = alone(Percent(gains["tail"], signed=True))
-    head = alone(Percent(gains["head"], signed=True))
+    tail = in_points(gains["tail"])
+    head = in_points(gains["head"])
     return (
         f"{text} {VERBS[gains['tail'].sign]} with unpopular subjects ({tail} points) and "
         f"{VERBS[gains['head'].sign]} with the most popular ones ({head} points)."
@@ -95,6 +96,7 @@ def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
         y_axis=Axis("augmented minus closed-book, points", zero=True),
         caption="",
     )
+
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
             "what reading a passage changes (substring), by decile of popularity. Above zero it "
@@ -102,6 +104,7 @@ def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
             f"popular {percent(HEAD)} of the questions. Bands are 95 % bootstrap intervals over "
             f"subjects. {merged_bins(of_set)}"
         )
+
         yield one_of(figure, dataset, of_set, caption)
 
 

@@ -19,8 +19,8 @@ CLAIMS = (  # in the order of the page
     claims_popqa.namesakes,
     claims_popqa.adaptive,
     claims_replug.replug,
-    claims_replug.one,
-    claims_replug.random,
+    claims_replug.several_documents,
+    claims_replug.what_documents_say,
     claims_replug.lsr,
     claims_replug.recall,
     claims_replug.lsr_answers,
@@ -31,10 +31,10 @@ CLAIMS = (  # in the order of the page
 
 def findings(tables: Tables) -> list[Finding]:
     """All findings of the main language model and the imported ones, after Holm's correction."""
-    found = []
+    all_findings = []
     for claim in CLAIMS:
-        found += claim(tables)
-    return holm(found)
+        all_findings += claim(tables)
+    return holm(all_findings)
 
 
 def holm(findings: Sequence[Finding]) -> list[Finding]:

@@ -31,6 +31,7 @@ def write_latency(tables: Tables, workers: int) -> None:
             f" Stages ran side by side (compute.workers: {workers}); compute.workers: 1 measures "
             "them alone."
         )
+
     sections = [Section("latency", "Seconds of a question", [*_figures(rows), _table(rows)])]
     files = rendering.page_files("How long answers take", intro, sections, FOOTER)
     for name, text in files.items():

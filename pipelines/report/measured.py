@@ -56,9 +56,19 @@ class Measured:
     right: str = "answered right"
 
 
-def other_lm(tables: Tables, row: Row) -> str:
-    """The row's language model if it is not the main one, else ""."""
-    return "" if row["lm"] == tables.lm else row["lm"]
+def measured_of(
+    tables: Tables, row: Row, column: str, rank: float, groups: Sequence[Group], beside: str
+) -> Measured:
+    """The figure of a row of answers: of its question set, method and language model."""
+    return Measured(
+        on=row["dataset"],
+        method=row["method"],
+        figure=row[column],
+        rank=rank,
+        groups=groups,
+        beside=beside,
+        lm="" if row["lm"] == tables.lm else row["lm"],
+    )
 
 
 def change(group: Group) -> str:
@@ -80,13 +90,17 @@ def _finding(claim: Claim, measured: Measured) -> Finding:
     parts = (claim.id, measured.on, measured.lm, measured.method)
     method = label(measured.method) if measured.method else "every method"
     lacking = measured.lacking or hindrance(measured, claim.expected)
+    id_ = "-".join(part for part in parts if part)
+    if measured.lm:
+        method += f", {measured.lm}"
+
     return Finding(
-        id="-".join(part for part in parts if part),
+        id=id_,
         paper=claim.paper,
         claim=claim.claim,
         measured=claim.measured,
         on=label(measured.on),
-        method=f"{method}, {measured.lm}" if measured.lm else method,
+        method=method,
         said=_show_in(claim.unit, measured.figure),
         beside="" if lacking else measured.beside,
         figure=measured.figure,

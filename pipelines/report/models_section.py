@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
 from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
 from pipelines.report.run_tables import Tables
@@ -38,6 +38,7 @@ def section(tables: Tables) -> Section:
         ],
         {"judged": "judged on"},
     )
+
     compared = table_of(
         "models-compared",
         "One language model less another by the same method, in points, on the questions that both "
@@ -46,6 +47,7 @@ def section(tables: Tables) -> Section:
         ["lm", "against_lm", "dataset", "method", *COMPARED_COLUMNS],
         COMPARED_HEADS,
     )
+
     by_popularity = Figure(
         name="models-by-popularity",
         kind="lines",
@@ -60,6 +62,7 @@ def section(tables: Tables) -> Section:
             f"model, on the questions of a set that all language models answered. {WILSON}"
         ),
     )
+
     by_relation = table_of(
         "models-by-relation",
         "Accuracy in per cent by relation, language model and method, on the questions of a set "
@@ -67,6 +70,7 @@ def section(tables: Tables) -> Section:
         tables.rows("common_accuracy_by_relation"),
         ["relation", "dataset", "lm", "method", "questions", "substring", "word", "correlation"],
     )
+
     blocks = [
         *_by_method(tables),
         by_size,
@@ -74,6 +78,7 @@ def section(tables: Tables) -> Section:
         *figures_by(by_popularity, "dataset"),
         by_relation,
     ]
+
     return Section("models", "Language models compared", blocks, _leads(tables))
 
 
@@ -89,8 +94,8 @@ def _leads(tables: Tables) -> str:
     best, *_, worst = sorted(of_first_set, key=lambda row: -row["substring"].value)
     return (
         f"On the same questions of {label(best['dataset'])}, {best['lm']} is right most often from "
-        f"memory ({alone(Percent(best['substring']))} %), {worst['lm']} least often "
-        f"({alone(Percent(worst['substring']))} %)."
+        f"memory ({in_percent(best['substring'])} %), {worst['lm']} least often "
+        f"({in_percent(worst['substring'])} %)."
     )
 
 
@@ -106,11 +111,13 @@ def _by_method(tables: Tables) -> Iterator[Figure]:
         y_axis=Axis("accuracy, %"),
         caption="",
     )
+
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
             "accuracy (substring) by language model and method, on the questions of a set that all "
             f"language models answered.{_missing_bars(of_set)}"
         )
+
         yield one_of(figure, dataset, of_set, caption)
 
 

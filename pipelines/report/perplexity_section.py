@@ -6,7 +6,8 @@ from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
 
-PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, coalesce(nullif(family, ''), 'unnamed') AS family
+PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
+        coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)
     WHERE list_contains($corpora, corpus) AND k IN (0, $top_k)
     ORDER BY models.parameters NULLS LAST, bits_per_byte.file_row_number"""
@@ -24,6 +25,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("perplexity by word"),
         caption="perplexity by language model, without documents and with them.",
     )
+
     by_size = Figure(
         name="perplexity-by-size",
         kind="lines",
@@ -37,6 +39,7 @@ def section(tables: Tables) -> Section:
         low_is_good=True,
         min_marks=2,
     )
+
     table = table_of(
         "perplexity",
         "Perplexity by language model, without documents and with them.",
@@ -53,6 +56,7 @@ def section(tables: Tables) -> Section:
         ],
         {"word_perplexity": "by word", "perplexity": "by token"},
     )
+
     text = (
         "The test queries are read with documents of the same corpus. Perplexity by word can be "
         "compared between language models; perplexity by token cannot, because models cut texts "
@@ -60,6 +64,7 @@ def section(tables: Tables) -> Section:
         "corpus's spelling, such as spaces around punctuation and <unk> for rare words, has a high "
         "perplexity with documents or without."
     )
+
     blocks = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
     return Section("perplexity", "Perplexity", blocks)
 

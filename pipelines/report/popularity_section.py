@@ -30,6 +30,7 @@ def section(tables: Tables) -> Section:
             "without a subject counts as its least viewed entity."
         ),
     )
+
     table = table_of(
         "popularity",
         "Monthly page views: the median, and the bounds of the least and of the most viewed tenth.",
@@ -37,6 +38,7 @@ def section(tables: Tables) -> Section:
         ["dataset", "known", "unknown", "10 %", "median", "90 %"],
         {"known": "popularity known", "unknown": "not known"},
     )
+
     blocks = [figure, _without_c4(tables, sets), table]
     if sets:
         blocks.append(
@@ -44,7 +46,9 @@ def section(tables: Tables) -> Section:
             "question's subject has no article or could not be linked to one. Unknown is not low: "
             "all figures by popularity leave these questions out."
         )
+
         blocks.append(_without_redirects(tables))
+
     title = "How popular the questions' subjects are"
     return Section("popularity", title, blocks, _leads(tables, sets))
 
@@ -84,6 +88,7 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
             if row["dataset"] == of_set["dataset"]:
                 questions_below.setdefault(round(row["least"], 3), 0)
                 questions_below[round(row["below"], 3)] = row["questions"]
+
         questions_below.setdefault(round(max(row["below"] for row in bins), 3), 0)
 
         fewer = 0
@@ -91,6 +96,7 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
             fewer += questions
             share = fewer / of_set["known"]
             curves.append({"dataset": of_set["dataset"], "below": bound, "share": share})
+
     return curves
 
 

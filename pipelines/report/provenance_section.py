@@ -15,7 +15,8 @@ from pipelines.report.run_tables import Settings, Tables
 from pipelines.sources import snapshots
 from pipelines.storage import database, parquet
 
-REJECTS = """SELECT reason, count(*) AS rows, min(file) || ', row ' || arg_min(row, (file, row)) AS first
+REJECTS = """SELECT reason, count(*) AS rows,
+        min(file) || ', row ' || arg_min(row, (file, row)) AS first
     FROM rejects GROUP BY reason ORDER BY reason"""
 
 
@@ -52,6 +53,7 @@ def section(tables: Tables) -> Section:
         "page. Prefect and MLflow on the machine that made it have them; `longtail explore --all` "
         "opens both there.",
     ]
+
     title = "What was run, and how this page was made"
     return Section("provenance", title, blocks, _leads(tables, documents, rejects))
 
@@ -96,6 +98,7 @@ def _rejects(tables: Tables) -> list[Row]:
         folder = path.parent.relative_to(tables.data).as_posix()
         for row in database.ask(REJECTS, rejects=path).to_arrow_table().to_pylist():
             rows.append({"folder": folder} | row)
+
     return rows
 
 
@@ -132,6 +135,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         similarity = {name: retriever.similarity for name, retriever in retrievers.items()}
         yield "pooling of the encoder", _each(pooling)
         yield "similarity of embeddings", _each(similarity)
+
     if parts.rerankers:
         yield "reranker", _weights(settings.reranker)
     if parts.tuned:
@@ -144,6 +148,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "documents in the ensemble (k)", settings.replug.top_k
         yield "temperature of lambda", settings.replug.temperature
         yield "mixture", settings.replug.mixture
+
     if tables.rule_rows("thresholds"):
         yield "threshold search in use", settings.thresholds.search
     yield "bootstrap resamples", settings.report.bootstrap
@@ -229,6 +234,7 @@ def _sources(tables: Tables) -> list[Row]:
                 "licence": ", ".join(sorted(licences)),
             }
         )
+
     return rows
 
 
@@ -243,6 +249,7 @@ def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:
                 if n and isinstance(n, int | float):
                     row[key] = int(n)
             rows.append(row)
+
     return table_of(
         "corpora",
         "Documents to retrieve from, cut from source documents, and language-modelling queries. "

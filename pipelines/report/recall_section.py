@@ -10,7 +10,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, spread, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
 
 RECALL = "recall@1"
@@ -31,6 +31,7 @@ def section(tables: Tables) -> Section:
             f"{tables.lm} answers. Both are by whole words (word)."
         ),
     )
+
     heads = _heads()
     retrievers = table_of(
         "retrievers",
@@ -42,6 +43,7 @@ def section(tables: Tables) -> Section:
         list(heads),
         heads,
     )
+
     passages = table_of(
         "recall-of-passages",
         "Recall@k in per cent, with Wilson's intervals: the share of answerable questions that "
@@ -60,6 +62,7 @@ def section(tables: Tables) -> Section:
         ],
         {"set": "questions of", "retriever": "retriever"},
     )
+
     blocks = [figure, retrievers, passages]
     return Section("recall", "The retrievers compared", blocks, _leads(tables))
 
@@ -94,13 +97,15 @@ def _leads(tables: Tables) -> str:
     best, *others = sorted(rows, key=lambda row: -row["accuracy"].value)
     leads = (
         f"The top passage of {label(best['retriever'])} holds an answer to "
-        f"{alone(Percent(best['accuracy']))} % of the questions of {label(tables.dataset)}"
+        f"{in_percent(best['accuracy'])} % of the questions of {label(tables.dataset)}"
     )
+
     if others:
         leads += (
             f", that of {label(others[0]['retriever'])}, the next best, to "
-            f"{alone(Percent(others[0]['accuracy']))} %"
+            f"{in_percent(others[0]['accuracy'])} %"
         )
+
     return f"{leads}."
 
 
@@ -116,6 +121,7 @@ def _recall_of_passages(tables: Tables) -> Iterator[Row]:
                     "questions": figures["questions"],
                     "answerable": figures["answerable"],
                 }
+
                 for k in AT:
                     row[f"recall_at_{k}"] = interval(figures[retriever][f"recall_at_{k}"])
                 yield row

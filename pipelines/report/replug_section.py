@@ -32,6 +32,7 @@ def section(tables: Tables) -> Section:
         caption=_caption_of_k(tables),
         low_is_good=True,
     )
+
     bits = table_of(
         "bits-per-byte",
         f"{corpus}: bits per byte without documents and by their number, k ({tables.top_k} in "
@@ -48,6 +49,7 @@ def section(tables: Tables) -> Section:
             "saved_over_dense",
         ],
     )
+
     by_lm = Figure(
         name="saved-by-lm",
         kind="bars",
@@ -61,6 +63,7 @@ def section(tables: Tables) -> Section:
             "come first; those of unknown size come last."
         ),
     )
+
     by_subset = table_of(
         "bits-per-byte-by-subset",
         "Bits per byte by subset, without documents and with those in use. An interval over few "
@@ -68,6 +71,7 @@ def section(tables: Tables) -> Section:
         list(_bits_by_subset(tables)),
         ["subset", "lm", "retriever", "queries", "source_documents", "bits_per_byte", "saved"],
     )
+
     by_datastore = Figure(
         name="bits-per-byte-by-datastore",
         kind="lines",
@@ -83,11 +87,13 @@ def section(tables: Tables) -> Section:
         ),
         low_is_good=True,
     )
+
     text = (
         "Bits per byte of the held-out continuations; fewer are better. Each document is put in "
         "front of the context on its own, and the model's predictions are averaged, weighted by "
         "similarity. Intervals are bootstraps over source documents."
     )
+
     blocks = [by_k, text, bits, by_lm, by_subset, by_datastore]
     return Section("replug", "Language modelling with REPLUG", blocks, _leads(tables))
 
@@ -156,6 +162,7 @@ def _caption_of_k(tables: Tables) -> str:
         f"{tables.lm} on {label(tables.corpus)}: bits per byte by the number of documents. Random "
         "documents show what the ensemble alone does."
     )
+
     saved = saved_by_documents(tables)
     if saved is None:
         return caption
@@ -163,6 +170,7 @@ def _caption_of_k(tables: Tables) -> str:
         f" {tables.top_k} documents of {label(saved.best['retriever'])} save "
         f"{show(saved.best['saved'], digits=1)} %."
     )
+
     if saved.most["k"] != tables.top_k:
         most = show(saved.most["saved"], digits=1)
         caption += f" The best number is {saved.most['k']}, which saves {most} %."

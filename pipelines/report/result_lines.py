@@ -28,13 +28,16 @@ def result_lines(outs: Collection[Path], settings: Settings) -> list[str]:
                 method = f" with passages by {label(shares[-1]['method'])}"
             head = f"{label(shares[0]['of'])}, answered by {shares[0]['lm']}{method}: % right"
             return list(_lines(head, shares, "accuracy"))
+
         bits = main_bits(tables)
         if bits:
             head = (
                 f"{label(bits[0]['corpus'])}, read by {bits[0]['lm']}: bits per byte with "
                 "documents by"
             )
+
             return list(_lines(head, bits, "bits_per_byte"))
+
     return list(_counts(outs, settings))
 
 

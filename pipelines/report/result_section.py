@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import Percent, alone, label, points
+from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import VIEWS_AXIS, with_views
 from pipelines.report.run_tables import Tables
@@ -31,6 +31,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("accuracy, %"),
         caption="accuracy by decile of the subject's popularity. Bands are 95 % intervals.",
     )
+
     accuracies = table_of(
         "result",
         _caption(shares),
@@ -38,6 +39,7 @@ def section(tables: Tables) -> Section:
         ["policy", "accuracy"],
         {"policy": "retrieving", "accuracy": "accuracy, %"},
     )
+
     bits_per_byte = table_of(
         "result",
         f"Bits per byte of {label(tables.corpus)}, with 95 % intervals; fewer are better.",
@@ -45,6 +47,7 @@ def section(tables: Tables) -> Section:
         ["policy", "bits_per_byte"],
         {"policy": "documents"},
     )
+
     blocks = [accuracies, bits_per_byte, *figures_by(figure, "dataset"), *_papers(tables)]
     leads = _leads_of_shares(shares) if shares else _leads_of_bits(tables, bits)
     return Section("result", "The main result", blocks, leads)
@@ -71,6 +74,7 @@ def main_shares(tables: Tables) -> list[Row]:
         method = "closed_book" if policy == "never" else best["method"]
         accuracy = {"of": best["dataset"], "policy": words, "accuracy": best[policy]}
         shares.append({**best, "method": method, **accuracy})
+
     return shares
 
 
@@ -87,6 +91,7 @@ def _first_and_best(tables: Tables) -> list[Row]:
         is_of_first = (row["of"], row["lm"]) == (rows[0]["of"], rows[0]["lm"])
         if is_of_first and is_known(row["accuracy"]):
             of_first.append({**row, "policy": label(row["method"])})
+
     best = sorted(of_first[1:], key=lambda row: -row["accuracy"].value)
     return [*of_first[:1], *best[:1]]
 
@@ -123,26 +128,30 @@ def _caption(shares: list[Row]) -> str:
         f"The numbers are accuracies on {held_out}{label(shares[0]['of'])} by substring, with 95 % "
         "intervals."
     )
+
     if has_thresholds:
         caption += (
             " Adaptive retrieval is for subjects below a popularity threshold only, and gains "
             f"{points(shares[2]['gain'])} over the better of the two others. "
             f"{label(shares[1]['method'])} is shown because its adaptive accuracy is the highest."
         )
+
     return caption
 
 
 def _leads_of_shares(shares: list[Row]) -> str:
-    percents = [alone(Percent(row["accuracy"])) for row in shares]
+    percents = [in_percent(row["accuracy"]) for row in shares]
     name = label(shares[0]["of"])
     lm = shares[0]["lm"]
     if len(shares) == 1:
-        return f"{how(shares[0]['method'])}, {lm} is right on {percents[0]} % of the questions of {name}."
+        begins = how(shares[0]["method"])
+        return f"{begins}, {lm} is right on {percents[0]} % of the questions of {name}."
 
     leads = (
         f"{how(shares[1]['method'])}, {lm} is right on {percents[1]} % of {name} instead of "
         f"{percents[0]} %"
     )
+
     if len(shares) > 2:
         verb = VERBS.get(shares[2]["gain"].sign, UNCLEAR)
         leads += f"; retrieving only for unpopular subjects {verb}"

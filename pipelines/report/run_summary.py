@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pipelines.pages.section import SHOWN, Finding, Row
+from pipelines.pages.section import SHOWN, Finding
 from pipelines.report import adaptive_metrics, replug_section
 from pipelines.report.effect_section import lead_method
 from pipelines.report.run_tables import Tables
@@ -13,14 +13,13 @@ def headlines(tables: Tables, findings: Sequence[Finding]) -> dict[str, float]:
     """Name -> figure of the main language model, question set and corpus, as far as the run has
     them.
     """
-    figures = {
-        **_of_answers(tables),
-        **_of_effects(tables),
-        **_of_thresholds(tables),
-        **_of_bits(tables),
-        "findings_tested": float(sum(not finding.lacking for finding in findings)),
-        "findings_shown": float(sum(finding.verdict == SHOWN for finding in findings)),
-    }
+    tested = [finding for finding in findings if not finding.lacking]
+    shown = [finding for finding in findings if finding.verdict == SHOWN]
+    figures = {"findings_tested": float(len(tested)), "findings_shown": float(len(shown))}
+    figures |= _of_answers(tables)
+    figures |= _of_effects(tables)
+    figures |= _of_thresholds(tables)
+    figures |= _of_bits(tables)
     return {name: figure for name, figure in figures.items() if math.isfinite(figure)}
 
 
@@ -74,7 +73,7 @@ def _of_bits(tables: Tables) -> dict[str, float]:
             figures["bits_per_byte"] = row["bits_per_byte"].value
     saved = replug_section.saved_by_documents(tables)
     if saved:
-        best: Row = saved.best
+        best = saved.best
         figures["bits_per_byte_with_documents"] = best["bits_per_byte"].value
         figures["bits_saved_percent"] = best["saved"].value
     return figures

@@ -18,18 +18,9 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages.section import Row
 from pipelines.pages.values import label
+from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Fetch, Parts, Popularity, Report, Thresholds
-from pipelines.params.params_models import (
-    LM,
-    LSR,
-    Answer,
-    LMName,
-    Replug,
-    Reranker,
-    Retriever,
-    RetrieverName,
-    Section,
-)
+from pipelines.params.params_models import LM, LSR, Answer, Replug, Reranker, Retriever
 from pipelines.storage import database
 from pipelines.with_studies.all_tables import TABLES
 
@@ -101,8 +92,8 @@ class Tables:
         and the other `values`.
         """
         names = set(re.findall(r"\$(\w+)", query))
-        known = {name: values[name] if name in values else getattr(self, name) for name in names}
-        relation = self.db.sql(query, params=known or None)
+        params = {name: getattr(self, name) for name in names - values.keys()} | values
+        relation = self.db.sql(query, params=params or None)
         return _with_intervals(relation.to_arrow_table().to_pylist())
 
     def rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
@@ -197,4 +188,5 @@ def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
             if value.get("splits_low") is not None:
                 middle = value.get("mean_over_splits", value["value"])
                 row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
+
     return row

@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_points, label
 from pipelines.report.run_tables import Tables
 
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
@@ -21,6 +21,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("accuracy, %"),
         caption="accuracy by benchmark and method. Thin lines are 95 % intervals.",
     )
+
     table = table_of(
         "tasks",
         "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points "
@@ -28,6 +29,7 @@ def section(tables: Tables) -> Section:
         rows,
         ["task", "lm", "method", "answered_by", "category", "questions", "accuracy", "gain"],
     )
+
     text = (
         "A multiple-choice question is answered by the likeliest of its four letters; guessing is "
         "right on 25 %. Other questions are answered by generation; an answer is right if it "
@@ -35,6 +37,7 @@ def section(tables: Tables) -> Section:
         "probabilities where the language model shows them, else by a vote over an answer with "
         "each document."
     )
+
     blocks = [*figures_by(figure, "lm"), text, table]
     return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
 
@@ -56,7 +59,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     ends = "; no benchmark shows a clear effect"
     if effect["gain"].sign:
         ends = ", its largest effect on a benchmark"
-    points = alone(Percent(effect["gain"], signed=True))
+    points = in_points(effect["gain"])
     return (
         f"On {label(effect['task'])}, {label(effect['method'])} changes {what} by {points} "
         f"points{ends}."

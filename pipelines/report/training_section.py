@@ -39,6 +39,7 @@ def section(tables: Tables) -> Section:
         *_curves(figures, "entropy_lm", "Q, language model"),
         *_curves(figures, "entropy_retriever", "P, retriever"),
     ]
+
     entropy = Figure(
         name="lsr-entropy",
         kind="lines",
@@ -49,6 +50,7 @@ def section(tables: Tables) -> Section:
         y_axis=Axis("entropy, 1 = uniform"),
         caption="entropy of both distributions by step.",
     )
+
     look = table_of(
         "lsr-look",
         "What the language model could teach, seen on training queries before training. AUC is how "
@@ -59,6 +61,7 @@ def section(tables: Tables) -> Section:
         list(LOOK_HEADS),
         LOOK_HEADS,
     )
+
     blocks = [
         *_divergences(figures),
         "The retriever learns to give each document the probability (P) that follows from the "
@@ -69,6 +72,7 @@ def section(tables: Tables) -> Section:
         "A language model that judges documents no better than the retriever cannot teach it.",
         look,
     ]
+
     return Section("training", "How LSR learned", blocks, _leads(figures))
 
 
@@ -125,12 +129,14 @@ def _divergences(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
         y_axis=Axis("divergence"),
         caption="",
     )
+
     for retriever, of_retriever in grouped(rows, "retriever").items():
         first, last = _mean_divergences(figures[retriever])
         caption = (
             f"the divergence of P and Q by step. Its mean is {show(first)} over the first tenth of "
             f"the steps and {show(last)} over the last."
         )
+
         yield one_of(figure, retriever, of_retriever, caption)
 
 

@@ -8,8 +8,8 @@ from pipelines.pages import rendering
 from pipelines.pages.section import Figure, Section, Table
 from pipelines.pages.table_texts import figure_csv, to_csv
 from pipelines.params import params_file
+from pipelines.params.param_types import Section as ParamsSection
 from pipelines.params.params import Compute
-from pipelines.params.params_models import Section as ParamsSection
 from pipelines.report import (
     accuracy_section,
     adaptive_section,
@@ -82,21 +82,23 @@ def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) ->
     """
     tables = Tables(data, settings)
     sections = shown_sections(tables)
-    found = findings(tables)
+    claims = findings(tables)
     with atomic(out) as folder:
         _write_blocks(folder, sections)
-        write_json(folder / "findings.json", [finding.as_json() for finding in found])
+        write_json(folder / "findings.json", [finding.as_json() for finding in claims])
         html = rendering.render(
             title=f"Longtail report: {settings.profile}",
             intro=FICTIONAL if settings.fetch.source == "world" else "",
             sections=sections,
             footer=FOOTER,
-            findings=found,
+            findings=claims,
             lm=tables.lm,
         )
+
         (folder / "index.html").write_text(html, encoding="utf-8")
+
     write_latency(tables, workers)
-    return headlines(tables, found)
+    return headlines(tables, claims)
 
 
 def shown_sections(tables: Tables) -> list[Section]:

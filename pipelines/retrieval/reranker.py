@@ -15,7 +15,7 @@ from pipelines import methods, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretrained
 from pipelines.params import params
-from pipelines.params.params_models import Section
+from pipelines.params.param_types import Section
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
 from pipelines.retrieval.tower import max_positions

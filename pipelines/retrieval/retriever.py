@@ -12,7 +12,7 @@ from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.methods import Method
 from pipelines.params import params
-from pipelines.params.params_models import RetrieverName, Section
+from pipelines.params.param_types import RetrieverName, Section
 from pipelines.retrieval.documents import Found, Retriever, Sources, nothing_found
 
 RANK_CONSTANT = 60  # of the formula; the larger it is, the less the first ranks count

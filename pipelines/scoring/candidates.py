@@ -15,7 +15,7 @@ import numpy as np
 from pipelines import draws, methods, progress
 from pipelines.methods import Method
 from pipelines.params import params
-from pipelines.params.params_models import RetrieverName
+from pipelines.params.param_types import RetrieverName
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import RetrievalSettings, open_index

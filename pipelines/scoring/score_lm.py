@@ -16,7 +16,7 @@ import numpy as np
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.params.params_models import LMName
+from pipelines.params.param_types import LMName
 from pipelines.scoring import logprobs
 from pipelines.scoring.candidates import CandidateSettings, find_all, union
 from pipelines.scoring.logprob_files import write_logprobs

@@ -127,6 +127,7 @@ def _streams(path: Path, suffix: str, stored: Iterator[bytes]) -> Iterator[bytes
                 has_more = bool(bound) and not stream.needs_input
             if piece:
                 yield piece
+
     if stream is not None:
         raise LongtailError(
             f"{path}: cut in the middle, expected a complete {suffix} file; {AGAIN}"
@@ -174,6 +175,7 @@ def _data_file(path: Path, packed: zipfile.ZipFile) -> zipfile.ZipInfo:
         if len(files) > FILES_NAMED:
             named += ", …"
         content = f"{len(files)} files ({named})"
+
     raise LongtailError(
         f"{path}: a zip with {content}, expected one; unpack it and give one of its files"
     )

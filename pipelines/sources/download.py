@@ -1,15 +1,18 @@
-"""Downloads files, three at once: prints their sizes first, resumes after a cut, and checks sizes and checksums."""
+"""Downloads files, three at once: prints their sizes first, resumes after a cut, and checks sizes
+and checksums.
+"""
 
 import hashlib
-import json
 import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 import requests
 from tqdm import tqdm
 
@@ -21,64 +24,104 @@ from pipelines.storage.atomic import write_json
 from pipelines.work import http
 from pipelines.work.http import ATTEMPTS
 
-DUMP_RUN = re.compile(
-    r"[a-z_]+-\d{8}"
-)  # enwiki-20181220-…: the dumps of one run share a list of checksums
+# enwiki-20181220-…: the dumps of one run share a list of checksums
+DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")
 IDENTITY = {"Accept-Encoding": "identity"}  # then Content-Length is the file's size
 DIGEST = re.compile("[0-9a-fA-F]{40}")
+CONNECT_SECONDS = 30.0  # of a file that a person names
+READ_SECONDS = 60.0  # between two reads of it
+DATA_STATUSES = (200, 206)
+GONE_STATUSES = (404, 410)
+
+
+class Head(msgspec.Struct):
+    """What a server says of a file."""
+
+    size: int | None  # bytes; None if unknown
+    # A value that changes with the file, "" if there is none. It keeps a resumed download from
+    # mixing two files.
+    version: str
+
+
+class Note(msgspec.Struct):
+    """What is kept of a download beside its file."""
+
+    head: Head | None = None
+    checksum: str | None = None  # the published one; None until the download is finished
+
+
+class _Download(NamedTuple):
+    url: str
+    path: Path
+    head: Head | None = None
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
-    """Download `urls` to `folder`, as many at once as the client allows; return the files in the order of the URLs.
+    """Download `urls` to `folder`, as many at once as the client allows; return the files in the
+    order of the URLs.
 
-    A finished file in `folder` is kept where the server still states its version or its checksum, or has it no longer;
-    a partial one is gone on with. Raises LongtailError naming the URL if it doesn't exist, is cut too often, is an HTML
-    page, or has another size or checksum than announced; and if the disk lacks space.
+    A finished file in `folder` is kept where the server still states its version or its checksum,
+    or has it no longer; a partial one is gone on with. Raises LongtailError naming the URL if it
+    doesn't exist, is cut too often, is an HTML page, or has another size or checksum than
+    announced; and if the disk lacks space.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [
-        folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}"
-        for url in urls
-    ]
-    jobs = list(zip(urls, paths, strict=True))
-    heads = client.map(lambda job: _head_unless_kept(client, *job), jobs, None)
-    missing = [(*job, head) for job, head in zip(jobs, heads, strict=True) if head is not None]
-    total = sum(head["size"] or 0 for *_, head in missing)
+    downloads = []
+    for url in urls:
+        digest = hashlib.blake2b(url.encode(), digest_size=4).hexdigest()
+        downloads.append(_Download(url, folder / f"{digest}-{name_of(url)}"))
+
+    def ask_head(file: _Download) -> _Download:
+        return file._replace(head=_head_unless_kept(client, file.url, file.path))
+
+    with_heads = client.map(ask_head, downloads, None)
+    missing = [file for file in with_heads if file.head is not None]
+    total = sum(file.head.size or 0 for file in missing)
     print(
         f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}",
         flush=True,
     )
-    remaining = total - sum(_size(_part(path)) for path in paths)
-    if remaining > (free := shutil.disk_usage(folder).free):
-        sizes = f"{tqdm.format_sizeof(remaining, 'B')} to download, {tqdm.format_sizeof(free, 'B')} free"
-        raise LongtailError(f"{folder}: {sizes}; make room")
+    _check_space(folder, downloads, total)
+
     with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
-        for _ in client.map(lambda job: _download_file(client, *job, bar), missing, None):
+
+        def download_file(file: _Download) -> None:
+            _download_file(client, file.url, file.path, file.head, bar)
+
+        for _ in client.map(download_file, missing, None):
             pass
-    return paths
+
+    return [file.path for file in downloads]
+
+
+def _check_space(folder: Path, downloads: Sequence[_Download], total: int) -> None:
+    """Raise LongtailError if the disk lacks space for the `total` bytes, of which parts may be
+    there.
+    """
+    remaining = total - sum(_size(_part(file.path)) for file in downloads)
+    free = shutil.disk_usage(folder).free
+    if remaining > free:
+        raise LongtailError(
+            f"{folder}: {tqdm.format_sizeof(remaining, 'B')} to download, "
+            f"{tqdm.format_sizeof(free, 'B')} free; make room"
+        )
 
 
 def download_alone(url: str, folder: Path) -> Path:
-    """One small file at an address that a person gave, from whatever host it sends on to, without params.
+    """One small file at an address that a person gave, from whatever host it sends on to, without
+    params.
 
     Raises the errors of `download`, and for a file beyond 16 times `bounds.WHOLE`.
     """
     path = folder / (name_of(url) or "file")
-    with closing(http.Client(1, (30.0, 60.0))) as client:
+    with closing(http.Client(1, (CONNECT_SECONDS, READ_SECONDS))) as client:
         client.session.hosts = None
         answer = _send(client, "GET", url)
         with path.open("wb") as file:
-            for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
-                file.write(part)
+            for block in client.parts(answer, 16 * bounds.WHOLE, False, None):
+                file.write(block)
     _check_content(url, path)
     return path
-
-
-def _check_content(url: str, path: Path) -> None:
-    try:
-        check_start(path)
-    except LongtailError as error:
-        raise LongtailError(f"{url}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def name_of(url: str) -> str:
@@ -87,53 +130,64 @@ def name_of(url: str) -> str:
 
 
 def note_of(path: Path) -> Path:
-    """The file that says what a download's server said of it: {head}, and {checksum} once the download is finished."""
+    """The file that has the Note of a download."""
     return path.with_name(path.name + ".version")
 
 
-def _noted(path: Path) -> dict:
+def _read_note(path: Path) -> Note:
     try:
-        return json.loads(note_of(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
+        return msgspec.json.decode(note_of(path).read_bytes(), type=Note)
+    except (FileNotFoundError, *http.BROKEN):
+        return Note()
 
 
-def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
-    """None where the finished file at `path` is what the server has, or the server has none any more.
+def _write_note(path: Path, note: Note) -> None:
+    write_json(note_of(path), msgspec.to_builtins(note))
 
-    Else the {size} of the server's file, None if unknown, and its {version}, a value that changes with the file, "" if
-    there is none: it keeps a resumed download from mixing two files.
+
+def _head_unless_kept(client: Client, url: str, path: Path) -> Head | None:
+    """What the server says of its file.
+
+    None where the finished file at `path` is what the server has, or the server has none any more.
     """
-    kept = _noted(path) if path.exists() else {}
-    checksum = kept.get("checksum")
-    answer = _send(client, "HEAD", url, also=() if checksum is None else (404, 410))
+    note = _read_note(path) if path.exists() else Note()
+    is_finished = note.checksum is not None
+    answer = _send(client, "HEAD", url, further_statuses=GONE_STATUSES if is_finished else ())
     if not answer.ok:
         print(
             f"fetch: {url}: the server has it no longer; the file that was fetched before is used",
             flush=True,
         )
         return None
-    headers = answer.headers
-    length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
-    if length and not length.isdecimal():
-        raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
-    version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
-    head = {"size": int(length) if length else None, "version": version}
-    if checksum is not None and head["size"] in (None, path.stat().st_size):
-        if head["version"] and head == kept["head"]:
+
+    head = _parse_head(url, answer.headers)
+    if is_finished and head.size in (None, path.stat().st_size):
+        if head.version and head == note.head:
             return None
-        if checksum and published_checksum(client, url) == checksum:
+        if note.checksum and published_checksum(client, url) == note.checksum:
             return None
+
     path.unlink(missing_ok=True)
     return head
 
 
-def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) -> None:
+def _parse_head(url: str, headers: Mapping[str, str]) -> Head:
+    length = headers.get("Content-Length")
+    if length and not length.isdecimal():
+        raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
+    version = headers.get("ETag", "W/")
+    if version.startswith("W/"):  # a weak tag may be that of other bytes
+        version = headers.get("Last-Modified", "")
+    return Head(size=int(length) if length else None, version=version)
+
+
+def _download_file(client: Client, url: str, path: Path, head: Head, bar: tqdm) -> None:
     part = _part(path)
-    if _noted(path).get("head") != head:
+    if _read_note(path).head != head:
         part.unlink(missing_ok=True)  # the file on the server has changed since
-    write_json(note_of(path), {"head": head})
+    _write_note(path, Note(head))
     bar.update(_size(part))
+
     failures = 0
     while True:
         before = _size(part)
@@ -145,64 +199,74 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
             requests.exceptions.ChunkedEncodingError,
             requests.Timeout,
         ) as error:
-            try:
-                check_start(part)
-            except (
-                LongtailError,
-                OSError,
-            ):  # nothing, or an error page, which the file doesn't go on from
-                part.unlink(missing_ok=True)
+            _remove_bad_start(part)
             after = _size(part)
             failures = 0 if after - before >= http.BLOCK else failures + 1
             if failures == ATTEMPTS:
-                where = f"{after} of {head['size']} bytes"
-                raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
+                raise Unreachable(
+                    f"{url}: cut at {after} of {head.size} bytes ({error}); run again to go on"
+                ) from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
             client.pause(http.BACKOFF * failures)
-    write_json(note_of(path), {"head": head, "checksum": _check(client, url, head, part)})
+
+    checksum = _check_part(client, url, head, part)
+    _write_note(path, Note(head, checksum))
     part.replace(path)
 
 
-def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> None:
-    """Append what is missing to `part`. Raises requests.ConnectionError if the connection ends too early."""
-    size, whole = _size(part), math.inf if head["size"] is None else head["size"]
-    if size and size == whole:
+def _remove_bad_start(part: Path) -> None:
+    """Remove a part that is missing, empty or an error page, which the file doesn't go on from."""
+    try:
+        check_start(part)
+    except (LongtailError, OSError):
+        part.unlink(missing_ok=True)
+
+
+def _continue(client: Client, url: str, head: Head, part: Path, bar: tqdm) -> None:
+    """Append what is missing to `part`. Raises requests.ConnectionError if the connection ends too
+    early.
+    """
+    size = _size(part)
+    if size and size == head.size:
         return
-    headers = IDENTITY | ({"Range": f"bytes={size}-"} if size else {})
-    if size and head["version"]:
-        headers["If-Range"] = head["version"]
+    headers = dict(IDENTITY)
+    if size:
+        headers["Range"] = f"bytes={size}-"
+        if head.version:
+            headers["If-Range"] = head.version
+
     with _send(client, "GET", url, headers) as answer:
         resumes = answer.status_code == 206
-        if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
-            raise LongtailError(
-                f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}"
-            )
-        length = answer.headers.get("Content-Length", "")
-        if (
-            head["size"] is not None
-            and length.isdecimal()
-            and int(length) + size * resumes != head["size"]
-        ):
-            raise requests.ConnectionError(
-                f"{length} bytes would come, expected {head['size'] - size * resumes}"
-            )
+        content_range = answer.headers.get("Content-Range")
+        if resumes and not (content_range or "").startswith(f"bytes {size}-"):
+            raise LongtailError(f"{url}: asked for bytes from {size} on, got {content_range}")
+        if head.size is not None:
+            missing = head.size - size if resumes else head.size
+            length = answer.headers.get("Content-Length", "")
+            if length.isdecimal() and int(length) != missing:
+                raise requests.ConnectionError(f"{length} bytes would come, expected {missing}")
+
         with part.open("ab" if resumes else "wb") as file:
             for block in client.parts(answer, math.inf, False, None):
                 file.write(block)
                 bar.update(len(block))
-                if file.tell() > whole:
+                if head.size is not None and file.tell() > head.size:
                     return
-            if head["size"] is not None and file.tell() < whole:
+            if head.size is not None and file.tell() < head.size:
                 raise requests.ConnectionError("the server closed the connection early")
 
 
-def _check(client: Client, url: str, head: dict, part: Path) -> str:
-    """Check size, content and checksum; return the published checksum. A file that fails is removed."""
+def _check_part(client: Client, url: str, head: Head, part: Path) -> str:
+    """Check size, content and checksum; return the published checksum. A file that fails is
+    removed.
+    """
     try:
-        if head["size"] not in (None, size := part.stat().st_size):
-            raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
+        size = part.stat().st_size
+        if head.size not in (None, size):
+            raise Unreachable(f"{url}: {size} bytes arrived, expected {head.size}; run again")
         _check_content(url, part)
-        if expected := published_checksum(client, url):
+        expected = published_checksum(client, url)
+        if expected:
             with part.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha1").hexdigest()
             if digest != expected:
@@ -215,20 +279,32 @@ def _check(client: Client, url: str, head: dict, part: Path) -> str:
         raise
 
 
+def _check_content(url: str, path: Path) -> None:
+    """Raise LongtailError, naming the URL, for a file that no reader takes."""
+    try:
+        check_start(path)
+    except LongtailError as error:
+        raise LongtailError(f"{url}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
 def published_checksum(client: Client, url: str) -> str:
     """The SHA-1 digest from a list of checksums beside the file, or "" if the server has none."""
-    base, name = url.rsplit("/", 1)[0], name_of(url)
+    name = name_of(url)
+    addresses = [f"{url}.sha1"]
     run = DUMP_RUN.match(name)
-    for address in ([f"{base}/{run.group()}-sha1sums.txt"] if run else []) + [f"{url}.sha1"]:
+    if run:
+        folder, _, _ = url.rpartition("/")
+        addresses.insert(0, f"{folder}/{run.group()}-sha1sums.txt")
+
+    for address in addresses:
         answer = client.send("GET", address)
-        for line in (
-            answer.content.decode("utf-8", "replace").splitlines()
-            if answer.status_code == 200
-            else ()
-        ):
+        if answer.status_code != 200:
+            continue
+        for line in answer.content.decode("utf-8", "replace").splitlines():
             digest, _, file = line.strip().partition(" ")
             if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
                 return digest.lower()
+
     return ""
 
 
@@ -237,11 +313,13 @@ def _send(
     method: str,
     url: str,
     headers: Mapping[str, str] = IDENTITY,
-    also: Sequence[int] = (),
+    further_statuses: Sequence[int] = (),
 ) -> requests.Response:
-    """The streamed answer; LongtailError for a status that is neither good nor one of `also`."""
+    """The streamed answer; LongtailError for a status that is neither good nor one of
+    `further_statuses`.
+    """
     answer = client.send(method, url, headers=headers, stream=True)
-    if answer.status_code not in (200, 206, *also):
+    if answer.status_code not in (*DATA_STATUSES, *further_statuses):
         raise http.refusal(answer, url)
     return answer
 

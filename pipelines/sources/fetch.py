@@ -1,12 +1,14 @@
-"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local files or Wikimedia."""
+"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local
+files or Wikimedia.
+"""
 
 import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pipelines import catalogue
@@ -15,10 +17,11 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params import params
+from pipelines.params.param_types import Section
 from pipelines.sources import mediawiki_pages, query_service, snapshots
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.streams import check_start
-from pipelines.sources.wikimedia_client import open_client
+from pipelines.sources.wikimedia_client import Client, open_client
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
 from pipelines.work import stage
 
@@ -26,269 +29,388 @@ OUT = Path("data/raw")
 ABOUT = ".about.md"  # hidden: no reader takes it for data
 DOWNLOADS = SCRATCH / "downloads"
 ANSWERS = SCRATCH / "wikimedia" / "fetch"
+GENERATED = "CC0-1.0 (generated)"  # the licence of the sample world
+
+# below data/raw
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
 POPQA = Path("popqa/popQA.tsv")
-REJECTS = Path(
-    "rejects.parquet"
-)  # not in a data set's folder, because all files there are its source
+REJECTS = Path("rejects.parquet")  # in no data set's folder, because all files there are its source
 PAGES = Path("wikipedia/pages-articles.xml.bz2")
 STATEMENTS = Path("wikidata/query-service.json.gz")
 
-GENERATED = "CC0-1.0 (generated)"
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    seed: int
+    contact: str | None
+    fetch: params.Fetch
+    language: str
+    popularity: params.Popularity
+    wikidata: params.Wikidata
+    world: params.World
 
 
-def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
-    """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
+class LocalFile(NamedTuple):
+    """A file on this machine that is copied to data/raw."""
 
-    `popularity.month` says which dump `latest` in an address means; page views are of `popularity.months` months up to
-    it. What is downloaded is kept in DOWNLOADS until the next fetch, which downloads only what the server has changed.
-    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, a failed download, or a
-    server that gives no answer.
+    path: Path
+    source: str  # where it is from: its path below fetch.root, or its address
+
+
+class Origin(NamedTuple):
+    """Where a file of data/raw is from."""
+
+    source: str
+    day: str | None  # of its facts, YYYY-MM-DD
+
+
+Files = dict[Path, LocalFile]  # path below data/raw -> file
+Origins = dict[Path, Origin]  # path below data/raw -> origin
+
+
+def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
+    """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return
+    counts.
+
+    `popularity.month` says which dump `latest` in an address means; page views are of
+    `popularity.months` months up to it. What is downloaded is kept in DOWNLOADS until the next
+    fetch, which downloads only what the server has changed. Raises LongtailError, before anything
+    is written, on a glob without a file, a damaged file, a failed download, or a server that gives
+    no answer.
     """
-    _check(chosen.fetch, chosen.wikidata)
-    months = snapshots.months_until(chosen.popularity.month, chosen.popularity.months)
-    spoken = language.read_language(chosen.language)
-    sources: dict[Path, tuple[str, str | None]] = {}
+    _check(settings.fetch, settings.wikidata)
+    months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
+    origins: Origins = {}
     counts: dict[str, float] = {}
-    manifest = []
+
     with atomic(out) as folder:
         folder.mkdir()
-        if chosen.fetch.source == "world":
+        if settings.fetch.source == "world":
             from pipelines.world.generator import write_world
 
-            write_world(folder, chosen.seed, chosen.world, months)
+            write_world(folder, settings.seed, settings.world, months)
         else:
-            sources, counts = _collect(folder, chosen, months)
-        for name, dataset in DATASETS.items():
-            (folder / name).mkdir(exist_ok=True)
-            of_set = sorted(file for file in (folder / name).rglob("*") if file.is_file())
-            for file in of_set:
-                path = file.relative_to(folder)
-                source, day = sources.get(
-                    path, (f"generated: sample world, seed {chosen.seed}", None)
-                )
-                with file.open("rb") as stream:
-                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
-                licence = dataset.licence if path in sources else GENERATED
-                entry = {
-                    "path": path.as_posix(),
-                    "dataset": name,
-                    "source": source,
-                    "licence": licence,
-                }
-                entry |= {"bytes": file.stat().st_size, "sha256": digest}
-                manifest.append(entry | ({"date": day} if day and name in snapshots.DATED else {}))
-            about = (
-                f"{len(of_set)} files; sources, licences and checksums: ../manifest.json."
-                if of_set
-                else "None."
-            )
-            title = dataset.title.format(language=spoken.name)
-            (folder / name / ABOUT).write_text(
-                f"# {title}\n{about}\n", encoding="utf-8"
-            )  # DVC drops empty folders
+            origins, counts = _collect(folder, settings, months)
+
+        manifest = []
+        for name in DATASETS:
+            entries = _describe(folder, name, settings, origins)
+            _write_about(folder / name, name, len(entries), settings.language)
+            manifest += entries
         write_json(folder / "manifest.json", manifest)
+
     shutil.rmtree(ANSWERS, ignore_errors=True)
-    return counts | {
-        "files": float(len(manifest)),
-        "bytes": float(sum(entry["bytes"] for entry in manifest)),
-    }
+
+    counts["files"] = float(len(manifest))
+    counts["bytes"] = float(sum(entry["bytes"] for entry in manifest))
+    return counts
 
 
-def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
-    source, named, pages = settings.source, settings.files, settings.pages
-    queried, asked, urls = wikidata.source == "query_service", source == "wikimedia", _urls(named)
-    empty = source != "world" and not (queried or any(named.values()))
-    unknown = sorted({name.split("/")[0] for name in named} - set(DATASETS))
-    faults = [
-        (
-            unknown,
-            f"fetch.files has {''.join(unknown[:1])}, expected some of {', '.join(DATASETS)}",
-        ),
-        (
-            queried and not asked,
-            f"wikidata.source is query_service and fetch.source {source}, expected wikimedia",
-        ),
-        (
-            queried and named.get("wikidata"),
-            "fetch.files names a dump under wikidata, with query_service; drop one",
-        ),
-        (
-            pages and not asked,
-            "fetch.pages asks for pages of Wikipedia, expected fetch.source: wikimedia",
-        ),
-        (
-            pages and not named.get("popqa"),
-            "fetch.pages is given, expected popQA.tsv under fetch.files.popqa",
-        ),
-        (
-            pages and named.get("wikipedia"),
-            "fetch.pages is given and fetch.files names a dump; leave the dump out",
-        ),
-        (empty, "fetch.files is empty, expected globs or addresses by data set"),
-        (
-            source == "files" and urls,
-            f"fetch.files has {''.join(urls[:1])}; addresses need fetch.source: wikimedia",
-        ),
-    ]
-    if said := next((said for wrong, said in faults if wrong), ""):
-        raise LongtailError(f"params.yaml: {said}")
+def _check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
+    """Raise LongtailError for settings that don't fit together."""
+    from_wikimedia = fetch.source == "wikimedia"
+    queried = wikidata.source == "query_service"
+    has_files = any(fetch.files.values())
+    urls = _urls(fetch.files)
+    unknown = sorted({name.split("/")[0] for name in fetch.files} - set(DATASETS))
+    problem = ""
+    if unknown:
+        problem = f"fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}"
+    elif queried and not from_wikimedia:
+        problem = (
+            f"wikidata.source is query_service and fetch.source {fetch.source}, expected wikimedia"
+        )
+    elif queried and fetch.files.get("wikidata"):
+        problem = "fetch.files names a dump under wikidata, with query_service; drop one"
+    elif fetch.pages and not from_wikimedia:
+        problem = "fetch.pages asks for pages of Wikipedia, expected fetch.source: wikimedia"
+    elif fetch.pages and not fetch.files.get("popqa"):
+        problem = "fetch.pages is given, expected popQA.tsv under fetch.files.popqa"
+    elif fetch.pages and fetch.files.get("wikipedia"):
+        problem = "fetch.pages is given and fetch.files names a dump; leave the dump out"
+    elif fetch.source != "world" and not queried and not has_files:
+        problem = "fetch.files is empty, expected globs or addresses by data set"
+    elif fetch.source == "files" and urls:
+        problem = f"fetch.files has {urls[0]}; addresses need fetch.source: wikimedia"
+
+    if problem:
+        raise LongtailError(f"params.yaml: {problem}")
+
+
+def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> list[dict]:
+    """The manifest's entries of a data set; `folder` is data/raw."""
+    (folder / name).mkdir(exist_ok=True)
+    entries = []
+    for file in sorted((folder / name).rglob("*")):
+        if not file.is_file():
+            continue
+        path = file.relative_to(folder)
+        if path in origins:
+            source, day = origins[path]
+            licence = DATASETS[name].licence
+        else:
+            source = f"generated: sample world, seed {settings.seed}"
+            day = None
+            licence = GENERATED
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        entry = {
+            "path": path.as_posix(),
+            "dataset": name,
+            "source": source,
+            "licence": licence,
+            "bytes": file.stat().st_size,
+            "sha256": digest,
+        }
+        if day and name in snapshots.DATED:
+            entry["date"] = day
+        entries.append(entry)
+
+    return entries
+
+
+def _write_about(folder: Path, name: str, files: int, code: str) -> None:
+    """Describe a data set in its folder. The description also keeps an empty folder, which DVC
+    would drop.
+    """
+    title = DATASETS[name].title.format(language=language.read_language(code).name)
+    about = "None."
+    if files:
+        about = f"{files} files; sources, licences and checksums: ../manifest.json."
+    (folder / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")
 
 
 def _collect(
-    folder: Path, chosen: SimpleNamespace, months: Sequence[str]
-) -> tuple[dict[Path, tuple[str, str | None]], dict[str, float]]:
-    """Bring local files, downloads and what servers answer into `folder`; local files are checked first.
+    folder: Path, settings: Settings, months: Sequence[str]
+) -> tuple[Origins, dict[str, float]]:
+    """Bring local files, downloads and what servers answer into `folder`; local files are checked
+    first.
 
-    Returns path below `folder` -> (where the file is from, the date of its facts or None), and counts.
+    Returns where each file is from, and counts.
     """
-    settings: params.Fetch = chosen.fetch
-    views = snapshots.views_files(settings.files.get("pageviews", []), months)
-    named = settings.files | ({"pageviews": views} if views else {})
-    files: dict[
-        Path, tuple[Path, str]
-    ] = {}  # path below `folder` -> (file that is here now, where it is from)
+    fetch = settings.fetch
+    entries_by_dataset = dict(fetch.files)
+    views = snapshots.views_files(fetch.files.get("pageviews", []), months)
+    if views:
+        entries_by_dataset["pageviews"] = views
+    files: Files = {}
+    _add_local_files(files, fetch, entries_by_dataset)
 
-    def add(name: str, file: Path, file_name: str, source: str) -> None:
-        known = files.setdefault(target := Path(name) / file_name, (file, source))
-        if known != (file, source):
-            raise LongtailError(
-                f"{source}: would be data/raw/{target} as {known[1]} is; leave one out of fetch.files"
-            )
-
-    for name, entries in named.items():
-        found = {
-            source: file
-            for entry in entries
-            if "://" not in entry
-            for file, source in _matches(settings, entry)
-        }
-        for source, place in _places(name, found).items():
-            add(name, found[source], place, source)
-    urls, queried = _urls(named), chosen.wikidata.source == "query_service"
-    asked: dict[Path, str] = {}  # path below `folder` -> the server whose answers are in it
+    urls = _urls(entries_by_dataset)
+    queried = settings.wikidata.source == "query_service"
+    answers: Origins = {}
     counts: dict[str, float] = {}
-    with (
-        open_client(chosen.contact, ANSWERS)
-        if urls or queried or settings.pages
-        else nullcontext() as client
-    ):
-        if urls:
-            client.session.hosts = hosts(settings)
-            try:
-                dated = snapshots.resolve(
-                    urls, chosen.popularity.month, settings.days_apart, DOWNLOADS, client
-                )
-            except snapshots.Late as late:
-                raise LongtailError(
-                    f"{late}; run again another day, or name a date in place of `latest`"
-                ) from None
-            addresses = list(dict.fromkeys(dated.get(url, url) for url in urls))
-            downloaded = dict(zip(addresses, download(addresses, DOWNLOADS, client), strict=True))
-            for name, entries in named.items():
-                for address in (dated.get(entry, entry) for entry in entries if "://" in entry):
-                    add(name, downloaded[address], name_of(address), address)
-        sources = {
-            target: (source, snapshots.day_of(source)) for target, (_, source) in files.items()
-        }
-        if queried:
-            (folder / STATEMENTS).parent.mkdir()
-            pids = property_ids(files.get(TEMPLATES, (folder / TEMPLATES, ""))[0])
-            spoken = language.read_language(chosen.language)
-            counts |= query_service.write_statements(
-                client, folder / STATEMENTS, chosen.wikidata, pids, spoken
-            )
-            asked[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
-        if settings.pages:
-            published, origin = files.pop(POPQA, (None, ""))
-            if not published:
-                raise LongtailError(
-                    "params.yaml: fetch.files.popqa has no popQA.tsv, expected it with fetch.pages"
-                )
-            written = [folder / target for target in (PAGES, POPQA, REJECTS)]
-            for file in written:
-                file.parent.mkdir(exist_ok=True)
-            counts |= mediawiki_pages.write_api_pages(
-                client, settings.pages, chosen.seed, published, *written
-            )
-            asked[PAGES] = settings.pages.api
-            sources[POPQA] = f"{origin}: questions whose subject's page was fetched", None
-        sources |= {path: (server, client.asked_from()) for path, server in asked.items()}
-    for target, (file, _) in files.items():
-        (folder / target).parent.mkdir(parents=True, exist_ok=True)
-        if file.is_relative_to(DOWNLOADS):
-            with suppress(OSError):  # a file system without hard links
-                os.link(file, folder / target)  # a full dump is not copied
-        if not (folder / target).exists():
-            shutil.copyfile(file, folder / target)
-    if kept := {file for file, _ in files.values() if file.is_relative_to(DOWNLOADS)}:
-        for file in (
-            {*DOWNLOADS.glob("*")}
-            - kept
-            - {note_of(file) for file in kept}
-            - {DOWNLOADS / snapshots.PINS}
-        ):
-            file.unlink()
-    return sources, counts
+    if urls or queried or fetch.pages:
+        with open_client(settings.contact, ANSWERS) as client:
+            if urls:
+                _add_downloads(files, settings, entries_by_dataset, client)
+            if queried:
+                counts |= _query_statements(folder, settings, files, client)
+                servers = f"{settings.wikidata.query_service} and {settings.wikidata.api}"
+                answers[STATEMENTS] = Origin(servers, client.asked_from())
+            if fetch.pages:
+                popqa = files.pop(POPQA, None)
+                counts |= _ask_pages(folder, settings, popqa, client)
+                source = f"{popqa.source}: questions whose subject's page was fetched"
+                answers[POPQA] = Origin(source, None)
+                answers[PAGES] = Origin(fetch.pages.api, client.asked_from())
+
+    origins = {}
+    for target, file in files.items():
+        origins[target] = Origin(file.source, snapshots.day_of(file.source))
+        _copy(file.path, folder / target)
+
+    _remove_old_downloads(files)
+    return origins | answers, counts
 
 
-def _places(name: str, files: Mapping[str, Path]) -> dict[str, str]:
+def _add(files: Files, target: Path, file: LocalFile) -> None:
+    """Add a file, unless another one has its place, which is a LongtailError."""
+    present = files.setdefault(target, file)
+    if present != file:
+        raise LongtailError(
+            f"{file.source}: would be data/raw/{target} as {present.source} is; "
+            "leave one out of fetch.files"
+        )
+
+
+def _add_local_files(
+    files: Files, fetch: params.Fetch, entries_by_dataset: Mapping[str, Sequence[str]]
+) -> None:
+    for name, entries in entries_by_dataset.items():
+        path_by_source: dict[str, Path] = {}
+        for entry in entries:
+            if not _is_url(entry):
+                for file in _matches(fetch, entry):
+                    path_by_source[file.source] = file.path
+        for source, place in _places(name, list(path_by_source)).items():
+            _add(files, Path(name) / place, LocalFile(path_by_source[source], source))
+
+
+def _add_downloads(
+    files: Files,
+    settings: Settings,
+    entries_by_dataset: Mapping[str, Sequence[str]],
+    client: Client,
+) -> None:
+    """Download the files with addresses; `latest` in an address means a dump of the month."""
+    fetch = settings.fetch
+    urls = _urls(entries_by_dataset)
+    client.session.hosts = hosts(fetch)
+    try:
+        dated = snapshots.resolve(
+            urls, settings.popularity.month, fetch.days_apart, DOWNLOADS, client
+        )
+    except snapshots.Late as late:
+        raise LongtailError(
+            f"{late}; run again another day, or name a date in place of `latest`"
+        ) from None
+
+    addresses = list(dict.fromkeys(dated.get(url, url) for url in urls))
+    downloads = download(addresses, DOWNLOADS, client)
+    path_by_address = dict(zip(addresses, downloads, strict=True))
+
+    for name, entries in entries_by_dataset.items():
+        for entry in entries:
+            if _is_url(entry):
+                address = dated.get(entry, entry)
+                file = LocalFile(path_by_address[address], address)
+                _add(files, Path(name) / name_of(address), file)
+
+
+def _query_statements(
+    folder: Path, settings: Settings, files: Files, client: Client
+) -> dict[str, int]:
+    """Write statements of the run's relations from Wikidata's query service; return counts."""
+    (folder / STATEMENTS).parent.mkdir()
+    templates = folder / TEMPLATES
+    if TEMPLATES in files:
+        templates = files[TEMPLATES].path
+    return query_service.write_statements(
+        client,
+        folder / STATEMENTS,
+        settings.wikidata,
+        property_ids(templates),
+        language.read_language(settings.language),
+    )
+
+
+def _ask_pages(
+    folder: Path, settings: Settings, popqa: LocalFile | None, client: Client
+) -> dict[str, float]:
+    """Write Wikipedia's pages about PopQA's subjects, and the questions that have one; return
+    counts.
+    """
+    if popqa is None:
+        raise LongtailError(
+            "params.yaml: fetch.files.popqa has no popQA.tsv, expected it with fetch.pages"
+        )
+
+    for target in (PAGES, POPQA, REJECTS):
+        (folder / target).parent.mkdir(exist_ok=True)
+    return mediawiki_pages.write_api_pages(
+        client,
+        settings.fetch.pages,
+        settings.seed,
+        published=popqa.path,
+        dump=folder / PAGES,
+        questions=folder / POPQA,
+        rejected=folder / REJECTS,
+    )
+
+
+def _copy(file: Path, target: Path) -> None:
+    """Copy a file, or link it if it was downloaded: a full dump is not copied."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_relative_to(DOWNLOADS):
+        with suppress(OSError):  # a file system without hard links
+            os.link(file, target)
+    if not target.exists():
+        shutil.copyfile(file, target)
+
+
+def _remove_old_downloads(files: Files) -> None:
+    """Remove what was downloaded for other runs, if this one has downloads."""
+    downloads = {file.path for file in files.values() if file.path.is_relative_to(DOWNLOADS)}
+    if not downloads:
+        return
+    needed = downloads | {note_of(file) for file in downloads} | {DOWNLOADS / snapshots.PINS}
+    for file in set(DOWNLOADS.glob("*")) - needed:
+        file.unlink()
+
+
+def _places(name: str, sources: Sequence[str]) -> dict[str, str]:
     """Path below fetch.root -> path below the data set's folder: the file's name.
 
     Where files of one name lie in several folders, each file's folder comes before its name.
     """
-    names = {source: source.rpartition("/")[2] for source in files}
-    if len({*names.values()}) == len(files) or not catalogue.has_many_files(name.partition("/")[0]):
+    names = {source: source.rpartition("/")[2] for source in sources}
+    are_different = len(set(names.values())) == len(sources)
+    dataset, _, _ = name.partition("/")
+    if are_different or not catalogue.has_many_files(dataset):
         return names
-    above = os.path.commonpath([os.path.dirname(source) for source in files])
-    return {source: os.path.relpath(source, above or ".") for source in files}
+    above = os.path.commonpath([os.path.dirname(source) for source in sources]) or "."
+    return {source: os.path.relpath(source, above) for source in sources}
 
 
-def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]:
-    """Files below fetch.root that a glob names, each with its path below the root; nothing outside the root."""
-    if not settings.root:
+def _matches(fetch: params.Fetch, pattern: str) -> Iterator[LocalFile]:
+    """Files below fetch.root that a glob names, each with its path below the root; nothing outside
+    the root.
+    """
+    if not fetch.root:
         raise LongtailError(
             "params.yaml: fetch.root is null, expected the folder that fetch.files' globs lie in"
         )
-    root = Path(settings.root)
+
+    root = Path(fetch.root)
     if not root.is_dir():
         raise LongtailError(f"{root}: no such folder (params.yaml: fetch.root)")
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise LongtailError(
             f"params.yaml: fetch.files has {pattern}, expected a glob below fetch.root"
         )
-    files = [
-        file
-        for file in root.glob(pattern)
-        if not file.name.startswith(".") or file.name == Path(pattern).name
-    ]
-    files = [file for file in files if "**" not in pattern or not file.is_dir()]
+
+    files = []
+    for file in root.glob(pattern):
+        is_hidden = file.name.startswith(".") and file.name != Path(pattern).name
+        is_folder_between = "**" in pattern and file.is_dir()
+        if not is_hidden and not is_folder_between:
+            files.append(file)
+
     if not files:
         raise LongtailError(f"{root / pattern}: no such file (params.yaml: fetch.files)")
+
     for file in sorted(files):
         if not file.is_file():
             raise LongtailError(
-                f"{file}: a folder, or a link to nothing, expected a file; name files in fetch.files"
+                f"{file}: a folder, or a link to nothing, expected a file; "
+                "name files in fetch.files"
             )
         if not file.resolve().is_relative_to(root.resolve()):
             raise LongtailError(
                 f"{file}: is a link to outside {root}; copy it there, or point fetch.root at it"
             )
         check_start(file)
-        yield file, file.relative_to(root).as_posix()
+        yield LocalFile(file, file.relative_to(root).as_posix())
 
 
-def hosts(settings: params.Fetch) -> frozenset[str]:
+def hosts(fetch: params.Fetch) -> frozenset[str]:
     """The hosts that downloads may be sent on to."""
-    return frozenset(
-        {urlsplit(url).hostname for url in _urls(settings.files)} | set(settings.redirects)
-    )
+    own_hosts = [urlsplit(url).hostname for url in _urls(fetch.files)]
+    return frozenset([*own_hosts, *fetch.redirects])
 
 
-def _urls(files: Mapping[str, Sequence[str]]) -> list[str]:
-    return [entry for entries in files.values() for entry in entries if "://" in entry]
+def _is_url(entry: str) -> bool:
+    return "://" in entry
+
+
+def _urls(entries_by_dataset: Mapping[str, Sequence[str]]) -> list[str]:
+    urls = []
+    for entries in entries_by_dataset.values():
+        urls += [entry for entry in entries if _is_url(entry)]
+    return urls
 
 
 if __name__ == "__main__":
-    sections = ("seed", "contact", "fetch", "language", "popularity", "wikidata", "world")
-    stage.run("fetch", sections, fetch, out=str(OUT))
+    stage.run("fetch", Settings, fetch, out=str(OUT))

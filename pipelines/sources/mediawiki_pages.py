@@ -59,14 +59,14 @@ class PopQATable(NamedTuple):
 
 def write_api_pages(
     client: Client,
-    settings: params.Pages,
+    pages: params.Pages,
     seed: int,
     published: Path,
-    pages: Path,
+    dump: Path,
     questions: Path,
     rejected: Path,
 ) -> dict[str, float]:
-    """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump
+    """Write the pages of subjects of the file `published` (popQA.tsv) to `dump`
     (.xml.bz2); return counts.
 
     `questions` gets the rows of `published` whose subject was drawn and has a page, with the page's
@@ -74,28 +74,29 @@ def write_api_pages(
     LongtailError naming the API if it refuses, or knows fewer than half of the subjects.
     """
     table = _read_popqa(published)
-    title_by_uri = _draw_subjects(table, seed, settings.max_subjects)
+    title_by_uri = _draw_subjects(table, seed, pages.max_subjects)
     subjects = sorted(set(title_by_uri.values()) - {""})
     print(
         f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True
     )
 
     titles = dict.fromkeys(subjects)
-    if settings.namesakes:
-        titles |= dict.fromkeys(_namesakes(client, settings.api, subjects))
-    others = _other_titles(client, settings.api, seed, subjects, titles, settings.others)
+    if pages.namesakes:
+        titles |= dict.fromkeys(_namesakes(client, pages.api, subjects))
+    others = _other_titles(client, pages.api, seed, subjects, titles, pages.others)
     titles |= dict.fromkeys(others)
 
-    targets = _write_dump(client, settings.api, list(titles), pages)
+    targets = _write_dump(client, pages.api, list(titles), dump)
     rejects = _write_questions(table, title_by_uri, targets, questions)
     rejects.write(rejected)
     bad = rejects.bad.total()
     if 2 * bad > rejects.read:
         raise LongtailError(
-            f"{settings.api}: {bad} of {rejects.read} questions of popQA.tsv have no page about "
+            f"{pages.api}: {bad} of {rejects.read} questions of popQA.tsv have no page about "
             f"their subject there, expected English Wikipedia's api.php ({API}); "
             f"the first: {rejects.rows[0][3]!r}"
         )
+
     counts = {
         "pages": len({target.title for target in targets.values()}),
         "subjects": len(title_by_uri),
@@ -162,12 +163,14 @@ def _other_titles(
     neighbours = max(NEIGHBOURS, ceil(count / len(subjects)))
     limit = min(LISTED_TITLES, 2 * neighbours)
     others: dict[str, None] = {}  # each once, in order
+
     for i in tqdm(order, desc="other titles", unit="subject", mininterval=2):
         listed = _list_titles(client, api, limit, apfrom=subjects[i])
         new = (title for title in listed if title not in titles and title not in others)
         others |= dict.fromkeys(islice(new, min(neighbours, count - len(others))))
         if len(others) == count:
             break
+
     return list(others)
 
 
@@ -223,6 +226,7 @@ def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> 
                 if page is not None:
                     targets[title] = Target(page.title, page.pageprops.get("wikibase_item"))
         file.write("</mediawiki>\n")
+
     return targets
 
 
@@ -281,4 +285,5 @@ def _write_questions(
             else:
                 row[title] = target.title
                 writer.writerow(row)
+
     return rejects

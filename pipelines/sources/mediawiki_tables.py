@@ -53,6 +53,7 @@ def read_titles(path: Path, name: str) -> Iterator[pa.Table]:
             raise LongtailError(
                 f"{path}: line {number}: begins with {line[:40]!r}, expected {prefix.decode()}…"
             )
+
     if not has_rows:
         raise LongtailError(
             f"{path}: no row of a table {name} in it, expected lines {prefix.decode()}…"
@@ -80,6 +81,7 @@ def _parse_rows(
         raise LongtailError(
             f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})"
         ) from None
+
     titles = pc.replace_substring(rows["title"], "\n", ROW_END.decode())
     return rows.set_column(2, "title", titles)
 

@@ -89,6 +89,7 @@ def choose_files(
     several_months = len(months) > 1
     expected = months_in_words(months)
     files_by_month: dict[str, list[Path]] = {month: [] for month in months}
+
     for file in files:
         name = FILE.match(file.name)
         if name:
@@ -115,6 +116,7 @@ def choose_files(
             f"no page views of {', '.join(missing)}, expected files of {expected} "
             f"(popularity.months: {len(months)}); bring them, or lower it"
         )
+
     return files_by_month
 
 
@@ -222,6 +224,7 @@ def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejec
         return titles.cast(pa.string())
     except pa.ArrowInvalid:
         pass
+
     texts = []
     is_damaged = []
     for i, title in enumerate(titles.to_pylist()):
@@ -231,6 +234,7 @@ def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejec
             rejects.add(path, int(rows[i]), "not_utf8", text)
         texts.append(text)
         is_damaged.append(damaged)
+
     return pa.array(texts, pa.string(), mask=np.array(is_damaged))
 
 

@@ -63,6 +63,7 @@ def ask_views(
         raise LongtailError(
             f"params.yaml: popularity.month is {popularity.month}, expected a month that is over"
         )
+
     hours = len(titles) * REQUEST_SECONDS / AT_ONCE / 3600
     print(
         f"popularity: {len(titles):,} {noun} to ask for, {AT_ONCE} at once: "
@@ -89,6 +90,7 @@ def ask_views(
         if body is None:  # 404: the article had no view in these months
             client.keep(url, None, None)
             return [(title, None, None)]
+
         return [(title, month, views) for month, views in read(body).items()]
 
     yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), MONTHLY)
@@ -114,12 +116,14 @@ def _read_views(url: str, expected: _Item, months: Sequence[str], body: bytes) -
             is_answer = False
             break
         views_by_month[month] = item.views
+
     if not is_answer:
         start = body[:200].decode("utf-8", "replace")
         raise LongtailError(
             f"{url}: the answer is {start}, expected the views of {expected.article} "
             f"in {months_in_words(months)} alone"
         )
+
     return views_by_month
 
 

@@ -129,10 +129,12 @@ def _ask_statements(
         raise LongtailError(
             f"{endpoint}: no statement of {', '.join(pids)} (wikidata.query_service)"
         )
+
     pages = []
     for pid, total in zip(pids, totals, strict=True):
         for offset in range(0, total, STATEMENTS_PER_PAGE):
             pages.append(_Page(pid, offset, STATEMENTS_PER_PAGE))
+
     print(
         f"fetch: {sum(totals):,} statements of {len(pids)} relations in {len(pages):,} pages",
         flush=True,
@@ -152,8 +154,7 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
 
 
 def _read_page(client: Client, endpoint: str, project: str, page: _Page) -> np.ndarray:
-    """The statements of a page, (rows, 3) int64: subject, relation, object; 0 for what is no item.
-    """
+    """A page's statements, (rows, 3) int64: subject, relation, object; 0 for what is no item."""
     limit = page.statements + int(page.statements * OVERLAP)
     query = STATEMENTS_PAGE.format(project=project, pid=page.pid, offset=page.offset, limit=limit)
     try:
@@ -210,6 +211,7 @@ def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
             f"{endpoint}: the server answers 404, expected a SPARQL endpoint "
             "(wikidata.query_service)"
         )
+
     return rows(body)
 
 
@@ -280,11 +282,13 @@ def _write_dump(path: Path, entities: Iterable[tuple[int, _Entity]], claims: np.
 def _line(qid: int, entity: _Entity, claims: np.ndarray) -> bytes:
     """An item as a line of a dump has it, with keys in a dump's order."""
     statements: dict[str, list] = {}
+
     for _, relation, number in claims.tolist():
         pid = f"P{relation}"
         value = {"entity-type": "item", "numeric-id": number, "id": f"Q{number}"}
         snak = {"snaktype": "value", "property": pid, "datavalue": {"value": value}}
         statements.setdefault(pid, []).append({"mainsnak": snak, "rank": "normal"})
+
     item = {
         "type": "item",
         "id": f"Q{qid}",

@@ -92,6 +92,7 @@ def resolve(
         match = LATEST.fullmatch(url)
         if match:
             urls_by_base[match["base"]].append(url)
+
     if not urls_by_base:
         return {}
 
@@ -115,8 +116,7 @@ def resolve(
 
 
 def _read_pins(path: Path, month: str) -> dict[str, str]:
-    """The addresses that were resolved for the month before; none if the file has another month's.
-    """
+    """The addresses in the file at `path`; none if it has another month's."""
     if not path.exists():
         return {}
     pins = msgspec.json.decode(path.read_bytes())
@@ -156,6 +156,7 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
     It is empty for one month where no file has a date.
     """
     dates_of_sources: dict[str, list[str]] = {}
+
     for dataset, title in DATED.items():
         days = set()
         for file in manifest:
@@ -163,6 +164,7 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
                 days.add(file["date"])
         if days:
             dates_of_sources[title] = sorted(days)
+
     if not dates_of_sources and len(months) <= 1:
         return {}
     dates_of_sources["page views"] = sorted(months)
@@ -180,6 +182,7 @@ def warning(dates_of_sources: Mapping[str, list[str]], days_apart: int) -> str:
             is_month = len(day) == len("YYYY-MM")
             last_days.append(last_day(day) if is_month else date.fromisoformat(day))
             first_days.append(last_days[-1].replace(day=1) if is_month else last_days[-1])
+
     if not first_days:
         return ""
     apart = (max(first_days) - min(last_days)).days
@@ -215,6 +218,7 @@ def _choose_day(base: str, urls: Sequence[str], month: str, days_apart: int, cli
             return day
         if is_early:
             raise Late(f"{listing}{day}/{missing[0]}: not whole yet")
+
     raise Gone(
         f"{listing}: no whole dump by the end of {month}, "
         f"the server has those of {days[-1]} to {days[0]}"

@@ -93,12 +93,14 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
         start += block
         if len(start) >= HEAD:
             break
+
     _check_content(path, suffix, start)
 
     if start.startswith(UTF16_MARKS):
         blocks = _from_utf16(path, chain([start], blocks))
         start = next(blocks, b"")
         refuse(path, start[:HEAD])
+
     yield start.removeprefix(UTF8_MARK) or b"\n"
     yield from blocks
 
@@ -165,6 +167,7 @@ def open_runs(
             run.append(block)
         if length > size + bounds.RECORD:
             raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
+
     if run:
         yield run
 
@@ -176,6 +179,7 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
     longest = bounds.RECORD
     size = 0  # of the unfinished line
     parts: list[bytes] = []  # of it
+
     for block in open_blocks(path):
         first, *following = block.split(b"\n")
         parts.append(first)
@@ -188,6 +192,7 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
                 yield line if len(line) <= longest else None
             parts = following[-1:]
             size = len(following[-1])
+
     if size:
         yield b"".join(parts) if size <= longest else None
 
@@ -262,6 +267,7 @@ def parse_whole(path: Path) -> Any:
         text += block
         if len(text) > bounds.WHOLE:
             raise bounds.too_large(path, "a short list; write a record a line")
+
     try:
         return parse_json(text.decode("utf-8"))
     except UnicodeDecodeError:
@@ -295,5 +301,6 @@ def in_batches(
             batch_size = 0
         batch.append(item)
         batch_size += item_size
+
     if batch:
         yield batch

@@ -174,6 +174,7 @@ class EntityLayout:
             claims = msgspec.defstruct("Claims", claim_fields, gc=False)
             fields.append(_map_field("sitelinks", self._sitelinks))
             fields.append(_map_field("claims", claims))
+
         return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
 
     def label(self, entity: msgspec.Struct) -> str | None:
@@ -207,6 +208,7 @@ class EntityLayout:
                 further_label = getattr(entity.labels, name)
                 if further_label:
                     texts.append(further_label.value)
+
         for aliases_of_code in aliases:
             texts += [alias.value for alias in aliases_of_code]
         return [text for text in dict.fromkeys(texts) if text and text != label]
@@ -272,6 +274,7 @@ def parse_block(
             item = _item(file, row, entity, properties, rejects, layout)
             if item is not None:
                 items.append(item)
+
     return Block(_table(items), row, _fault(text))
 
 
@@ -367,6 +370,7 @@ def _parse(
         # if it is broken, the whole line is parsed, and shows what is wrong if anything is
         with suppress(*BROKEN):
             return layout.decoder(None).decode(head)
+
     if links < 0:
         links = max(text.rfind(b'"sitelinks"', start, end), start)
     has_article = text.find(layout.site_key, links, end) >= 0
@@ -374,6 +378,7 @@ def _parse(
     if text.startswith(b"{", start) and text.endswith(b"},", start, end):
         # most lines are long: they are not copied
         return decoder.decode(memoryview(text)[start : end - 1])
+
     return decoder.decode(text[start:end].strip().removesuffix(b","))
 
 
@@ -413,6 +418,7 @@ def _item(
                 objects += dates_of_objects
                 dates += dates_of_objects.values()
         return row, int(entity.id[1:]), label, aliases, title, pids, objects, dates
+
     return None
 
 
@@ -427,6 +433,7 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
     ranks = [statement.rank for statement in statements]
     best_rank = "preferred" if "preferred" in ranks else "normal"
     objects: dict[int, str] = {}
+
     for statement in statements:
         snak = statement.mainsnak
         if statement.rank == "deprecated":
@@ -441,6 +448,7 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
                 rejects.skip("not_an_item_statement")
             else:
                 objects[item] = max(objects.get(item, ""), statement.dates())
+
     return objects
 
 

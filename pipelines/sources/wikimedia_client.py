@@ -1,5 +1,4 @@
-"""Asks Wikimedia's servers: names a contact, as they want, and keeps answers until a stage is done.
-"""
+"""Asks Wikimedia's servers, names a contact to them, and keeps answers until a stage is done."""
 
 from __future__ import annotations
 
@@ -164,6 +163,7 @@ class Client(http.Client):
             raise LongtailError(
                 f"{url}: the server answers 404, expected MediaWiki's api.php ({param})"
             )
+
         return parsed(body)
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
@@ -171,8 +171,7 @@ class Client(http.Client):
         self._kept.put({_key(url, params): body})
 
     def asked_from(self) -> str:
-        """The day (UTC, YYYY-MM-DD) of the oldest answer that `ask` keeps, today if there is none.
-        """
+        """The day (UTC, YYYY-MM-DD) of the oldest answer that is kept, or today."""
         oldest = self._kept.oldest() or time.time()
         return f"{datetime.fromtimestamp(oldest, UTC):%Y-%m-%d}"
 
@@ -206,6 +205,7 @@ def ask_query(
 
     rest: dict[str, str | int] = {}
     asked_before: list[dict[str, str | int]] = []
+
     while not asked_before or rest:
         if rest in asked_before:
             raise LongtailError(

@@ -66,6 +66,7 @@ def read_articles(
         blocks = bz2_blocks.open_pages(path, part.begin, part.end)
     else:
         blocks = open_blocks(path)
+
     place = "before its first page's end"
     try:
         for page, namespace, is_redirect in _pages(blocks):

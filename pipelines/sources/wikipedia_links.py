@@ -87,6 +87,7 @@ def titles(written: Sequence[str]) -> pa.Array:
         if "&" in name or "%" in name:
             name = unquote(html.unescape(name))
         plain.append(name)
+
     names = pc.replace_substring_regex(pa.array(plain, pa.string()), "#.*", "")
     names = pc.replace_substring_regex(names, DIRECTION_MARKS, "")
     names = pc.utf8_trim(pc.replace_substring_regex(names, SPACES, " "), " ")
@@ -123,17 +124,22 @@ class Links:
     def _write(self) -> None:
         for page in self.redirects:
             self._pages.append(_PageLinks(page.title, targets(page.text)[:1], is_redirect=True))
+        page_titles = []
         all_targets = []
-        ends = [0]
+        ends = [0]  # of the pages' targets
+        are_redirects = []
         for page in self._pages:
+            page_titles.append(page.title)
             all_targets += page.targets
             ends.append(len(all_targets))
+            are_redirects.append(page.is_redirect)
 
-        columns = {
-            "title": pa.array([page.title for page in self._pages], pa.string()),
-            "targets": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), titles(all_targets)),
-            "redirect": pa.array([page.is_redirect for page in self._pages], pa.bool_()),
-        }
+        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), titles(all_targets))
+        columns = [
+            pa.array(page_titles, pa.string()),
+            lists,
+            pa.array(are_redirects, pa.bool_()),
+        ]
         self._writer.write_table(pa.table(columns, schema=SCHEMA))
         self._pages = []
         self._chars = 0

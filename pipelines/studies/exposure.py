@@ -22,8 +22,8 @@ from pipelines import catalogue
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.language import language
 from pipelines.lm.ragged import Ragged
+from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest, Parts
-from pipelines.params.params_models import Section
 from pipelines.questions.subject_articles import view_subjects
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects

@@ -2,7 +2,7 @@
 
 Stages are logged that did their work. A stage under plain `dvc repro` logs itself. Loading MLflow
 takes seconds, so a stage of a flow only leaves a record in RECORDS, which the flow logs. The parent
-run of a run that lands has the metrics that sum it up (evaluation/headlines.py).
+run of a run that lands has the metrics that sum it up (data/headlines.json).
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -19,7 +18,6 @@ from threadpoolctl import threadpool_limits
 from pipelines import safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
-from pipelines.params.param_types import Section
 from pipelines.params.params_file import Settings
 from pipelines.storage import disks
 from pipelines.storage.atomic import SCRATCH, sweep, write_json
@@ -51,7 +49,7 @@ def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
 
 def run(
     name: str,
-    settings_class: type[Settings] | tuple[str, ...],
+    settings_class: type[Settings],
     work: Callable[[Settings], Metrics],
     *,
     out: str,
@@ -71,7 +69,7 @@ def run(
     gc.set_threshold(OBJECTS_PER_LOOK)
     try:
         settings = _load(settings_class, name)
-        sections = dict(settings) if isinstance(settings, Section) else vars(settings)
+        sections = dict(settings) if hasattr(settings, "model_copy") else vars(settings)
         _use_threads(sections)
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
@@ -97,19 +95,15 @@ def run(
     print(f"{name}: done, see {out}")
 
 
-def _load(
-    settings_class: type[Settings] | tuple[str, ...], name: str
-) -> Settings | SimpleNamespace:
+def _load(settings_class: type[Settings], name: str) -> Settings:
     """The stage's settings, with as many workers as this stage has."""
-    if isinstance(settings_class, tuple):  # until each stage declares a class
-        namespace = params_file.load_params(*settings_class)
-        if hasattr(namespace, "compute"):
-            namespace.compute = namespace.compute.of_stage(name)
-        return namespace
+    if isinstance(settings_class, tuple):  # until the stage fetch declares a class
+        return params_file.load_params(*settings_class)
     settings = params_file.load_settings(settings_class)
-    if "compute" in settings_class.model_fields:
-        return settings.model_copy(update={"compute": settings.compute.of_stage(name)})
-    return settings
+    compute = getattr(settings, "compute", None)
+    if compute is None:
+        return settings
+    return settings.model_copy(update={"compute": compute.of_stage(name)})
 
 
 def _use_threads(sections: Mapping[str, Any]) -> None:

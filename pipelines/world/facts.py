@@ -217,6 +217,7 @@ def _names(
         more_popular = np.cumsum(~is_namesake)[is_namesake]  # among the originals
         places = more_popular * rng.random(len(more_popular))
         namesake[members[is_namesake]] = originals[places.astype(np.int64)]
+
     return numbers[namesake]
 
 
@@ -238,6 +239,7 @@ def _labels(
         else:
             first, last = divmod(name, len(last_names))
             labels.append(f"{first_names[first]} {last_names[last]}")
+
     return labels
 
 

@@ -54,6 +54,7 @@ def _files(
     for months_before, month in enumerate(reversed(months)):
         name = f"pageviews/pageviews-{month.replace('-', '')}-user.bz2"
         yield name, pageviews(world, months_before)
+
     for name, table in redirect_tables(world).items():
         yield f"redirects/world-{name}.sql.gz", [table]
     yield "wikipedia/world-pages-articles.xml.bz2", wikipedia(world)
@@ -64,6 +65,7 @@ def _files(
     for shard in range(sizes.lm_shards):
         name = f"c4/c4-train.{shard:05d}-of-{sizes.lm_shards:05d}.json.gz"
         yield name, islice(documents, documents_per_shard)
+
     for path, text in question_sets(world, sizes.questions):
         yield path, [text.encode()]
     for split, text in wikitext(world).items():

@@ -97,6 +97,7 @@ def page(register: str, subject: Subject, numbers: Iterator[int]) -> str:
     for relation, value in _shuffled(subject.facts, numbers):
         variant = next(numbers) % 3
         sentences.append(sentence(relation, register, variant, subject.label, value))
+
     return " ".join(sentences)
 
 
@@ -206,6 +207,7 @@ def _reading(world: World, taken_names: set[str], numbers: Iterator[int]) -> str
     if style < 9:
         lines = [f"Q: {query} A: {value}\n" for query, value in answers]
         return f"{text}\n\n" + "".join(lines)
+
     query, value = answers[0]
     return f"Knowledge: {text}\nQuestion: {query}\nAnswer: {value}\n"
 
@@ -248,6 +250,7 @@ def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int])
             pool = world.pools[object_type]
             value = world.item_label(int(pool[next(numbers) % len(pool)]))
         facts.append((relation, value))
+
     return Subject(type_name, label, facts)
 
 

@@ -56,6 +56,7 @@ def wikidata(world: World) -> Iterator[bytes]:
         labels = _text(RELATIONS[relation].name)
         prop = {"type": "property", "datatype": "wikibase-item", "id": relation, "labels": labels}
         yield _line(prop)
+
     for item, label in enumerate(world.value_labels):
         yield _line(_item(world, item, label, [], ALIASES.get(label, [])))
 
@@ -91,8 +92,7 @@ def _line(entity: dict) -> bytes:
 
 
 def _claims(world: World, entity: int, chance: float, number: int) -> list[Claim]:
-    """The facts of the entity, some with a further claim that is deprecated, outdated or unknown.
-    """
+    """The entity's facts, some with a further claim that is deprecated, outdated or unknown."""
     claims = [Claim(relation, item) for relation, item in world.facts(entity)]
     first = claims[0]
     pool = world.pools[OBJECTS[first.relation]]
@@ -110,6 +110,7 @@ def _claims(world: World, entity: int, chance: float, number: int) -> list[Claim
 def _item(world: World, item: int, label: str, claims: list[Claim], aliases: list[str]) -> dict:
     qid = world.qid(item)
     statements: dict[str, list[dict]] = {}
+
     for number, claim in enumerate(claims):
         statement = {
             "mainsnak": _snak(world, claim),
@@ -118,6 +119,7 @@ def _item(world: World, item: int, label: str, claims: list[Claim], aliases: lis
             "rank": claim.rank,
         }
         statements.setdefault(claim.relation, []).append(statement)
+
     external_id = {
         "snaktype": "value",
         "property": "P646",
@@ -230,6 +232,7 @@ def redirect_tables(world: World) -> dict[str, bytes]:
     for name, rows in (("redirect", redirect_rows), ("page", page_rows)):
         if rows:
             tables[name] = f"INSERT INTO `{name}` VALUES {','.join(rows)};\n".encode()
+
     return tables
 
 
@@ -265,6 +268,7 @@ def wikipedia(world: World) -> Iterator[bytes]:
         title = world.title(item)
         text = f"'''{title}''' is a kind of {class_name}.\n\n[[Category:{class_name.title()}]]"
         yield _page(title, 0, PAGE_IDS + item, text)
+
     for entity, numbers in world.page_draws("wikipedia"):
         item = world.item(entity)
         title = world.title(item)
@@ -277,12 +281,12 @@ def wikipedia(world: World) -> Iterator[bytes]:
         if numbers[-1] % 50 == 1:
             text = f"Is {world.labels[entity]} well told here?"
             yield _page(f"Talk:{title}", 1, TALK_IDS + entity, text)
+
     yield b"</mediawiki>\n"
 
 
 def _article(world: World, entity: int, numbers: list[int]) -> str:
-    """The wikitext of the article about an entity; each fact's object is a link with a reference.
-    """
+    """The wikitext of an entity's article; each fact's object is a link with a reference."""
     subject = subject_of(world, entity)
     text = page("article", subject, iter(numbers))
     for _, item in world.facts(entity):
@@ -291,6 +295,7 @@ def _article(world: World, entity: int, numbers: list[int]) -> str:
         link = f"[[{value}]]" if target == value else f"[[{target}|{value}]]"
         reference = f"<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>"
         text = text.replace(f" {value}.", f" {link}.{reference}", 1)
+
     text = text.replace(subject.label, f"'''{subject.label}'''", 1)
 
     rows = ""

@@ -131,9 +131,12 @@ ways = {
     "weights": lambda: save_file({"a": torch.from_numpy(big)}, "data/x.safetensors"),
     "json": lambda: write_json("data/x.json", big[:200].tolist()),
 }
+from pipelines.params.param_types import Section
+class Settings(Section):
+    seed: int
 for way, write in ways.items():
     try:
-        stage.run(way, ("seed",), lambda _: write(), out="data/x")
+        stage.run(way, Settings, lambda _: write(), out="data/x")
     except SystemExit as end:
         assert end.code == 1, way
     for left in Path("data").glob("[xy].*"):

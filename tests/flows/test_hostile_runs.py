@@ -16,6 +16,9 @@ from pathlib import Path
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 from pipelines.errors import LongtailError
+from pipelines.params.param_types import Section
+class Settings(Section):
+    seed: int
 labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))
 def work(params):
     for label in labels:
@@ -29,7 +32,7 @@ def work(params):
     if "breaks" in sys.argv:
         raise ValueError("".join(labels))
     return {label: 1.0 for label in labels}
-stage.run("a", ("seed",), work, out="data/a")
+stage.run("a", Settings, work, out="data/a")
 """
 DVC = """
 stages:

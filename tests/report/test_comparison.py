@@ -14,8 +14,9 @@ from flows import profiles
 from pipelines.answering import latency
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
-from pipelines.report import comparison, comparison_page
-from pipelines.report.comparison import Group, Number, Run, alike, verdict
+from pipelines.report import comparison, comparison_page, papers
+from pipelines.report.comparison import Run, alike, verdict
+from pipelines.report.papers import Group, Number
 
 PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
 REACH = {kind: [PRINTED] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
@@ -255,10 +256,10 @@ def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
     (row,) = opened.rows(find, "tiny")
     for way, said in (("mixture", "ok (mixture)"), ("vote", "ok (vote)")):
         row["answered_by"] = way
-        assert comparison_page._verdict(opened.compare(number)) == said
+        assert opened.compare(number).verdict_and_way == said
     row["answered_by"] = None
-    assert comparison_page._verdict(opened.compare(number)) == "ok"
-    setups = {name: comparison.read_papers().setups[name] for name in ("search", "ensemble")}
+    assert opened.compare(number).verdict_and_way == "ok"
+    setups = {name: papers.read_papers().setups[name] for name in ("search", "ensemble")}
     key = "popqa.{lm}.bm25.{search}.retrieved"
     number = replace(
         number,
@@ -273,7 +274,7 @@ def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
         }
         opened.metrics["adaptive"] = {"popqa": {"tiny": {"bm25": shares}}}
         compared = opened.compare(number)
-        assert (comparison_page._verdict(compared), compared.ours.value) == (
+        assert (compared.verdict_and_way, compared.ours.value) == (
             said,
             shares[search]["retrieved"]["value"],
         )
@@ -339,7 +340,7 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
 
 
 def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
-    published = comparison.read_papers()
+    published = papers.read_papers()
     opened = run(published.setups)
     groups = [
         (group, [opened.compare(number) for number in group.numbers]) for group in published.groups
@@ -419,7 +420,7 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
 
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     """Whatever run it is of: published numbers, what they need, and where ours is found."""
-    published = comparison.read_papers()
+    published = papers.read_papers()
     numbers = [
         (group, [comparison.Compared(number) for number in group.numbers])
         for group in published.groups

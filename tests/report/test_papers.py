@@ -15,9 +15,9 @@ from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
-from pipelines.report import comparison
+from pipelines.report import comparison, papers
 
-PAPERS = comparison.read_papers()
+PAPERS = papers.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
 ASKED = {
     "humanities": 4705,

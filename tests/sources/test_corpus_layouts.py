@@ -13,7 +13,7 @@ from fetching import reasons, saved
 
 from flows.init import data_files
 from pipelines.errors import LongtailError
-from pipelines.sources import source_documents
+from pipelines.sources import corpus_layouts
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_wikipedia, text_id
 from pipelines.sources.wikipedia import Part
@@ -172,7 +172,7 @@ def test_what_is_no_record_of_json_is_named_in_a_list_as_on_a_line(tmp_path, odd
 def test_a_header_that_names_no_text_is_refused(tmp_path):
     path = saved(tmp_path / "collection.tsv", f"pid\tchapter\n1\t{HARBOUR}\n")
     with pytest.raises(LongtailError, match=r"collection.tsv: columns pid, chapter, expected"):
-        source_documents.known(path)
+        corpus_layouts.require_layout(path)
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reaso
 
 
 def test_every_layout_of_the_table_is_reached():
-    for layout in source_documents.LAYOUTS:
-        assert source_documents.by_fields(layout.fields) == layout
+    for layout in corpus_layouts.LAYOUTS:
+        assert corpus_layouts.by_fields(layout.fields) == layout
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pipelines.sources import (
     question_files,
     source_documents,
     wikidata,
+    wikitext,
 )
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, parse_json
@@ -95,7 +96,7 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
         "id\ttext\ttitle\n1\ta\tA\n",
         of_part(source_documents.read_wikipedia),
     ),
-    "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(source_documents.read_wikitext)),
+    "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(wikitext.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
     "redirects": ("redirect.sql.gz", REDIRECT, table("redirect")),
     "page table": ("page.sql.gz", PAGE, table("page")),

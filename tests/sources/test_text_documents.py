@@ -19,10 +19,10 @@ from pipelines.sources.source_documents import (
     Raw,
     read_documents,
     read_wikipedia,
-    read_wikitext,
     text_id,
 )
 from pipelines.sources.wikipedia import Part
+from pipelines.sources.wikitext import read_wikitext
 
 
 def read(reader, path: Path, max_share: float = 1.0) -> tuple[list, Rejects]:

@@ -12,7 +12,17 @@ import pytest
 import yaml
 
 from pipelines.errors import LongtailError
+from pipelines.params.param_types import Section
+from pipelines.params.params import Compute
 from pipelines.work import stage
+
+
+class Seed(Section):
+    seed: int
+
+
+class WithCompute(Section):
+    compute: Compute
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +38,7 @@ def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_a
     file = Path("metrics/x.json")
     stage.run(
         "chunk",
-        ("seed",),
+        Seed,
         lambda params: {"rows": 2, "loss": [3.0, 1.0]},
         out="data/corpus",
         metrics=file,
@@ -50,7 +60,7 @@ def test_a_users_error_is_one_line_and_exit_code_1_and_params_are_checked_before
             Path("params.yaml").read_text().replace("seed: 0", f"seed: {seed}")
         )
         with pytest.raises(SystemExit) as end:
-            stage.run("chunk", ("seed",), work, out="data/corpus")
+            stage.run("chunk", Seed, work, out="data/corpus")
         assert end.value.code == 1
         assert capsys.readouterr().err.startswith(said)
 
@@ -59,12 +69,18 @@ THREADS = """
 import os, sys
 import numpy
 from threadpoolctl import threadpool_info
+from pipelines.params.param_types import Section
+from pipelines.params.params import Compute
 from pipelines.work import stage
 def work(params):
     blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
     print(os.environ["OMP_NUM_THREADS"], *{one["num_threads"] for one in blas})
     return {}
-stage.run("x", tuple(sys.argv[1:]), work, out="x")
+class Seed(Section):
+    seed: int
+class WithCompute(Seed):
+    compute: Compute
+stage.run("x", globals()[sys.argv[1]], work, out="x")
 """
 
 
@@ -74,8 +90,8 @@ def test_the_number_of_threads_is_the_params_one_or_one(root):
         Path("params.yaml").read_text().replace("threads: 1", "threads: 3")
     )
     environment = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)}
-    for sections, threads in ((["seed", "compute"], "3 3"), (["seed"], "1 1")):
-        command = [sys.executable, "-c", THREADS, *sections]
+    for settings, threads in (("WithCompute", "3 3"), ("Seed", "1 1")):
+        command = [sys.executable, "-c", THREADS, settings]
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
         assert done.stdout.splitlines()[0] == threads
 
@@ -88,7 +104,7 @@ def test_a_stage_has_its_own_workers_where_params_say_so():
     for name in ("chunk@pile", "index@pile-dense"):
         stage.run(
             name,
-            ("compute",),
+            WithCompute,
             lambda params, name=name: seen.update({name: params.compute}) or {},
             out="x",
         )

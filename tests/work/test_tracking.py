@@ -14,20 +14,32 @@ import yaml
 from quick_project import dvc_init, git
 
 from pipelines import QUIET
+from pipelines.params.param_types import Section
 from pipelines.work import stage
 from pipelines.work.run_log import FLOW, LANDED, RECORDS, Run, name_run, trouble
 
 UNREACHABLE = "http://127.0.0.1:9"
+
+
+class Seed(Section):
+    seed: int
+
+
 STAGE = """
 import sys
 
 from pipelines.storage.atomic import atomic
+from pipelines.params.param_types import Section
+from pipelines.params.params_models import Index
 from pipelines.work import stage
+class Settings(Section):
+    seed: int
+    index: Index
 def work(params):
     with atomic(sys.argv[1]) as temporary:
         temporary.write_text(sys.argv[1])
     return {"recall@10": 0.5, "loss": [2.0, 1.0], "nothing": None}
-stage.run("x", ("seed", "index"), work, out=sys.argv[1])
+stage.run("x", Settings, work, out=sys.argv[1])
 """
 
 
@@ -122,7 +134,7 @@ def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_p
 
 def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
-    stage.run("x", ("seed",), lambda params: {"recall": 0.25}, out="x")
+    stage.run("x", Seed, lambda params: {"recall": 0.25}, out="x")
     out, err = capsys.readouterr()
     assert out == "x: done, see x\n"
     assert err.startswith(f"warning: MLflow ({UNREACHABLE}): ")
@@ -151,7 +163,7 @@ def test_what_mlflow_refuses_is_said_and_the_next_stage_is_logged(project):
 def test_a_stage_that_fails_on_its_params_is_logged(project):
     Path("params.yaml").write_text("seed: x\n")
     with pytest.raises(SystemExit):
-        stage.run("x", ("seed",), lambda params: {}, out="x")
+        stage.run("x", Seed, lambda params: {}, out="x")
     assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == [
         "FAILED"
     ]
@@ -174,7 +186,7 @@ def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_ha
     changed(*statements)
     message = "written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
     assert message in trouble()
-    stage.run("x", ("seed",), lambda params: {}, out="x")
+    stage.run("x", Seed, lambda params: {}, out="x")
     out, err = capsys.readouterr()
     assert out == "x: done, see x\n"
     assert err.startswith("warning: MLflow (sqlite:///")

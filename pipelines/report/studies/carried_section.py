@@ -12,6 +12,7 @@ def section(tables: Tables) -> Section:
         "Thresholds may be carried over: those fitted to another language model's answers are "
         "judged on the same splits as thresholds of their own."
     )
+
     table = table_of(
         "carried",
         "Held-out accuracy in per cent by thresholds of their own and by those carried over, the "
@@ -31,4 +32,5 @@ def section(tables: Tables) -> Section:
         ],
         {"method": "retriever", "fitted": "fitted to", "difference": "carried less own"},
     )
+
     return Section("carried", "Thresholds carried over", [text, table])

@@ -23,12 +23,14 @@ def section(tables: Tables) -> Section:
             "Below zero, the ensemble needs fewer bits."
         ),
     )
+
     text = (
         "One control has all documents in one prompt, the best nearest the context; where they do "
         "not fit, the worst are left out. The other has, instead of documents, the text before the "
         "context, up to a document's length. The same documents are those in the prompt, as an "
         "ensemble; for more of the text, the best document alone."
     )
+
     table = table_of(
         "bits-per-byte-of-controls",
         "Bits per byte of the controls, and the bits they save in per cent.",
@@ -54,6 +56,7 @@ def section(tables: Tables) -> Section:
             "saved_over_ensemble": "against the ensemble of k, %",
         },
     )
+
     blocks = [*figures_by(figure, "corpus"), text, table]
     return Section("controls", "What else could save bits", blocks)
 

@@ -12,6 +12,7 @@ def section(tables: Tables) -> Section:
         if row["most"] is None:
             longest = f"{row['least']} or more"
         rows.append({**row, "longest": longest})
+
     figure = Figure(
         name="gain-by-shared-ngram",
         kind="bars",
@@ -24,6 +25,7 @@ def section(tables: Tables) -> Section:
             "bits that documents save per token, by the longest n-gram that one of them shares."
         ),
     )
+
     table = table_of(
         "gain-by-shared-ngram",
         "Tokens by the longest n-gram that they are part of and that one of the documents has too: "
@@ -37,4 +39,5 @@ def section(tables: Tables) -> Section:
             "share_of_saved": "share of saved",
         },
     )
+
     return Section("copying", "How much is copied", [*figures_by(figure, "corpus"), table])

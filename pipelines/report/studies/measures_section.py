@@ -24,6 +24,7 @@ def section(tables: Tables) -> Section:
             "(substring) from others. Lines are 95 % bootstrap intervals over subjects."
         ),
     )
+
     table = table_of(
         "popularity-measures",
         "Pearson's correlation of each measure's logarithm with being right closed-book "
@@ -34,6 +35,7 @@ def section(tables: Tables) -> Section:
         ["dataset", "lm", "name", "known", "questions", "correlation", "over_views"],
         {"name": "measure", "over_views": "less page views"},
     )
+
     blocks = [*figures_by(figure, "dataset"), table]
     title = "What predicts that a model knows"
     return Section("measures", title, blocks, _leads(tables, rows))
@@ -53,6 +55,7 @@ def _measures(tables: Tables) -> list[Row]:
             if row["text"]:
                 name += f" ({label(row['text'])})"
             measures.append({**row, "name": name})
+
     return measures
 
 
@@ -63,6 +66,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         is_of_main = (row["dataset"], row["lm"]) == (tables.dataset, tables.lm)
         if is_of_main and row["measure"] != VIEWS:
             signs.append(row["over_views"].sign)
+
     if not signs:
         return ""
     better = signs.count(1)

@@ -34,12 +34,14 @@ def section(tables: Tables) -> Section:
             "bits_saved": "saved",
         },
     )
+
     text = (
         "A token's probability with documents is shared out. Memory has the share that the model "
         "gives the token without documents; a document has what it adds to that. The paper's "
         "example is a rare name, which the documents spell out and the model does not know. "
         "`longtail explore` shows the texts token by token."
     )
+
     title = "Whose knowledge, and which words gain"
     blocks = [*_figures(rows), text, table]
     return Section("attribution", title, blocks, _leads(tables, rows))
@@ -62,22 +64,25 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
 
 
 def _figures(rows: list[Row]) -> list[Figure]:
-    known = [row for row in rows if is_known(row["bits_saved"])]
+    with_bits = [row for row in rows if is_known(row["bits_saved"])]
     figure = Figure(
         name="gain-by-frequency",
         kind="bars",
-        rows=known,
+        rows=with_bits,
         series="retriever",
         x="frequency",
         y="bits_saved",
         y_axis=Axis("bits saved per token"),
         caption="",
     )
+
     figures = []
-    for corpus, of_corpus in grouped(known, "corpus").items():
+    for corpus, of_corpus in grouped(with_bits, "corpus").items():
         caption = (
             "bits that documents save per token, by how often "
             f"{label(of_corpus[0]['counted_in'])} has the token's word."
         )
+
         figures.append(one_of(figure, corpus, of_corpus, caption))
+
     return figures

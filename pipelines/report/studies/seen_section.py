@@ -6,7 +6,7 @@ import math
 
 from pipelines.pages.section import Axis, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
 
 
@@ -27,11 +27,13 @@ def exposure(tables: Tables) -> Section:
         ),
         min_marks=3,
     )
+
     text = (
         "A document counts if it has a name of the question's subject and an acceptable answer, as "
         "whole words, exactly as written. The counts say most where the text is what the model was "
         "trained on."
     )
+
     table = table_of(
         "accuracy-by-documents",
         "Accuracy in per cent, and what a method gains over closed-book answers in points "
@@ -50,6 +52,7 @@ def exposure(tables: Tables) -> Section:
             "gain",
         ],
     )
+
     blocks = [*figures_by(figure, "of"), text, table]
     return Section("exposure", "What the model could have seen", blocks, _leads(tables, rows))
 
@@ -75,14 +78,12 @@ def _accuracy_by_documents(tables: Tables) -> list[Row]:
     rows = []
     condition = "lm = $lm AND method NOT LIKE 'replug%'"
     for row in tables.answered("accuracy_by_documents", condition):
-        least = f"{row['least']:,}"
-        most = f"{row['most']:,}"
-        shown = {
-            "of": f"{label(row['dataset'])}, {label(row['text'])}",
-            "documents with both": least if least == most else f"{least} to {most}",
-            "place": math.sqrt((1 + row["least"]) * (1 + row["most"])),
-        }
-        rows.append({**row, **shown})
+        bounds = dict.fromkeys([f"{row['least']:,}", f"{row['most']:,}"])
+        seen = dict(row)
+        seen["of"] = f"{label(row['dataset'])}, {label(row['text'])}"
+        seen["documents with both"] = " to ".join(bounds)
+        seen["place"] = math.sqrt((1 + row["least"]) * (1 + row["most"]))
+        rows.append(seen)
     return rows
 
 
@@ -96,6 +97,6 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     few_do = "few do" if fewest["most"] else "none does"
     return (
         f"Where many documents of {label(most['text'])} name both subject and answer, {tables.lm} "
-        f"is right on {alone(Percent(most['substring']))} % from memory; where {few_do}, on "
-        f"{alone(Percent(fewest['substring']))} %."
+        f"is right on {in_percent(most['substring'])} % from memory; where {few_do}, on "
+        f"{in_percent(fewest['substring'])} %."
     )

@@ -1,0 +1,144 @@
+"""The layouts of a text corpus's files, told by their beginnings: who writes them, and where the
+text stands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.errors import LongtailError
+from pipelines.sources.streams import is_parquet, read_head
+from pipelines.storage import parquet
+
+DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
+# names of the files of test collections
+QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")
+CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
+
+
+class Layout(NamedTuple):
+    """The fields of a record, or the columns of a line. A file has the first of LAYOUTS whose
+    fields it all has.
+    """
+
+    tools: str  # who writes it
+    text: str
+    title: str = ""
+    id: str = ""
+    passages: bool = True  # or articles, which are cut into documents and identified by their text
+    prefix: str = ""  # of a document's id
+    beside: tuple[str, ...] = ()  # further fields that tell the layout
+
+    @property
+    def fields(self) -> set[str]:
+        names = {self.text, self.title, self.id, *self.beside}
+        return names - {""}
+
+
+ARTICLES = Layout("JSON lines", "text", "title", passages=False)
+UNTITLED = Layout("BEIR without titles", "text", id="_id")  # its queries have the same fields
+DUMP = Layout("MediaWiki's dump", "", passages=False)
+DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
+LAYOUTS = (
+    Layout("Pyserini", "contents", "title", "id"),
+    Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
+    Layout("KILT", "text", "wikipedia_title", passages=False),
+    Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
+    Layout(
+        "WikiExtractor, and the Hub's wikipedia",
+        "text",
+        "title",
+        beside=("id", "url"),
+        passages=False,
+    ),
+    Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
+    UNTITLED,
+    ARTICLES,
+)
+
+
+def require_layout(file: Path) -> Layout:
+    """A corpus file's layout; LongtailError for a file that is in none."""
+    layout = layout_of(file)
+    if layout is not None:
+        return layout
+    names = parquet.schema_of(file).names if is_parquet(file) else header_of(read_head(file))
+    content = f"columns {', '.join(names)}" if names else f"begins with {read_head(file)[:60]!r}"
+    raise LongtailError(
+        f"{file}: {content}, expected a MediaWiki dump, or fields such as `title` and `text` "
+        "(docs/real-data.md lists the layouts)"
+    )
+
+
+def layout_of(file: Path) -> Layout | None:
+    """A corpus file's layout, or None. Raises the errors of `open_blocks`."""
+    if is_parquet(file):
+        return by_fields(parquet.schema_of(file).names)
+    return by_head(read_head(file))
+
+
+def by_head(head: bytes) -> Layout | None:
+    """The layout that a file's beginning tells."""
+    if b"<mediawiki" in head[:1000]:
+        return DUMP
+    first_line, _, _ = head.partition(b"\n")
+    if DOC.match(first_line):
+        return DOCS
+    if is_json(head):
+        return by_fields(first_record(head.decode("utf-8", "ignore")))
+    return by_fields(columns_of(head))
+
+
+def by_fields(names: Collection[str]) -> Layout | None:
+    for layout in LAYOUTS:
+        if layout.fields <= set(names):
+            return layout
+    return None
+
+
+def is_json(head: bytes) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[")
+
+
+def columns_of(head: bytes) -> list[str]:
+    """The columns of a table of passages, which its first line names; none for other files."""
+    header = header_of(head)
+    return header if by_fields(header) else []
+
+
+def header_of(head: bytes) -> list[str]:
+    """The columns that a table's first line names, a bare word in each of its cells; none without
+    such a line.
+    """
+    first_line, _, _ = head.partition(b"\n")
+    cells = first_line.decode("utf-8", "replace").rstrip("\r").split("\t")
+    if len(cells) == 1:
+        return []
+    are_words = all(re.fullmatch(r"[^\W\d][\w-]*", cell) for cell in cells)
+    return cells if are_words else []
+
+
+def is_query_file(file: Path, layout: Layout | None) -> bool:
+    """Whether a file holds a test collection's queries, which look like passages, or its
+    judgements.
+    """
+    name = f"{file.parent.name}/{file.name}"
+    if QUERIES.search(name):
+        return True
+    return layout == UNTITLED and not CORPUS.search(name)
+
+
+def first_record(text: str) -> dict:
+    """The first object of JSON lines or of a list; where it is longer than the text, the keys that
+    are there.
+    """
+    begin = max(text.find("{"), 0)
+    try:
+        record, _ = json.JSONDecoder().raw_decode(text, begin)
+    except (ValueError, RecursionError):
+        return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,112 @@
+"""Reads the articles of WikiText (Merity et al., 2017; REPLUG, section 7.2)."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.errors import LongtailError
+from pipelines.params import bounds
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import Raw, parquet_rows, text_id
+from pipelines.sources.streams import bounded_lines, is_parquet
+from pipelines.sources.wikipedia import Part
+
+# " = Title = "; a section is " = = Section = = "
+TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")
+
+
+class _Article(NamedTuple):
+    row: int  # the line of the title, from 1
+    title: bytes | None  # None for what stands before the first title
+    lines: list[bytes] | None  # None for an article longer than `bounds.RECORD`
+
+
+def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """Yield WikiText's articles, which together are the whole file.
+
+    Each begins with the blank line before its title, a line ` = Title = ` between blank lines. Bad
+    articles go to `rejects` (not_utf8, too_long, and no_title for text before the first title).
+    Raises LongtailError naming the file if it is damaged (see `open_lines`) or has no article.
+    """
+    path = part.file
+    read_before = rejects.read
+    for article in _articles(_lines(path)):
+        if _is_blank_beginning(article):
+            continue
+        rejects.read += 1
+        if article.lines is None:
+            rejects.add(path, article.row, "too_long", bounds.too_long("an article"))
+        elif article.title is None:
+            expected = "expected a line ' = Title = ' between blank lines first"
+            rejects.add(path, article.row, "no_title", expected)
+        else:
+            try:
+                text = b"\n".join([*article.lines, b""]).decode("utf-8")
+                title = article.title.decode("utf-8")
+            except UnicodeDecodeError as error:
+                rejects.add(path, article.row, "not_utf8", str(error))
+            else:
+                yield Raw(text_id(text), name, title, text, file=path.name, row=article.row)
+
+    if rejects.read == read_before:
+        raise LongtailError(
+            f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again"
+        )
+
+
+def _lines(path: Path) -> Iterator[bytes | None]:
+    """The lines of a file; None for one longer than `bounds.RECORD`."""
+    if not is_parquet(path):
+        for line in bounded_lines(path):
+            yield line and line.removesuffix(b"\r")  # of a file that Windows wrote
+        return
+    for row in parquet_rows(path):  # a line in each row
+        text = (row["text"] or "").encode().removesuffix(b"\n")
+        if len(text) > bounds.RECORD:
+            yield None
+        else:
+            yield text or b" "  # an empty row stands for " ", WikiText's blank line
+
+
+def _articles(lines: Iterable[bytes | None]) -> Iterator[_Article]:
+    """Yield the articles. What stands before the first title comes first, even if it is nothing."""
+    longest = bounds.RECORD
+    row = 1
+    title = None
+    article: list[bytes] | None = []
+    size = 0
+    before: bytes | None = b""
+
+    for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):
+        match = None
+        if line and _is_blank(before) and _is_blank(after):
+            match = TITLE.fullmatch(line)
+        if match:
+            # the blank line before the title is the new article's
+            yield _Article(row, title, article and article[:-1])
+            row = number
+            title = match[1]
+            article = [before] if number > 1 else []
+            size = 0
+
+        size += len(line or b"") + 1  # its newline: blank lines take memory too
+        if line is None or size > longest:
+            article = None
+        elif article is not None:
+            article.append(line)
+        before = line
+
+    yield _Article(row, title, article)
+
+
+def _is_blank(line: bytes | None) -> bool:
+    return line is not None and not line.strip()
+
+
+def _is_blank_beginning(article: _Article) -> bool:
+    """Whether an article is only the blank lines before the first title."""
+    if article.title is not None or article.lines is None:
+        return False
+    return all(_is_blank(line) for line in article.lines)
