@@ -281,15 +281,11 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     tables = tables_of(data, small_results.SETTINGS)
-<<<<<<< HEAD
-    for section in (measures_section.section, seen_section.exposure, seen_section.dates):
-=======
     for section in (
-        studies.measures_section.section,
-        studies.seen_section.exposure,
-        studies.seen_section.dates,
+        measures_section.section,
+        seen_section.exposure,
+        seen_section.dates,
     ):
->>>>>>> b9d4ee774522e7604da2d6789c9e142bfc8b4d01
         assert section_of(section, tables) is None
 
 
