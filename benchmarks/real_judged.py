@@ -42,18 +42,6 @@ TEMPERATURES = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
 TRAINING_QUESTIONS = 200  # at most, that a temperature is chosen on
 DEPTH = 5  # documents of a question that are looked at
 SHARD = 256  # pairs of a question and a document that are scored at once
-SECTIONS = (
-    "seed",
-    "language",
-    "compute",
-    "parts",
-    "lm",
-    "retriever",
-    "retrievers",
-    "lsr",
-    "answer",
-    "replug",
-)
 
 
 def choose_temperature(chosen: SimpleNamespace, file: Path) -> None:
@@ -192,7 +180,7 @@ def main() -> None:
     judge, file = JUDGES[parser.parse_args().what]
     if not file.is_file():
         OUT.mkdir(exist_ok=True)
-        judge(params_file.load_params(*SECTIONS), file)
+        judge(params_file.load_params(), file)
 
 
 if __name__ == "__main__":

@@ -373,7 +373,7 @@ def imports(
             f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
         )
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
-    chosen = params_file.load_params("lm", "language")
+    chosen = params_file.load_params()
     asked = {"partial": partial, "by_position": by_position, "pattern": answer_pattern or ""}
     asked["language"] = language.read_language(chosen.language)
     for line in import_answers.import_answers(path, called, list(chosen.lm), DATA, **asked):
@@ -405,7 +405,7 @@ def _list_or_remove(remove: Path | None) -> None:
         kind = said.get("kind") or answer_files.kind_by_name(file.stem)
         source = f", from {said['file']} ({said['layout']})" if said else ""
         terminal.show(f"{file}: {rows:,} answers, {kind}{source}")
-    params = params_file.load_params("lms", "retrievers")
+    params = params_file.load_params()
     for dataset in dict.fromkeys(file.parts[-3] for file in files):
         for sentence in answer_files.left_out(dataset, params.lms, params.retrievers, DATA):
             terminal.show(terminal.as_called(sentence))

@@ -70,7 +70,7 @@ def keep_landed(month: str, flow: str) -> None:
 def set_month(month: str, path: Path) -> str:
     """Set the month of the page views in params.yaml, whose other text stays; returns a message."""
     _check(month)
-    settings = params_file.load_params("popularity", "fetch", path=path)
+    settings = params_file.load_params(path)
     old = settings.popularity.month
     text = path.read_text(encoding="utf-8")
     line = rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)"
@@ -113,7 +113,7 @@ def _check(month: str) -> None:
 
 def _check_dumps(month: str) -> None:
     """Raise Late or Gone where fetch.files has no dump or page views of the month."""
-    settings = params_file.load_params("contact", "fetch", "popularity", path=PARAMS)
+    settings = params_file.load_params(PARAMS)
     fetch = settings.fetch
     urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
     if fetch.source != "wikimedia" or not urls:
@@ -135,7 +135,7 @@ def _check_dumps(month: str) -> None:
 
 def _key(flow: str) -> str:
     """The key of this profile's `flow` in LANDED."""
-    profile = params_file.load_params("profile", path=PARAMS).profile
+    profile = params_file.load_params(PARAMS).profile
     return f"{profile}/{flow}"
 
 

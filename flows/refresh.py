@@ -25,7 +25,7 @@ from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.evaluation import regressions
 from pipelines.params import params, params_file
-from pipelines.params.params_models import LMName, Section
+from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 TOLERANCE = 0.05  # share by which a figure may get worse

@@ -70,7 +70,7 @@ def write_release(version: str | None = None, out: Path = OUT) -> str:
     from pipelines.release import contents, versions
 
     root = Path.cwd()
-    params = params_file.load_params("compute", "ingest")
+    params = params_file.load_params()
     folder = versions.write_release(
         Path("data"),
         out,

@@ -304,7 +304,7 @@ def of_clusters(
     one key are in memory at a time.
     """
     numbers = units(np.unique(clusters, return_inverse=True)[1], generator)
-    sums = []
+    sums: list[np.ndarray] = []
     statistics = {}
     for key, statistic, columns in figures:
         place = slice(len(sums), len(sums) + len(columns))

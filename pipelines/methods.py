@@ -10,12 +10,15 @@ order of `retrievers` makes no file anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from pipelines.errors import LongtailError
+
+if TYPE_CHECKING:
+    from pipelines.params.params_models import Retriever
 
 # methods whose passages come from a file; a name after them is that of the file's folder
 GIVEN = ("given", "replug_given")
@@ -186,9 +189,11 @@ def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
     return data / "index" / index.kind / index.retriever / corpus
 
 
-def measure(name: str, settings: SimpleNamespace) -> str:
-    """What the similarity of a method's passages is; just "similarity" for a method that is not the
-    run's.
+def measure(name: str, retrievers: Sequence[str], sections: Mapping[str, Retriever]) -> str:
+    """What the similarity of a method's passages is, in words.
+
+    `sections` are those of params.yaml's `retriever`. It is just "similarity" for a method that is
+    not the run's.
     """
     method = Method.of_name(name)
     if method.kind in GIVEN:
@@ -202,9 +207,8 @@ def measure(name: str, settings: SimpleNamespace) -> str:
         return fixed[method.kind]
 
     retriever = method.retriever
-    if not retriever and settings.retrievers:
-        retriever = settings.retrievers[0]
-    section = settings.retriever.get(retriever)
-    if method.kind not in ENCODED or section is None:
+    if not retriever and retrievers:
+        retriever = retrievers[0]
+    if method.kind not in ENCODED or retriever not in sections:
         return "similarity"
-    return SIMILARITIES[section.similarity]
+    return SIMILARITIES[sections[retriever].similarity]

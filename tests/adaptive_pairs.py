@@ -17,7 +17,8 @@ CHOSEN = params.Thresholds(
 
 
 def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:
-    """Closed-book answers are right above `crossing`, augmented ones below it, with some noise; one rare relation.
+    """Closed-book answers are right above `crossing`, augmented ones below it, with some noise; one
+    rare relation.
 
     The closed-book answer's probability says as much as the popularity.
     """
@@ -46,7 +47,9 @@ def splits(pairs: Pairs, chosen: params.Thresholds = CHOSEN) -> np.ndarray:
 
 
 def judged(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN) -> held_out.HeldOut:
-    """The thresholds of a search, that in use if it is not named, judged on the splits of `chosen`."""
+    """The thresholds of a search, that in use if it is not named, judged on the splits of
+    `chosen`.
+    """
     train = splits(pairs, chosen)
     return held_out.judge(pairs, train, held_out.fit(pairs, train, search or chosen.search, chosen))
 

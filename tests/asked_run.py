@@ -1,4 +1,6 @@
-"""What a run leaves of what `longtail ask` reads: questions, entities, statements and thresholds."""
+"""What a run leaves of what `longtail ask` reads: questions, entities, statements and
+thresholds.
+"""
 
 import json
 from pathlib import Path
@@ -50,7 +52,9 @@ TEMPLATES = {
 
 
 def write_tables(data: Path) -> None:
-    """Write into the folder `data` what `ask` reads to decide: questions, entities, statements and thresholds."""
+    """Write into the folder `data` what `ask` reads to decide: questions, entities, statements and
+    thresholds.
+    """
     triples, claims = (
         data / "knowledge/triples/entities.parquet",
         data / "knowledge/wikidata/claims.parquet",

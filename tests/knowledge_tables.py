@@ -1,4 +1,6 @@
-"""The tables that stages of pipelines/knowledge/ and pipelines/questions/ read, and their params, for tests of both."""
+"""The tables that stages of pipelines/knowledge/ and pipelines/questions/ read, and their params,
+for tests of both.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +32,9 @@ def chosen(
     memory_gb: float = 1.0,
     **sections,
 ):
-    """A stage's params: few threads, in this process unless there are workers, and what the test names."""
+    """A stage's params: few threads, in this process unless there are workers, and what the test
+    names.
+    """
     of_all = {
         "seed": 0,
         "language": "en",

@@ -1,4 +1,6 @@
-"""Intervals: Wilson's against SciPy's and known values, the bootstrap against theory and against a plain loop."""
+"""Intervals: Wilson's against SciPy's and known values, the bootstrap against theory and against a
+plain loop.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,9 @@ def test_quantiles_of_student_and_shares_of_draws_are_scipys():
 
 
 def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_vary_as_much():
-    """Sudaan's form of the variance, by hand: subjects of sizes 2, 2 and 3 with 2, 0 and 1 right."""
+    """Sudaan's form of the variance, by hand: subjects of sizes 2, 2 and 3 with 2, 0 and 1
+    right.
+    """
     right, subjects = np.array([1, 1, 0, 0, 1, 0, 0], bool), np.array(list("aabbccc"))
     share = 3 / 7
     variance = ((2 - 2 * share) ** 2 + (2 * share) ** 2 + (1 - 3 * share) ** 2) / 49 * 3 / 2
@@ -41,7 +45,8 @@ def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_var
     )
     order = np.array([3, 0, 6, 1, 4, 2, 5])
     assert intervals.share(right[order], subjects[order]) == found
-    # all right: as many values as there are clusters of equal size; never more values than there are
+    # all right: as many values as there are clusters of equal size; never more values than there
+    # are
     assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(
         1.0, 49 / 17, intervals.student(2)
     )
@@ -53,7 +58,9 @@ def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_var
 
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_intervals_of_clustered_values_hold_the_truth_in_19_of_20_data_sets(size):
-    """600 data sets of 120 questions, a fifth of the variance of which is between subjects of so many questions."""
+    """600 data sets of 120 questions, a fifth of the variance of which is between subjects of so
+    many questions.
+    """
     rng, n, held = np.random.default_rng(size), 120, []
     subjects = np.repeat(np.arange(n // size), size)
     for _ in range(600):
@@ -113,7 +120,9 @@ def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
 
 
 def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs_on_other_questions_and_more_on_the_same():
-    """2,000 pairs of runs of 300 questions that are right on 30 and 35 %, whose answers are independent or alike."""
+    """2,000 pairs of runs of 300 questions that are right on 30 and 35 %, whose answers are
+    independent or alike.
+    """
     luck, held = np.random.default_rng(0).random((2, 2000, 300)), {}
     for alike in (False, True):
         rights = (luck[0] < 0.3).sum(1), (luck[0 if alike else 1] < 0.35).sum(1)

@@ -1,4 +1,6 @@
-"""Retrievers side by side: each method's documents are found by its own retriever, whatever their order."""
+"""Retrievers side by side: each method's documents are found by its own retriever, whatever their
+order.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,12 +33,12 @@ INDEXES = {
 
 
 def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[list[int]]:
-    """The k best documents by the encoder of this kind and name, with its own settings; all are compared."""
+    """The k best documents by the encoder of this kind and name, with its own settings; all are
+    compared.
+    """
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
-    encoder = Encoder.open(
-        methods.encoder_folder(Method(kind, name)), settings, params.compute
-    )
+    encoder = Encoder.open(methods.encoder_folder(Method(kind, name)), settings, params.compute)
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
     return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
@@ -107,7 +109,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
 def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(
     two_retrievers,
 ):
-    """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were used."""
+    """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were
+    used.
+    """
     params, file = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     docs = pq.read_table(file)["id"].to_pylist()
     expected = {index: nearest(params, index, "wikipedia", QUERIES, 10) for index in INDEXES}

@@ -150,7 +150,7 @@ def test_what_is_asked_is_known_in_the_sample_world(pages, root):
         for question in re.findall(r'longtail ask "([^"]+)"', text)
     }
     assert len(asked) >= 2
-    given = params_file.load_params("seed", "world", path=root / "params.yaml")
+    given = params_file.load_params(root / "params.yaml")
     world = make_world(given.seed, given.world)
     known = {
         RELATIONS[RELATION_IDS[relation]].question(label).lower()

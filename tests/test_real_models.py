@@ -145,7 +145,7 @@ def judged(project):
     """A function that judges the small project, with demonstrations, and returns the file's table."""
     project.settings["answer"]["n_shots"] = 1
     (project.folder / "params.yaml").write_text(yaml.safe_dump(project.settings))
-    chosen = params_file.load_params(*real_judged.SECTIONS)
+    chosen = params_file.load_params()
 
     def judge(what):
         how, file = real_judged.JUDGES[what]
@@ -195,7 +195,7 @@ def test_replugs_temperature_is_chosen_on_training_questions_alone(judged, proje
     _, found = judged("temperature")
     best = min(found["temperatures"], key=lambda row: row["bits_per_byte"])["temperature"]
     assert found["questions"] == 16
-    assert params_file.load_params("replug").replug.temperature == found["chosen"] == best
+    assert params_file.load_params().replug.temperature == found["chosen"] == best
     assert len({row["bits_per_byte"] for row in found["temperatures"]}) > 1
     pq.write_table(table.slice(0, 16), "data/questions/popqa/popqa.parquet")
     assert judged("temperature")[1] == found, "no held-out question is read"

@@ -1,4 +1,6 @@
-"""Named samples of PopQA: whose questions they are, and that nothing else counts where one is asked for."""
+"""Named samples of PopQA: whose questions they are, and that nothing else counts where one is asked
+for.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -87,7 +87,7 @@ def _read_answers(server: str, *, drop: bool) -> list[tuple[Any, ...]]:
 def _names_of(server: str, models: set[str]) -> list[str]:
     """The names in params.yaml's `lm` of a server's models."""
     names = []
-    for name, lm in params_file.load_params("lm").lm.items():
+    for name, lm in params_file.load_params().lm.items():
         if lm.http and lm.http.url.rstrip("/") == server and lm.path in models:
             names.append(name)
     return names
@@ -101,7 +101,7 @@ def _remove_unfinished_work(lm_names: list[str]) -> None:
     for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
             unfinished.append(path)
-    if params_file.load_params("lsr").lsr.lm in lm_names:
+    if params_file.load_params().lsr.lm in lm_names:
         unfinished += SCRATCH.glob("work/train_lsr*")
 
     for path in unfinished:

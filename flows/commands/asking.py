@@ -46,7 +46,7 @@ def search(
     ] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
-    params = params_file.load_params("retrievers", "parts")
+    params = params_file.load_params()
     name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
     hits = search_corpus(text, name, retriever or _best_retriever(params), k)
 
@@ -88,7 +88,7 @@ def ask(
     """
     if attribute:
         if not retriever:
-            retriever = _best_retriever(params_file.load_params("retrievers", "parts"))
+            retriever = _best_retriever(params_file.load_params())
         for line in attribute_text(attribute, retriever):
             terminal.show(line)
         return

@@ -41,7 +41,7 @@ def status(
     """Show the stages that are not up to date, or run, and why."""
     if context.invoked_subcommand:
         return
-    params = params_file.load_params("compute")  # before DVC, whose error on a bad param is worse
+    params = params_file.load_params()  # before DVC, whose error on a bad param is worse
     if verify:
         _verify_outputs(params.compute.threads)
     else:
@@ -226,10 +226,9 @@ def reproduce(
     ] = False,
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
-    from pipelines.params import params
     from pipelines.report import comparison, comparison_page, papers
 
-    settings = params_file.load_params(*params.Params.model_fields)
+    settings = params_file.load_params()
     stale = _stale_stages() if settings.fetch.source != "world" else set()
     published = papers.read_papers()
     reach = comparison.reach(published, _paper_params(published))

@@ -62,7 +62,7 @@ def diff(
     """Compare two releases of PopQA. Writes a table of changed questions, answers, popularity."""
     from pipelines.release.difference import write_difference
 
-    params = params_file.load_params("compute", "ingest")
+    params = params_file.load_params()
     old = (terminal.CALLED_FROM / old).resolve()
     new = (terminal.CALLED_FROM / new).resolve()
     out = (terminal.CALLED_FROM / out if out else DIFFERENCE).resolve()

@@ -90,10 +90,9 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
 
 
 def _show_results(part: Part, stages: Sequence[Stage]) -> None:
-    from pipelines.params.params import Params
     from pipelines.report.result_lines import result_lines
 
-    params = params_file.load_params(*Params.model_fields)
+    params = params_file.load_params()
     outs = {out for stage in stages for out in stage.outs}
     for line in result_lines(outs, params):
         terminal.show(line)

@@ -18,12 +18,11 @@ from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, given_passages, passages, prompts
+from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params.param_types import LMName, RetrieverName, Section
-from pipelines.params.params import Compute, Parts
-from pipelines.params.params_models import LM, Answer, Replug, Reranker, Retriever
+from pipelines.params.param_types import LMName
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -31,21 +30,12 @@ if TYPE_CHECKING:
 PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
 
 
-class Settings(Section):
+class Settings(PassageSettings):
     """The sections of params.yaml by which a question is answered."""
 
     seed: int
-    language: str
-    compute: Compute
-    lm: dict[LMName, LM]
     lms: list[LMName]
-    retriever: dict[RetrieverName, Retriever]
-    retrievers: list[RetrieverName]
-    reranker: Reranker | None
-    parts: Parts
     ways: list[str]
-    replug: Replug
-    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -233,7 +223,7 @@ def _answer(
             title=row["titles"][0],
             text=row["texts"][0],
             similarity=row["similarities"][0],
-            measure=methods.measure(asked.method, settings),
+            measure=methods.measure(asked.method, settings.retrievers, settings.retriever),
         )
 
     model = open_model()
@@ -298,17 +288,20 @@ def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -
 
     To retrieve is to take the answer below the threshold.
     """
-    missing = _unknown(reading)
-    entry = None
-    if not missing:
-        entry = _entry(thresholds, reading.template.dataset, choice)
-        if not entry:
-            missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
-    if missing:
-        why = f"{missing}, so {choice.below.name} answers without a threshold."
-        return Decision(retrieve=True, threshold=None, why=why)
-
+    if reading is None:
+        return _without_threshold("The question follows no template of this run", choice)
     subject = reading.subject
+    if subject is None:
+        missing = f"No subject in this run's tables is called {reading.name!r}"
+        return _without_threshold(missing, choice)
+    if subject.popularity is None:
+        missing = f"The page views of {subject.label} ({subject.qid}) are not known"
+        return _without_threshold(missing, choice)
+    entry = _entry(thresholds, reading.template.dataset, choice)
+    if not entry:
+        missing = f"No threshold is tuned for {choice.lm} with {choice.name}"
+        return _without_threshold(missing, choice)
+
     in_use = rule.parse(entry, str(thresholds))
     decision = in_use.decide(reading.template.relation, subject.popularity)
     threshold = None
@@ -318,16 +311,10 @@ def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -
     return Decision(decision.retrieve, threshold, why)
 
 
-def _unknown(reading: Reading | None) -> str:
-    """What of a question is not known that a threshold needs; "" if all is known."""
-    if reading is None:
-        return "The question follows no template of this run"
-    subject = reading.subject
-    if subject is None:
-        return f"No subject in this run's tables is called {reading.name!r}"
-    if subject.popularity is None:
-        return f"The page views of {subject.label} ({subject.qid}) are not known"
-    return ""
+def _without_threshold(missing: str, choice: Choice) -> Decision:
+    """To retrieve, because something is not known that a threshold needs."""
+    why = f"{missing}, so {choice.below.name} answers without a threshold."
+    return Decision(retrieve=True, threshold=None, why=why)
 
 
 def _entry(thresholds: Path, dataset: str, choice: Choice) -> dict | None:

@@ -161,7 +161,7 @@ def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
     does.
     """
     changes = [slope * policies[name].retrieved for name, slope in column.slopes.items()]
-    return column.base + sum(changes)
+    return np.asarray(column.base + sum(changes))
 
 
 def refitted_means(
@@ -196,8 +196,10 @@ def _bounds(column: Column) -> tuple[float, float]:
     A mean lies between the least and the largest of the values that it is taken of. For a column
     that is `apart`, the means of the least and of the largest values bound it.
     """
-    least = column.base + sum(np.minimum(slope, 0.0) for slope in column.slopes.values())
-    most = column.base + sum(np.maximum(slope, 0.0) for slope in column.slopes.values())
+    smallest = [np.minimum(slope, 0.0) for slope in column.slopes.values()]
+    largest = [np.maximum(slope, 0.0) for slope in column.slopes.values()]
+    least = np.asarray(column.base + sum(smallest))
+    most = np.asarray(column.base + sum(largest))
     if column.apart:
         return least.mean(), most.mean()
     return least.min(), most.max()

@@ -172,7 +172,7 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
         return {}
 
     policies = {}
-    columns = {}
+    columns: dict[str, Column] = {}
     for name, signal in {"popularity": pairs.signal, "uncertainty": pairs.confidence}.items():
         order = np.lexsort((signal, pairs.relations))
         pairs_by_signal = replace(pairs, signal=signal).take(order)

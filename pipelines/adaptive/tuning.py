@@ -179,10 +179,10 @@ def _fit_everything(
 
 def _relation_figures(
     pairs: Pairs, policy: refits.Policy, drawn: refits.Resamples, cut: float
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """What thresholds.parquet says of one relation's threshold and accuracies."""
     low, high = as_good(pairs.signal, pairs.gains, drawn)
-    figures = {
+    figures: dict[str, float | None] = {
         "threshold": cut,
         "threshold_low": min(low, cut),
         "threshold_high": max(high, cut),

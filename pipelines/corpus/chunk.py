@@ -157,7 +157,7 @@ def _read_and_cut(
             cut = partial(cut_batch, corpus_settings)
             batch_folders = store.parts(f"cut{number}-{name}", key, batches, cut, executor)
             documents = count_documents(db, batch_folders)
-            if share == 1 or documents >= wanted:
+            if wanted is None or share == 1 or documents >= wanted:
                 break
             share = min(share * MARGIN * wanted / documents, 1.0) if documents else 1.0
 

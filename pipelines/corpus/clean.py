@@ -191,13 +191,13 @@ def _text(field: tuple[type, list[str]]) -> str:
 
 def _template(_: tokens.Token, fields: Fields) -> str:
     parameters: list[tuple[str | None, str]] = []
-    for field in fields[1:]:
-        token_type, _ = field
+    for token_type, parts in fields[1:]:
+        text = "".join(parts)
         if token_type is tokens.TemplateParamSeparator:
-            parameters.append((None, _text(field)))
+            parameters.append((None, text))
         else:  # what came before was the parameter's name
-            _, name = parameters[-1]
-            parameters[-1] = (name, _text(field))
+            before = parameters.pop()
+            parameters.append((before[1], text))
     return template_text(_text(fields[0]), parameters)
 
 
@@ -226,8 +226,8 @@ def _title(level: int, text: str) -> str:
 
 def _entity(_: tokens.Token, fields: Fields) -> str:
     marks = {tokens.HTMLEntityNumeric: "#", tokens.HTMLEntityHex: "#x"}
-    token_type, _ = fields[-1]
-    return unescape(f"&{marks.get(token_type, '')}{_text(fields[-1])};")
+    token_type, parts = fields[-1]
+    return unescape(f"&{marks.get(token_type, '')}{''.join(parts)};")
 
 
 def _tag(_: tokens.Token, fields: Fields) -> str:

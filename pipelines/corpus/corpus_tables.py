@@ -164,10 +164,10 @@ def _metrics(
         metrics[f"queries_{split}"] = queries.get(split, 0)
     metrics["duplicate_queries"] = database.row(db, repeated)[0]
     metrics["rejected"] = sum(reasons.values())
-    for reason, count in reasons.items():
-        metrics[f"rejected_{reason}"] = count
-    for reason, count in skipped.items():
-        metrics[f"skipped_{reason}"] = count
+    for reason, n in reasons.items():
+        metrics[f"rejected_{reason}"] = n
+    for reason, n in skipped.items():
+        metrics[f"skipped_{reason}"] = n
     return {name: float(value) for name, value in metrics.items()}
 
 

@@ -6,7 +6,6 @@ short rest, more. A passage that its source has cut already is a document as it 
 """
 
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -110,33 +109,35 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _clean_rows(batch, rejects, settings.media)
     encoded = _encoder(settings.tokenizer)(texts)
-    text_signatures: Sequence[np.ndarray | None] = [None] * len(rows)
-    text_bands = text_signatures
+    text_signatures: list[np.ndarray | None] = [None] * len(rows)
+    text_bands: list[np.ndarray | None] = [None] * len(rows)
     if settings.corpus.has_queries:
-        text_signatures = signatures([tokens.ids for tokens in encoded])
-        text_bands = bands(text_signatures, NEAR_DUPLICATE)
+        signature_matrix = signatures([tokens.ids for tokens in encoded])
+        text_signatures = list(signature_matrix)
+        text_bands = list(bands(signature_matrix, NEAR_DUPLICATE))
 
     documents: list[Document] = []
     queries: list[Query] = []
     sources: list[Source] = []
     for i, row in enumerate(rows):
+        row_documents: list[Document] = []
+        row_queries: list[Query] = []
         if row["split"] == "corpus":
-            pieces = _documents(settings, row, encoded[i])
-            documents += pieces
-            chunks = len(pieces)
+            row_documents = _documents(settings, row, encoded[i])
         else:
-            pieces = _queries(settings, row, encoded[i])
-            queries += pieces
-            chunks = 0
-        if not pieces:
+            row_queries = _queries(settings, row, encoded[i])
+        if not row_documents and not row_queries:
             reason = f"{TOO_SHORT}{row['split']}"
             rejects.add(row["file"], row["row"], reason, f"{len(encoded[i].ids)} tokens")
             continue
+
+        documents += row_documents
+        queries += row_queries
         source = Source(
             source_document=row["source_document"],
             split=row["split"],
             key=row["key"],
-            chunks=chunks,
+            chunks=len(row_documents),
             signature=text_signatures[i],
             bands=text_bands[i],
         )

@@ -58,7 +58,7 @@ TABLE = re.compile(r"\n[^\S\n]*\{\|")  # a table that is never closed
 
 def _by_name(names_of: Mapping) -> dict:
     """Each of the names of wikitext.yaml -> what is shown for it."""
-    shown_for = {}
+    shown_for: dict = {}
     for shown, names in names_of.items():
         shown_for |= dict.fromkeys(names, shown)
     return shown_for
@@ -209,7 +209,9 @@ class _MarkupPass:
         """
         has_template = kept and self._text.find("{{", begin + 2, end) >= 0
         if self._depth + NESTING > DEEPEST or has_template:
-            return self._mark(SINGLE.match(self._text, begin))
+            first_mark = SINGLE.match(self._text, begin)
+            assert first_mark, "a construct begins with a mark"
+            return self._mark(first_mark)
         if not kept:
             self._cuts.append(_Cut(begin, end, GAP))
         return end
@@ -302,7 +304,7 @@ class _MarkupPass:
 
 
 def _without_comments(text: str) -> str:
-    parts = []
+    parts: list[str] = []
     end = 0
     while True:
         begin = text.find("<!--", end)

@@ -5,7 +5,7 @@ A document's split and its key are hashes of its id, so they do not depend on fi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -134,9 +134,9 @@ def read_part(
     write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
-def write_rows(rows: list[tuple], schema: pa.Schema, path: Path) -> None:
+def write_rows(rows: Sequence[tuple], schema: pa.Schema, path: Path) -> None:
     """Write tuples of the schema's columns to a Parquet file."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     parquet.write_parquet(pa.table(arrays, schema=schema), path)
 

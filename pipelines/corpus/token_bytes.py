@@ -122,10 +122,10 @@ def _by_tiktoken(ranks: dict[bytes, int]) -> Encoder:
 
     def tokens(text: str) -> Tokens:
         data = text.encode("utf-8")
-        ids = []
+        ids_of = []
         for _, stretch in stretches(text):
-            ids.append(encoding.encode_to_numpy(stretch, disallowed_special=()))
-        ids = np.concatenate(ids)
+            ids_of.append(encoding.encode_to_numpy(stretch, disallowed_special=()))
+        ids = np.concatenate(ids_of)
         bounds = np.concatenate([[0], np.cumsum(lengths[ids])])
         assert len(data) == bounds[-1], "tokens don't spell their text"
         following = np.frombuffer(data + b" ", dtype=np.uint8)[bounds]

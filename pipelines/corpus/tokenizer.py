@@ -74,7 +74,7 @@ def _documents(raw: Path, name: str) -> Iterator[Raw]:
             yield from read_raw(name, part, rejects)
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
+def train_tokenizer(texts: Iterable[str], vocab_size: int | None, folder: Path) -> None:
     """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's
     layout.
 
@@ -84,7 +84,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
     from transformers import PreTrainedTokenizerFast
 
     smallest = 256 + len(SPECIAL_TOKENS)
-    if vocab_size < smallest:
+    if vocab_size is None or vocab_size < smallest:
         raise LongtailError(
             f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}"
         )

@@ -30,7 +30,6 @@ class Column:
 
     label: str
     unit: str = ""
-    rule: str = ""
 
 
 def read_columns(text: str) -> dict[str, type]:

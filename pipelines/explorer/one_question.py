@@ -116,7 +116,7 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, A
         for method, file in by_method.items():
             measure = "similarity"
             if lm in run.params.lms:
-                measure = methods.measure(method, run.params)
+                measure = methods.measure(method, run.params.retrievers, run.params.retriever)
             columns = ("*", f"{passage_is_of} AS whose")
             for row in lookup(file, "question_id", question_ids, *columns):
                 row["measure"] = measure

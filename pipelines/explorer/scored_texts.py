@@ -163,7 +163,7 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     for document, weight, share, gain in zip(documents, weights, shares, gains, strict=True):
         document |= {"weight": weight, "share": share, "saved": gain}
 
-    measure = methods.measure(texts.retriever, run.params)
+    measure = methods.measure(texts.retriever, run.params.retrievers, run.params.retriever)
     if texts.retriever == "bm25":
         measure = "share of BM25's best score"
     return query | {

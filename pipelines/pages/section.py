@@ -5,7 +5,7 @@ claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -21,7 +21,7 @@ NOT_TESTABLE = "not testable"
 VERDICTS = (SHOWN, OPPOSITE, UNCLEAR, NOT_TESTABLE)  # of findings, in the order of the page
 SERIES_DRAWN = 10  # of a figure at most, one for each style; its table has all
 
-Row = Mapping[str, Any]  # column -> value, as `evaluation/tables.py` reads them
+Row = dict[str, Any]  # column -> value, as `evaluation/tables.py` reads them
 Points = dict[str, list[tuple[Any, Interval]]]  # series -> (place, figure) of each mark
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -19,27 +18,23 @@ from pipelines.params.params_rules import RuleBroken, check_rules
 Settings = TypeVar("Settings", bound=Section)  # the sections that a stage, or a command, reads
 
 
+def load_params(path: str | Path = "params.yaml") -> Params:
+    """All of params.yaml. Raises LongtailError with one line that says what is wrong."""
+    return parse(read_values(path))
+
+
 def load_settings(model: type[Settings], path: str | Path = "params.yaml") -> Settings:
     """The sections of params.yaml that are fields of `model`; all of the file is checked.
 
     Raises LongtailError with one line that says what is wrong.
     """
-    params = parse(read_values(path))
-    return settings_of(params, model)
+    return settings_of(load_params(path), model)
 
 
 def settings_of(params: Params, model: type[Settings]) -> Settings:
     """The sections of `params` that are fields of `model`."""
     sections = {name: getattr(params, name) for name in model.model_fields}
     return model(**sections)
-
-
-def load_params(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
-    """Only these sections of params.yaml, all of which is checked; raises LongtailError with one
-    line.
-    """
-    params = parse(read_values(path))
-    return SimpleNamespace(**{name: getattr(params, name) for name in sections})
 
 
 def read_values(path: str | Path = "params.yaml") -> dict:

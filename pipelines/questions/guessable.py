@@ -77,8 +77,8 @@ def usual_answers(
         accepted[relation, subject].update(names)
 
     counts_of: dict[str, Counter] = defaultdict(Counter)
-    for (relation, _), names in accepted.items():
-        counts_of[relation].update(names & labels_of[relation])
+    for (relation, _), accepted_names in accepted.items():
+        counts_of[relation].update(accepted_names & labels_of[relation])
     ranked_of = {}
     for relation, counts in counts_of.items():
         alphabetical = sorted(counts)

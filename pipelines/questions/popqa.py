@@ -157,8 +157,8 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
         FROM published JOIN triples
             ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
             JOIN answers USING (s_qid, p_pid)"""
-    (rows,) = db.execute(query, {"month": month}).fetchone()
-    return rows
+    (counts,) = db.execute(query, {"month": month}).fetchall()
+    return counts[0]
 
 
 def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
@@ -166,8 +166,8 @@ def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
     rows.
     """
     same = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
-    (dropped,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({same})").fetchone()
-    return dropped
+    (counts,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({same})").fetchall()
+    return counts[0]
 
 
 def _answers(pairs: str) -> str:

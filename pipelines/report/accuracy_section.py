@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
 from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
@@ -17,7 +17,7 @@ RELATIVE = "log popularity against the relation's mean, in its standard deviatio
 
 
 def section(tables: Tables) -> Section:
-    blocks = [
+    blocks: list[Block] = [
         *_by_popularity(tables),
         *_by_method(tables),
         _whose_answers(tables),
@@ -161,12 +161,15 @@ def _table_of_groups(tables: Tables) -> Table:
 def _guessable(tables: Tables) -> Iterator[str]:
     """How many questions of each set can be answered without knowing the fact."""
     for row in tables.rows("guessable", "lm = $lm AND coalesce(relation, '') = ''"):
+        guessable = in_percent(row["guessable"])
+        named_answers = in_percent(row["named"])
+        as_words = in_percent(row["majority_word"])
+        published = in_percent(row["majority"])
         yield (
-            f"{in_percent(row['guessable'])} % of the questions of {label(row['dataset'])} can "
-            f"be answered without knowing the fact: {in_percent(row['named'])} % name an "
-            "answer, and the answer that most other subjects of the relation have is right on "
-            f"{in_percent(row['majority_word'])} % as whole words and on "
-            f"{in_percent(row['majority'])} % by the published rule. "
+            f"{guessable} % of the questions of {label(row['dataset'])} can be answered without "
+            f"knowing the fact: {named_answers} % name an answer, and the answer that most other "
+            f"subjects of the relation have is right on {as_words} % as whole words and on "
+            f"{published} % by the published rule. "
         )
 
 

@@ -6,7 +6,7 @@ from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
 from pipelines.pages.values import in_points, label, named, show
@@ -20,7 +20,7 @@ SIGNALS = ("popularity", "uncertainty")  # of what decides whether to retrieve
 
 def section(tables: Tables) -> Section:
     policies = _policies(tables)
-    blocks = [
+    blocks: list[Block] = [
         *_figures_of_policies(policies),
         "Thresholds are fitted and judged by the substring rule. Below a relation's popularity "
         "threshold, the answer with retrieved text counts; from the threshold on, the closed-book "

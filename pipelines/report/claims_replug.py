@@ -144,19 +144,23 @@ def _bits(tables: Tables, column: str) -> Iterator[Measured]:
     """What documents save of the bits per byte with each retriever, against what `column` says."""
     for corpus in tables.settings.parts.scored:
         figures = tables.scored(corpus).get(tables.lm, {})
-        rows = {}
+        rows: dict[tuple[str, int] | None, Row] = {}
         for row in tables.rows("bits_per_byte", "lm = $lm AND corpus = $of", of=corpus):
             rows[row["retriever"], row["k"]] = row
 
-        for (name, k), row in rows.items():
+        for row in rows.values():
+            name = row["retriever"]
+            k = row["k"]
             if k != tables.top_k or name == "random":
                 continue
             before = rows.get(_compared_with(column, name, k))
             if before is None or before is row:
                 continue
-            figure = row.get(column)
+
             if column == "saved_over_one":
                 figure = interval(figures.get(f"gain_over_one_{name}_k{k}"))
+            else:
+                figure = row[column]
             yield Measured(
                 on=corpus,
                 method=name,

@@ -166,7 +166,7 @@ class Run:
 
         Without `outputs`, by params alone.
         """
-        wanted = {}
+        wanted: dict[str, Any] = {}
         for setup in number.setups:
             wanted |= self.setups[setup]
         if not outputs:

@@ -2,7 +2,7 @@
 save of them.
 """
 
-from pipelines.pages.section import Axis, Figure, Link, Section
+from pipelines.pages.section import Axis, Block, Figure, Link, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -74,7 +74,7 @@ def section(tables: Tables) -> Section:
         "Seconds are not on this page, because the same inputs must give the same page."
     )
 
-    blocks = [*figures_by(figure, "dataset"), text]
+    blocks: list[Block] = [*figures_by(figure, "dataset"), text]
     if tables.settings.lms and tables.answered_sets:
         seconds = (
             "Seconds of a question by method, with the machine that they were measured on "
@@ -98,8 +98,7 @@ def _leads(tables: Tables) -> str:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
-    return (
-        f"For a question of {label(dataset)}, {tables.lm} reads from {least['prompt_tokens']:,.0f} "
-        f"tokens ({label(least['method'])}) to {most['prompt_tokens']:,.0f} "
-        f"({label(most['method'])})."
-    )
+    fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
+    most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
+    begins = f"For a question of {label(dataset)}, {tables.lm} reads from"
+    return f"{begins} {fewest_tokens} to {most_tokens}."

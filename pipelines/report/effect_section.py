@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
-from pipelines.pages.section import Axis, Figure, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import in_points, label, percent
 from pipelines.report import adaptive_metrics
@@ -33,7 +33,7 @@ COMPARED_HEADS = {
 
 
 def section(tables: Tables) -> Section:
-    blocks = [
+    blocks: list[Block] = [
         *_gain_by_popularity(tables),
         _how_to_look(tables),
         _table_of_groups(tables),
@@ -112,7 +112,7 @@ def _how_to_look(tables: Tables) -> str:
     method = lead_method(tables) if tables.answered_sets else ""
     return (
         "To look at the questions where it hurts, with their passages, run `longtail explore "
-        f"--method {method} --cell base`; with `--cell method`, they are those where it helps."
+        f"'/questions?method={method}&cell=base'`; with cell=method, they are those where it helps."
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
@@ -71,7 +71,7 @@ def section(tables: Tables) -> Section:
         ["relation", "dataset", "lm", "method", "questions", "substring", "word", "correlation"],
     )
 
-    blocks = [
+    blocks: list[Block] = [
         *_by_method(tables),
         by_size,
         compared,
@@ -92,11 +92,9 @@ def _leads(tables: Tables) -> str:
         return "No two language models have closed-book answers to the same questions."
 
     best, *_, worst = sorted(of_first_set, key=lambda row: -row["substring"].value)
-    return (
-        f"On the same questions of {label(best['dataset'])}, {best['lm']} is right most often from "
-        f"memory ({in_percent(best['substring'])} %), {worst['lm']} least often "
-        f"({in_percent(worst['substring'])} %)."
-    )
+    most_often = f"{best['lm']} is right most often from memory ({in_percent(best['substring'])} %)"
+    least_often = f"{worst['lm']} least often ({in_percent(worst['substring'])} %)"
+    return f"On the same questions of {label(best['dataset'])}, {most_often}, {least_often}."
 
 
 def _by_method(tables: Tables) -> Iterator[Figure]:

@@ -94,8 +94,8 @@ def _number(
     if isinstance(value, list):
         fields["value"], fields["also"] = value
 
-    setups = []
-    find = {}
+    setups: list[str] = []
+    find: dict[str, Any] = {}
     for level in (group, column, row):
         for key in level.keys() - NOT_INHERITED:
             fields[key] = level[key]

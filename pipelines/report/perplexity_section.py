@@ -1,7 +1,7 @@
 """The section on perplexity by the size of the language model (REPLUG, Figure 5)."""
 
 from pipelines import catalogue
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -65,7 +65,7 @@ def section(tables: Tables) -> Section:
         "perplexity with documents or without."
     )
 
-    blocks = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
+    blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
     return Section("perplexity", "Perplexity", blocks)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pipelines.evaluation.tables import popularity_of
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import label, show
 from pipelines.report.run_tables import Tables
@@ -39,7 +39,7 @@ def section(tables: Tables) -> Section:
         {"known": "popularity known", "unknown": "not known"},
     )
 
-    blocks = [figure, _without_c4(tables, sets), table]
+    blocks: list[Block] = [figure, _without_c4(tables, sets), table]
     if sets:
         blocks.append(
             "A popularity is not known if the month's data have no view of the article, or if the "
@@ -83,7 +83,7 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
     bins = tables.rows("popularity")
     curves = []
     for of_set in sets:
-        questions_below = {}  # bound -> questions of the bin below it
+        questions_below: dict[float, int] = {}  # bound -> questions of the bin below it
         for row in bins:
             if row["dataset"] == of_set["dataset"]:
                 questions_below.setdefault(round(row["least"], 3), 0)

@@ -4,6 +4,7 @@ rows.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipelines.methods import ENSEMBLES, Method, of_kinds
@@ -26,7 +27,7 @@ def section(tables: Tables) -> Section:
     of_lm = ""
     if tables.lm:
         of_lm = f"Figures are of {tables.lm}, the main language model, unless they name another."
-    blocks = [
+    blocks: list[Block] = [
         of_lm,
         "DVC makes this page last, when all stages before it are up to date. A stage whose code, "
         "inputs or parameters changed has run again; the others were kept. So all figures here are "
@@ -89,7 +90,7 @@ def _rejects(tables: Tables) -> list[Row]:
     A benchmark's rows are the same whatever model it asks, so those of the main one are counted.
     """
     lm = next(iter(tables.settings.lms), "")
-    paths = set()
+    paths: set[Path] = set()
     for depth in ("*", "*/*", f"tasks/*/{lm}"):
         paths.update(tables.data.glob(f"{depth}/rejects.parquet"))
 
@@ -136,7 +137,7 @@ def _settings(tables: Tables) -> Iterator[tuple[str, Any]]:
         yield "pooling of the encoder", _each(pooling)
         yield "similarity of embeddings", _each(similarity)
 
-    if parts.rerankers:
+    if settings.reranker and parts.rerankers:
         yield "reranker", _weights(settings.reranker)
     if parts.tuned:
         yield "language model that the retriever is tuned to", settings.lsr.lm
@@ -200,7 +201,8 @@ def _weights(model: LM | Retriever | Reranker) -> str:
         return "a small model trained in this run"
     if source == "http":
         return f"{model.path}, on a server"
-    return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
+    path = model.path or ""
+    return path if model.revision else path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def dates(tables: Tables) -> list[Block]:
@@ -244,7 +246,7 @@ def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:
     for corpus in documents:
         counts = tables.metrics.get(f"corpus_{corpus}")
         if counts:
-            row = {"corpus": corpus}
+            row: Row = {"corpus": corpus}
             for key, n in counts.items():
                 if n and isinstance(n, int | float):
                     row[key] = int(n)

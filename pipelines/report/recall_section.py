@@ -8,7 +8,7 @@ from pipelines import catalogue
 from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, spread, table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
@@ -63,7 +63,7 @@ def section(tables: Tables) -> Section:
         {"set": "questions of", "retriever": "retriever"},
     )
 
-    blocks = [figure, retrievers, passages]
+    blocks: list[Block] = [figure, retrievers, passages]
     return Section("recall", "The retrievers compared", blocks, _leads(tables))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import alone, label, show
 from pipelines.report.run_tables import Tables
@@ -94,7 +94,7 @@ def section(tables: Tables) -> Section:
         "similarity. Intervals are bootstraps over source documents."
     )
 
-    blocks = [by_k, text, bits, by_lm, by_subset, by_datastore]
+    blocks: list[Block] = [by_k, text, bits, by_lm, by_subset, by_datastore]
     return Section("replug", "Language modelling with REPLUG", blocks, _leads(tables))
 
 

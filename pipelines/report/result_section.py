@@ -1,6 +1,6 @@
 """The main result: the first screen of the report, and the last lines of a run on a terminal."""
 
-from pipelines.pages.section import Axis, Figure, Link, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
@@ -48,7 +48,12 @@ def section(tables: Tables) -> Section:
         {"policy": "documents"},
     )
 
-    blocks = [accuracies, bits_per_byte, *figures_by(figure, "dataset"), *_papers(tables)]
+    blocks: list[Block] = [
+        accuracies,
+        bits_per_byte,
+        *figures_by(figure, "dataset"),
+        *_papers(tables),
+    ]
     leads = _leads_of_shares(shares) if shares else _leads_of_bits(tables, bits)
     return Section("result", "The main result", blocks, leads)
 
@@ -161,10 +166,11 @@ def _leads_of_shares(shares: list[Row]) -> str:
 def _leads_of_bits(tables: Tables, bits: list[Row]) -> str:
     if not bits:
         return ""
+    without = alone(bits[0]["bits_per_byte"])
+    with_best = alone(bits[1]["bits_per_byte"])
     return (
-        f"{tables.lm} needs {alone(bits[1]['bits_per_byte'])} bits per byte of "
-        f"{label(tables.corpus)} with documents from {label(bits[1]['retriever'])}, instead of "
-        f"{alone(bits[0]['bits_per_byte'])} without documents."
+        f"{tables.lm} needs {with_best} bits per byte of {label(tables.corpus)} with documents "
+        f"from {label(bits[1]['retriever'])}, instead of {without} without documents."
     )
 
 

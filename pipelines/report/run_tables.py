@@ -186,7 +186,7 @@ def read_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
         elif "value" in value:
             row[name] = interval(value) if "low" in value else value["value"]
             if value.get("splits_low") is not None:
-                middle = value.get("mean_over_splits", value["value"])
+                middle = value.get("mean_over_splits") or value["value"]
                 row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
 
     return row

@@ -1,6 +1,6 @@
 """The section on benchmarks: MMLU and open-domain questions (REPLUG, section 6; Tables 2 and 3)."""
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import in_points, label
 from pipelines.report.run_tables import Tables
@@ -38,7 +38,7 @@ def section(tables: Tables) -> Section:
         "each document."
     )
 
-    blocks = [*figures_by(figure, "lm"), text, table]
+    blocks: list[Block] = [*figures_by(figure, "lm"), text, table]
     return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
 
 

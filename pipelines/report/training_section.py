@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from pipelines.intervals import interval
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import Percent, show
 from pipelines.report.run_tables import Tables
@@ -62,7 +62,7 @@ def section(tables: Tables) -> Section:
         LOOK_HEADS,
     )
 
-    blocks = [
+    blocks: list[Block] = [
         *_divergences(figures),
         "The retriever learns to give each document the probability (P) that follows from the "
         "frozen language model's likelihood (Q). If Q is uniform, there is nothing to learn. "

@@ -69,7 +69,7 @@ def run(
     gc.set_threshold(OBJECTS_PER_LOOK)
     try:
         settings = _load(settings_class, name)
-        sections = dict(settings) if hasattr(settings, "model_copy") else vars(settings)
+        sections = dict(settings)
         _use_threads(sections)
         disks.check_disks(Path(out).parent, SCRATCH)
         sweep()
@@ -97,8 +97,6 @@ def run(
 
 def _load(settings_class: type[Settings], name: str) -> Settings:
     """The stage's settings, with as many workers as this stage has."""
-    if isinstance(settings_class, tuple):  # until the stage fetch declares a class
-        return params_file.load_params(*settings_class)
     settings = params_file.load_settings(settings_class)
     compute = getattr(settings, "compute", None)
     if compute is None:

@@ -1,4 +1,6 @@
-"""`longtail ask`: the evaluation's prompt and answer, the attribution, the command; by any language model there is."""
+"""`longtail ask`: the evaluation's prompt and answer, the attribution, the command; by any language
+model there is.
+"""
 
 import io
 import json
@@ -44,7 +46,8 @@ POPULAR, RARE = (
 def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """What a run leaves of what `ask` reads, with a random language model and an index.
 
-    Answers of a model that can't be asked are imported, with thresholds of the same subjects, ten times ours.
+    Answers of a model that can't be asked are imported, with thresholds of the same subjects, ten
+    times ours.
     """
     folder = tmp_path_factory.mktemp("project")
     data = folder / "data"
@@ -205,7 +208,9 @@ def test_an_odd_question_is_called_what_it_is_and_what_is_done_is_said(longtail,
 
 
 def attributed(**after):
-    """The attribution of " Velm" by a model with these probabilities of its tokens after either prompt."""
+    """The attribution of " Velm" by a model with these probabilities of its tokens after either
+    prompt.
+    """
 
     def score(asked, texts):
         own = [after[one.context] for one in asked]
@@ -235,7 +240,9 @@ def test_an_answer_that_a_server_cuts_in_two_ways_is_one_token():
 
 @pytest.fixture
 def longtail(project, monkeypatch, capsys):
-    """The command in this process, of words, a pipe's lines or a terminal's; gives exit code, output and errors."""
+    """The command in this process, of words, a pipe's lines or a terminal's; gives exit code,
+    output and errors.
+    """
     monkeypatch.chdir(project)
 
     def call(*words, lines=b"", terminal=False):

@@ -1,4 +1,6 @@
-"""What `longtail ask` reads in a question, relation and subject, and what it decides by the tuned thresholds."""
+"""What `longtail ask` reads in a question, relation and subject, and what it decides by the tuned
+thresholds.
+"""
 
 import csv
 import json

@@ -1,4 +1,6 @@
-"""Splits by subject, accuracies where thresholds were not fitted, and intervals of thresholds fitted again."""
+"""Splits by subject, accuracies where thresholds were not fitted, and intervals of thresholds
+fitted again.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""The threshold searches against definitions: every cut tried in a loop, the published notebook, moments by hand."""
+"""The threshold searches against definitions: every cut tried in a loop, the published notebook,
+moments by hand.
+"""
 
 import notebook
 import numpy as np
@@ -15,7 +17,9 @@ IN_ORDER = np.array([1.0, 2, 3, 4, 5, 6])
 
 @st.composite
 def questions(draw, lowest=0, most=25):
-    """(popularity ascending, closed, augmented, train (n, 3)) of few questions with many ties; often only one class."""
+    """(popularity ascending, closed, augmented, train (n, 3)) of few questions with many ties;
+    often only one class.
+    """
     n = draw(st.integers(1, most))
     popularity = np.sort(draw(st.lists(st.integers(lowest, 12), min_size=n, max_size=n)))
     right = [

@@ -1,4 +1,6 @@
-"""Stage tune_thresholds: what other questions would have given, the rule put to use, and the files it leaves."""
+"""Stage tune_thresholds: what other questions would have given, the rule put to use, and the files
+it leaves.
+"""
 
 import io
 import json
@@ -44,7 +46,9 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
 
 
 def test_thresholds_that_are_as_good_are_those_that_resamples_do_not_tell_from_the_best():
-    """By a loop: the gain of each cut less that of the best, against its deviation over resamples."""
+    """By a loop: the gain of each cut less that of the best, against its deviation over
+    resamples.
+    """
     rows = made_pairs().members()["P1"]
     pairs, drawn = made_pairs().take(rows), resampled(made_pairs()).take(rows)
     kept, cuts = [], [0.0, *np.unique(pairs.signal)[1:], np.inf]
@@ -103,10 +107,11 @@ def test_resamples_are_of_subjects():
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, root):
-    """PopQA with popularity and EntityQuestions without, answered by a language model, and imports to PopQA.
+    """PopQA with popularity and EntityQuestions without, answered by a language model, and imports
+    to PopQA.
 
-    Of P0 only the small model's passages help, of P1 only the passage that it writes. An import fits, one has no
-    closed-book answers, and one is to other questions.
+    Of P0 only the small model's passages help, of P1 only the passage that it writes. An import
+    fits, one has no closed-book answers, and one is to other questions.
     """
     folder, rng = tmp_path_factory.mktemp("world"), np.random.default_rng(0)
     for dataset, known in (
@@ -135,7 +140,9 @@ def world(tmp_path_factory, root):
 
 @pytest.fixture(scope="module")
 def ran(world, tmp_path_factory):
-    """What the stage leaves and says: files by name, of two runs each, the rules of PopQA, and the metrics."""
+    """What the stage leaves and says: files by name, of two runs each, the rules of PopQA, and the
+    metrics.
+    """
     folder, runs = shutil.copytree(world, tmp_path_factory.mktemp("ran") / "world"), []
     with chdir(folder), redirect_stdout(said := io.StringIO()):
         for _ in range(2):

@@ -1,4 +1,6 @@
-"""What the tests of this folder share: small tokenizers, and for the `chunk` stage a folder with small batches."""
+"""What the tests of this folder share: small tokenizers, and for the `chunk` stage a folder with
+small batches.
+"""
 
 from pathlib import Path
 
@@ -19,7 +21,9 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer with a byte-level vocabulary so small that most characters beyond ASCII take several tokens."""
+    """A tokenizer with a byte-level vocabulary so small that most characters beyond ASCII take
+    several tokens.
+    """
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
     train_tokenizer(LEARNT, 330, folder)
     return folder

@@ -1,4 +1,6 @@
-"""Small corpora in the sources' formats, and the `chunk` stage's work on them, for the tests of this folder."""
+"""Small corpora in the sources' formats, and the `chunk` stage's work on them, for the tests of
+this folder.
+"""
 
 import bz2
 import json

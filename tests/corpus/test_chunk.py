@@ -1,4 +1,6 @@
-"""A corpus is lossless, disjoint from its queries, the same for any number of processes, and its losses are counted."""
+"""A corpus is lossless, disjoint from its queries, the same for any number of processes, and its
+losses are counted.
+"""
 
 import gzip
 import json
@@ -256,7 +258,9 @@ def raw(project):
 
 
 def test_passages_are_documents_as_they_are_and_give_no_queries(tokenizer, raw):
-    """Three passages of each text: two longer than a document, and one of fewer tokens than the least."""
+    """Three passages of each text: two longer than a document, and one of fewer tokens than the
+    least.
+    """
     passages, rows = [], ["id\ttext\ttitle"]
     for i, text in enumerate(TEXTS):
         words = text.split()

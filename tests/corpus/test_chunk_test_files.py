@@ -66,7 +66,9 @@ def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predict
 
 
 def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer):
-    """They end where the context begins, so they never hold the continuation; near the beginning they are fewer."""
+    """They end where the context begins, so they never hold the continuation; near the beginning
+    they are fewer.
+    """
     write_wikitext(TRAIN[:1], TEST)
     params, sizes = settings(), set()
     _, _, queries, _ = make(tokenizer, params, "wikitext")

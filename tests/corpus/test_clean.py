@@ -101,7 +101,9 @@ def text_or_error(wikitext: str) -> str | tuple[str]:
 
 
 def by_the_parser(wikitext: str) -> str | tuple[str]:
-    """The text, or the error, where the parser reads every page whole and each mark is read by itself."""
+    """The text, or the error, where the parser reads every page whole and each mark is read by
+    itself.
+    """
     or_line = re.compile(markup.SINGLE.pattern + r" | \n", re.VERBOSE)
     marks = patch.multiple(markup, MARK=markup.SINGLE, MARK_OR_LINE=or_line)
     with marks, patch.object(clean, "visible", clean.parsed):

@@ -1,4 +1,6 @@
-"""Any kind of tokenizer gives tokens that can be cut without splitting a character; tiktoken gives the same ones."""
+"""Any kind of tokenizer gives tokens that can be cut without splitting a character; tiktoken gives
+the same ones.
+"""
 
 import json
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from pipelines.corpus.windows import cut_tokens
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
-# Spaces, marks that join the letter before, letters that a normalizer makes longer, and names of bytes.
+# Spaces, marks that join the letter before, letters that a normalizer makes longer, and names of
+# bytes.
 ODD = "ab é北🙂\n\r\t\x00\x85\u3000\u200d▁e\u0301\u0345ﬁŉİ\u1100\u1161<0xE9>"
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 TEXT = ANY_TEXT | st.text(alphabet=ODD, max_size=60)
@@ -30,7 +33,9 @@ def learnt(tokenizer: Tokenizer, trainer: Callable, **given) -> Tokenizer:
 
 
 def llama(normalized: bool) -> Tokenizer:
-    """SentencePiece's BPE: a space is "▁", one stands in front, unknown characters are spelt in bytes."""
+    """SentencePiece's BPE: a space is "▁", one stands in front, unknown characters are spelt in
+    bytes.
+    """
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     if normalized:
         tokenizer.normalizer = normalizers.Sequence(
@@ -73,7 +78,9 @@ def roberta() -> Tokenizer:
 
 
 def bert() -> Tokenizer:
-    """WordPiece, which doesn't spell its text: case, accents, spaces and unknown words are lost in its tokens."""
+    """WordPiece, which doesn't spell its text: case, accents, spaces and unknown words are lost in
+    its tokens.
+    """
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -81,7 +88,9 @@ def bert() -> Tokenizer:
 
 
 def t5() -> Tokenizer:
-    """SentencePiece's other model, as T5's and XLM-R's: compatible characters are one, spaces too."""
+    """SentencePiece's other model, as T5's and XLM-R's: compatible characters are one, spaces
+    too.
+    """
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
@@ -149,8 +158,9 @@ def with_merges(folder: Path, merges: list[list[str]]) -> Tokenizer:
 
 @pytest.mark.slow  # what a new version of either library could break
 def test_every_character_is_taken_for_the_same_kind_by_both_ways(tmp_path):
-    # Two libraries' tables of letters, digits and spaces. A vocabulary in which a character is one token with a letter,
-    # a digit or a "!" before it, if it is of that kind, shows which kind each library takes it for.
+    # Two libraries' tables of letters, digits and spaces. A vocabulary in which a character is one
+    # token with a letter, a digit or a "!" before it, if it is of that kind, shows which kind each
+    # library takes it for.
     tokenizer = with_merges(tmp_path, [[kind, byte] for kind in "e1!" for byte in ALPHABET])
     assert byte_pairs(tokenizer)
     codes = [

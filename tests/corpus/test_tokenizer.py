@@ -1,4 +1,6 @@
-"""The tokenizer repeats, loads as any Hugging Face tokenizer, and takes every text as plain text."""
+"""The tokenizer repeats, loads as any Hugging Face tokenizer, and takes every text as plain
+text.
+"""
 
 import json
 from pathlib import Path

@@ -323,9 +323,7 @@ def datastore(root):
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
-    chosen = params_file.load_params(
-        "seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts"
-    )
+    chosen = params_file.load_params()
     bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 

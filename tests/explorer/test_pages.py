@@ -141,7 +141,7 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
         ("dense", "cosine"), ("replug_lsr", "cosine"), ("lsr_e5-base", "dot product"),
         ("hybrid_e5-base", "fusion of ranks"), ("reranked", "cross-encoder's score"), ("web-search", "similarity"),
     ):  # fmt: skip
-        assert methods.measure(method, dot) == said
+        assert methods.measure(method, dot.retrievers, dot.retriever) == said
 
 
 def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(

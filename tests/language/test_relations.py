@@ -1,4 +1,6 @@
-"""The relations and the languages that ask about them: one entry or file for a new one, and a faulty one is named."""
+"""The relations and the languages that ask about them: one entry or file for a new one, and a
+faulty one is named.
+"""
 
 import shutil
 from pathlib import Path

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pipelines.errors import LongtailError
-from pipelines.params import params_file
+from pipelines.params import params, params_file
+from pipelines.params.param_types import Section
 
 
 @pytest.fixture
@@ -197,11 +198,16 @@ def test_an_unreadable_file_is_one_line(tmp_path):
         if text is not None:
             path.write_text(text, encoding="latin-1")
         with pytest.raises(LongtailError, match=rf"^{re.escape(str(path))}.*{says}[^\n]*$"):
-            params_file.load_params("seed", path=path)
+            params_file.load_params(path)
+
+
+class Settings(Section):
+    seed: int
+    popqa: params.PopQA
 
 
 def test_a_stage_gets_only_the_sections_it_asks_for_and_can_not_change_them(root):
-    chosen = params_file.load_params("seed", "popqa", path=root / "params.yaml")
-    assert sorted(vars(chosen)) == ["popqa", "seed"]
+    settings = params_file.load_settings(Settings, root / "params.yaml")
+    assert sorted(dict(settings)) == ["popqa", "seed"]
     with pytest.raises(ValueError, match="frozen"):
-        chosen.popqa.per_relation = 3
+        settings.popqa.per_relation = 3

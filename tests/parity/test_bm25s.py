@@ -39,7 +39,7 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
         pa.table({"id": ids, "title": [""] * len(texts), "text": texts, "source_document": ids}),
         docs,
     )
-    settings = params_file.load_params("index", path=root / "params.yaml").index
+    settings = params_file.load_params(root / "params.yaml").index
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
     bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]

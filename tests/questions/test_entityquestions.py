@@ -1,4 +1,6 @@
-"""EntityQuestions: subjects found again through the template, linked to exactly one entity of the right type."""
+"""EntityQuestions: subjects found again through the template, linked to exactly one entity of the
+right type.
+"""
 
 import json
 import re

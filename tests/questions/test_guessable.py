@@ -1,4 +1,6 @@
-"""Questions that can be answered without knowing the fact: by a name in the question, or by the usual answer."""
+"""Questions that can be answered without knowing the fact: by a name in the question, or by the
+usual answer.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +8,8 @@ import pyarrow.parquet as pq
 
 from pipelines.questions.guessable import read_guesses, usual_answers
 
-# relation, subject, question, object, acceptable answers; the facts are those of PopQA and EntityQuestions
+# relation, subject, question, object, acceptable answers; the facts are those of PopQA and
+# EntityQuestions
 ITEMS = [
     (
         "capital",

@@ -1,4 +1,5 @@
-"""Right or wrong: the published substring rule with its flaw, whole words, exact match as in SQuAD, and namesakes.
+"""Right or wrong: the published substring rule with its flaw, whole words, exact match as in SQuAD,
+and namesakes.
 
 Whole words and normalised answers are those of each language, with and without spaces.
 """
@@ -80,7 +81,9 @@ PIECES += ["\u2014", "-", "B-52", "_", "42", "\u6771"]
 
 
 def squad(text: str) -> str:
-    """By its definition: lower case, then punctuation goes, then articles that are whole words, then spaces."""
+    """By its definition: lower case, then punctuation goes, then articles that are whole words,
+    then spaces.
+    """
     kept, word = [], ""
     for c in [*(c for c in text.lower() if c not in string.punctuation), " "]:
         if c.isalnum():

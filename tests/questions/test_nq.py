@@ -1,4 +1,6 @@
-"""Natural Questions: entities found by names that count, the longest first; the least viewed one of a question."""
+"""Natural Questions: entities found by names that count, the longest first; the least viewed one of
+a question.
+"""
 
 import gzip
 import json

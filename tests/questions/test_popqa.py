@@ -1,4 +1,6 @@
-"""PopQA from triples and the published file: the sampling formula, all answers, the cap, the split."""
+"""PopQA from triples and the published file: the sampling formula, all answers, the cap, the
+split.
+"""
 
 import shutil
 from pathlib import Path
@@ -197,7 +199,9 @@ def test_all_questions_on_a_subject_are_in_one_split():
 def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_back_from_their_facts(
     real,
 ):
-    """743 published rows hold answers from triples that were never published: there ours are fewer, never others."""
+    """743 published rows hold answers from triples that were never published: there ours are fewer,
+    never others.
+    """
     file = real / "popqa/popQA.tsv"
     theirs, counts = build([], published=file, source="published")
     assert Path("out/popqa.tsv").read_bytes() == file.read_bytes()
@@ -241,7 +245,9 @@ def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_ba
 
 @pytest.fixture
 def old_file(tmp_path, monkeypatch) -> Path:
-    """Three published questions, on Q1's jobs Q30 and Q31, and on Q2's job Q30, in a folder that may have any name."""
+    """Three published questions, on Q1's jobs Q30 and Q31, and on Q2's job Q30, in a folder that
+    may have any name.
+    """
     (folder := tmp_path / "o'br\"ien ü; --").mkdir()
     monkeypatch.chdir(folder)
     build([triple(1, 106, 30), triple(1, 106, 31), triple(2, 106, 30, s_label="Bob")])
@@ -299,7 +305,9 @@ def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_as
 
 
 def facts(n: int, *, seed: int = 0) -> list[dict]:
-    """A small world: subjects with one to three objects in each of two relations, some hardly ever mentioned."""
+    """A small world: subjects with one to three objects in each of two relations, some hardly ever
+    mentioned.
+    """
     rng = np.random.default_rng(seed)
     return [
         triple(

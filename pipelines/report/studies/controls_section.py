@@ -1,6 +1,6 @@
 """The section of the study `controls`: what else than an ensemble could save bits."""
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
@@ -57,7 +57,7 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    blocks = [*figures_by(figure, "corpus"), text, table]
+    blocks: list[Block] = [*figures_by(figure, "corpus"), text, table]
     return Section("controls", "What else could save bits", blocks)
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
@@ -36,7 +36,7 @@ def section(tables: Tables) -> Section:
         {"name": "measure", "over_views": "less page views"},
     )
 
-    blocks = [*figures_by(figure, "dataset"), table]
+    blocks: list[Block] = [*figures_by(figure, "dataset"), table]
     title = "What predicts that a model knows"
     return Section("measures", title, blocks, _leads(tables, rows))
 

@@ -1,6 +1,6 @@
 """The section of the study `rarity`: whose knowledge a text's tokens are, and which words gain."""
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
@@ -43,7 +43,7 @@ def section(tables: Tables) -> Section:
     )
 
     title = "Whose knowledge, and which words gain"
-    blocks = [*_figures(rows), text, table]
+    blocks: list[Block] = [*_figures(rows), text, table]
     return Section("attribution", title, blocks, _leads(tables, rows))
 
 

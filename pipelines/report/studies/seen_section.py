@@ -4,7 +4,7 @@ changed since.
 
 import math
 
-from pipelines.pages.section import Axis, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
@@ -53,7 +53,7 @@ def exposure(tables: Tables) -> Section:
         ],
     )
 
-    blocks = [*figures_by(figure, "of"), text, table]
+    blocks: list[Block] = [*figures_by(figure, "of"), text, table]
     return Section("exposure", "What the model could have seen", blocks, _leads(tables, rows))
 
 
