@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Generator, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -235,7 +235,8 @@ class ForwardPasses:
         for batch in self.batches(sizes):
             numbers = members[batch]
             lengths = remaining[batch]
-            inputs = {"input_ids": self._padded(rows.slice(numbers, skipped, lengths))}
+            inputs: dict[str, Any] = {}
+            inputs["input_ids"] = self._padded(rows.slice(numbers, skipped, lengths))
             if cache or kept:
                 inputs["past_key_values"] = PassCache(
                     read=cache,

@@ -5,9 +5,9 @@ This is the black box of REPLUG §3. Other rooms use a language model through th
 params name.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,10 +51,10 @@ def up_to(text: str, stop: str) -> str:
 
 
 def answer_of(
-    tokens: Sequence[int],
-    log_probs: Sequence[float],
+    tokens: Sequence[int] | np.ndarray,
+    log_probs: Sequence[float] | np.ndarray,
     stop: str,
-    decode: Callable[[Sequence[int]], str],
+    decode: Callable[[Any], str],
 ) -> tuple[str, float]:
     """The text of tokens `up_to` the stop string, and the mean log-probability of its tokens."""
     generated = decode(tokens)
@@ -96,7 +96,7 @@ class LanguageModel(Protocol):
     votes: bool  # whether generations have a mean log-prob: some servers show none
     begins: str  # stands before an answer's first word: a space after a text, nothing in a chat
     # since it was opened: requests, tokens, cost; of a local model tokens read and shared
-    usage: Mapping[str, float]
+    usage: dict[str, float]
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""

@@ -23,8 +23,8 @@ class Ragged:
     bounds: np.ndarray  # (sequences + 1,) int64
 
     @classmethod
-    def of(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
-        """The same sequences, from lists."""
+    def of(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
+        """The same sequences, from lists or arrays."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         values = np.fromiter(chain.from_iterable(sequences), np.int64, bounds[-1])

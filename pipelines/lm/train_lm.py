@@ -159,10 +159,10 @@ def _pieces_by_kind(
 
     opened = open_tokenizer(tokenizer)
     first, _ = first_tokens(hf_tokenizer, tokenizer)
-    first = np.array(first, np.int64)
+    first_array = np.array(first, np.int64)
     pieces = {}
     for kind, texts_of_kind in texts.items():
-        pieces[kind] = _pieces(opened, first, texts_of_kind, settings)
+        pieces[kind] = _pieces(opened, first_array, texts_of_kind, settings)
     if not any(pieces.values()):
         raise LongtailError(
             "lm_text: no text to train on, expected at least one document; see the raw data"

@@ -5,6 +5,7 @@ The last two are compared with fp32. Faster layers of the same formulas replace 
 
 import json
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -77,7 +78,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
 def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     """The model in a number format, without a comparison."""
     several_gpus = device == "cuda" and torch.cuda.device_count() > 1
-    options = {}
+    options: dict[str, Any] = {}
     if several_gpus:
         options["device_map"] = "auto"
     elif dtype == "int8":

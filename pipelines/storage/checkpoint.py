@@ -112,5 +112,6 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     """A hash of the arrays' values, for a training's key."""
     arrays_hash = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        arrays_hash.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        contiguous = np.ascontiguousarray(array).reshape(-1)
+        arrays_hash.update(contiguous.view(np.uint8).data)
     return arrays_hash.hexdigest()

@@ -16,6 +16,7 @@ import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pipelines import catalogue
 from pipelines.params.param_types import Section
@@ -72,7 +73,7 @@ def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     fingerprints = {}
     for name, dataset in catalogue.DATASETS.items():
         if dataset.code:
-            parts = [catalogue.facts(name)]
+            parts: list[Any] = [catalogue.facts(name)]
             parts += [fingerprint(module, root, language) for module in dataset.code]
             digest = hashlib.sha256(repr(parts).encode())
             fingerprints[name] = digest.hexdigest()[:HASH_LENGTH]
@@ -176,7 +177,8 @@ def _substance(file: Path) -> bytes:
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             docstring = node.body[0]
-            for number in range(docstring.lineno - 1, docstring.end_lineno):
+            end = docstring.end_lineno or docstring.lineno
+            for number in range(docstring.lineno - 1, end):
                 lines[number] = ""
     for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
         if token.type == tokenize.COMMENT:

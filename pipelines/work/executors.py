@@ -46,8 +46,9 @@ def processes(
     if most is not None:
         workers = min(workers, max(most, 1))
 
+    pool: _Processes | _Cluster
     if compute.executor == "dask":
-        pool = _Cluster(compute.dask, gpu)
+        pool = _Cluster(str(compute.dask), gpu)
     elif workers > 1:
         gpus = visible_gpus() if compute.device == "cuda" else []
         pool = _Processes(workers, gpus)
@@ -226,7 +227,7 @@ def _code() -> str:
     They are as the process first saw them, because a worker may have lived for weeks.
     """
     needed = set()
-    for requirement in requires("longtail"):
+    for requirement in requires("longtail") or ():
         if "extra ==" not in requirement:
             needed.add(re.match(r"[\w.-]+", requirement)[0].lower())
     installed = {}

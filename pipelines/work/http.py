@@ -57,13 +57,12 @@ class Session(requests.Session):
         if target is None:
             return None
 
-        source = urlsplit(resp.request.url)
+        url = str(resp.request.url)
+        source = urlsplit(url)
         try:
-            destination = urlsplit(urljoin(resp.request.url, target))
+            destination = urlsplit(urljoin(url, target))
         except ValueError:
-            raise LongtailError(
-                f"{resp.request.url}: the server sends the request on to {target!r}"
-            ) from None
+            raise LongtailError(f"{url}: the server sends the request on to {target!r}") from None
 
         address = shown(source._replace(query="").geturl())
         problem = f"{address}: the server sends the request on to {destination.hostname}"
@@ -84,7 +83,7 @@ class Session(requests.Session):
         """Sign in at no other host than the first, where requests may be sent on to any."""
         if self.hosts is not None:
             super().rebuild_auth(prepared_request, response)
-        elif self.should_strip_auth(response.request.url, prepared_request.url):
+        elif self.should_strip_auth(str(response.request.url), str(prepared_request.url)):
             prepared_request.headers.pop("Authorization", None)
 
 
@@ -157,7 +156,8 @@ class Client:
                 raise
             except BaseException as error:
                 self.stop(error)
-                raise self._cause from None  # the first error, not those of threads it stopped
+                first_error = self._cause or error  # not those of threads that it stopped
+                raise first_error from None
             finally:
                 wait([future for future in waiting if not future.cancel()])
 
@@ -180,9 +180,9 @@ class Client:
         attempts = attempts or ATTEMPTS
         problem = ""
         for attempt in range(attempts):
-            seconds = self._not_before.get(host, 0.0) - time.monotonic()
-            if seconds > 0:
-                self.pause(seconds)
+            peace = self._not_before.get(host, 0.0) - time.monotonic()
+            if peace > 0:
+                self.pause(peace)
             self.go_on()
 
             try:

@@ -38,7 +38,8 @@ def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
     `expected` has the choices of each word, or a line of help.
     """
     module = sys.modules["__main__"].__spec__
-    parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
+    program = f"python -m {module.name}" if module else None
+    parser = argparse.ArgumentParser(prog=program, description=doc)
     for name, choices in expected.items():
         if isinstance(choices, str):
             parser.add_argument(name, help=choices)
