@@ -66,7 +66,6 @@ def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
         offsets = encode(document.text, add_special_tokens=False).offsets
         # Where a token ends inside a character, the next one begins before its end.
         cuts, position = [0], 0
-        cuts, position = [0], 0
         while len(offsets) - position > TOKENS:
             position += TOKENS
             while offsets[position][0] < offsets[position - 1][1]:

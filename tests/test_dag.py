@@ -12,7 +12,6 @@ from dvc.repo import Repo
 
 from flows import graph
 from pipelines.params import params, params_file
-from pipelines.params.param_types import Section
 from pipelines.work import code
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,22 +36,8 @@ def work_of(module: str) -> str:
 
 def sections_of(module: str) -> set[str]:
     """The params that a stage's module reads: the fields of its class Settings."""
-    module = work_of(module)
-    settings = getattr(import_module(module), "Settings", object)
-    if issubclass(settings, Section):
-        return set(settings.model_fields)
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    constants = {
-        node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "stage.run":
-            value = node.args[1]
-            return set(
-                ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value)
-            )
-    raise AssertionError(f"{module} does not call stage.run")
+    settings = import_module(work_of(module)).Settings
+    return set(settings.model_fields)
 
 
 def followed(stage: str) -> tuple[set[str], set[str]]:

@@ -37,10 +37,8 @@ CODE = DATA / "code.json"
 # Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends
 # on the number.
 PROMPTS_PER_SHARD = 64
-PROMPTS_PER_SHARD = 64
 # A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a
 # shard.
-LONG_PROMPTS_PER_SHARD = 128
 LONG_PROMPTS_PER_SHARD = 128
 METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
     "accuracy": "correct",
@@ -240,7 +238,6 @@ def _row(
     answers = pool.answers[position]
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
-    new_tokens = None
     if generation.new_tokens or not generation.text:
         new_tokens = generation.new_tokens + passage_row["new_tokens"]
     prompt_tokens = None
@@ -416,7 +413,6 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.
-    files = dict.fromkeys(passages.inputs(way, settings, DATA))
     files = dict.fromkeys(passages.inputs(way, settings, DATA))
     for given in methods.of_kinds(settings.ways, *GIVEN):
         files |= dict.fromkeys(passages.inputs(given, settings, DATA))

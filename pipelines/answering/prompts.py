@@ -18,7 +18,6 @@ from pipelines.lm.language_model import Prompt
 
 # Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
 DRAWS_PER_SHOT = 40
-DRAWS_PER_SHOT = 40
 
 
 @dataclass(frozen=True)

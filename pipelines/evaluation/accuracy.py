@@ -66,6 +66,7 @@ def by_groups(
             if "popularity" in measured:
                 row["popularity"] = medians[i]
             rows.append(row | group.key)
+
     return rows
 
 
@@ -125,6 +126,7 @@ def guessable(answers: Answers, guesses: Guesses) -> list[dict]:
         for name, values in columns.items():
             row[name] = answers.share(values, mask)
         rows.append(row)
+
     return rows
 
 

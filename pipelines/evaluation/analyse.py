@@ -118,6 +118,7 @@ def analyse(
             analyses[name] += [{"dataset": dataset} | row for row in rows]
         for row in _examples(dataset, by_lm.get(main, {}), data, settings):
             analyses["examples"].append({"dataset": dataset, "lm": main} | row)
+
     analyses["popularity"] = popularity(data, settings.parts.question_sets)
     analyses["models"] = models(settings.lms, files, data / "models/lm")
     analyses |= tables_of_figures(data, analyses, main, settings, studies.of_figures)
@@ -126,11 +127,13 @@ def analyse(
         folder.mkdir()
         for name, rows in analyses.items():
             tables.write_analyses(folder, name, rows, studies.tables)
+
     figures = summary(analyses)
     nested: dict = {}
     for (dataset, lm, method, name), value in figures.items():
         by_method = nested.setdefault(dataset, {}).setdefault(lm, {})
         by_method.setdefault(method, {})[name] = value
+
     write_json(metrics, nested)
     return {".".join(key): value for key, value in figures.items()}
 
@@ -185,6 +188,7 @@ def _tables_of_answers(
         )
         for name, rows_of_lm in _tables_of_lm(answered_by_lm, by_lm[lm], studies).items():
             rows[name] += [{"lm": lm} | row for row in rows_of_lm]
+
     return rows
 
 
@@ -207,6 +211,7 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path], studies: Stu
         rows["savings"] = savings.savings(
             answers, answered.questions, files, settings.thresholds, seed, resamples
         )
+
     return rows
 
 
@@ -251,11 +256,12 @@ def _examples(
         return []
 
     method = with_answers[0]
+    datastore = settings.parts.datastore or ""
     rows = examples.draw_examples(
-        data / f"questions/{dataset}/{dataset}.parquet",
+        questions=data / f"questions/{dataset}/{dataset}.parquet",
         closed_book=by_method["closed_book"],
         augmented=by_method[method],
-        docs=data / "corpus" / (settings.parts.datastore or "") / "docs.parquet",
+        docs=data / f"corpus/{datastore}/docs.parquet",
         seed=settings.seed,
         language=language.read_language(settings.language),
     )
@@ -283,15 +289,15 @@ def tables_of_figures(
     rows["bits_per_byte"] = bits
     rows["tasks"] = stage_metrics.tasks(benchmarks, settings.parts.benchmarks, settings.lms)
 
-    def of_main(rows: list[dict]) -> list[dict]:
-        return [row for row in rows if row["lm"] == main]
-
-    passage_sets = [metrics.get(name, {}) for name in settings.parts.passages]
+    bits_of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, scored[0])]
+    recalls_of_main = [row for row in analyses["recall"] if row["lm"] == main]
+    accuracies_of_main = [row for row in analyses["accuracy"] if row["lm"] == main]
+    passage_set = next(iter(settings.parts.passages), "")
     rows["retrievers"] = stage_metrics.retrievers(
-        bits=[row for row in of_main(bits) if row["corpus"] == scored[0]],
-        recalls=of_main(analyses["recall"]),
-        accuracies=of_main(analyses["accuracy"]),
-        passage_metrics=passage_sets[0] if passage_sets else {},
+        bits=bits_of_main,
+        recalls=recalls_of_main,
+        accuracies=accuracies_of_main,
+        passage_metrics=metrics.get(passage_set, {}),
         top_k=settings.replug.top_k,
     )
     return rows
@@ -326,6 +332,7 @@ def models(lms: list[str], files: Mapping[str, dict], folder: Path) -> list[dict
             "judged": "all" if imported else "test",
         }
         rows.append(row)
+
     return rows
 
 

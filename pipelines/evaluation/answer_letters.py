@@ -31,6 +31,7 @@ def answer_by_letter(
     for letter_log_probs in mixed:
         shown = np.isfinite(letter_log_probs).any()
         answers.append(LETTERS[letter_log_probs.argmax()] if shown else "")
+
     return answers
 
 
@@ -68,6 +69,7 @@ def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
         _score_letters(lm, prompts, hidden, log_probs)
     else:
         _write_letters(lm, prompts, log_probs)
+
     return log_probs
 
 

@@ -17,6 +17,7 @@ from pipelines.answering import answer_files
 from pipelines.intervals import Interval, Statistic
 
 FEWEST = 10  # questions that a correlation needs
+ARRAYS = ("ids", "relations", "subjects", "popularity", "ambiguous")  # fields of Answers
 GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table -> its rule
 
 
@@ -36,6 +37,11 @@ class MethodAnswers:
     prompt_tokens: np.ndarray  # of all prompts
     new_tokens: np.ndarray
     cost: np.ndarray  # money
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """All tokens that are read and written, (n,)."""
+        return self.prompt_tokens + self.new_tokens
 
     def take(self, rows: np.ndarray) -> Self:
         """The answers at these positions, or under this mask."""
@@ -85,15 +91,9 @@ class Answers:
 
     def take(self, rows: np.ndarray) -> Self:
         """The questions at these positions, or under this mask."""
-        return replace(
-            self,
-            ids=self.ids[rows],
-            relations=self.relations[rows],
-            subjects=self.subjects[rows],
-            popularity=self.popularity[rows],
-            ambiguous=self.ambiguous[rows],
-            by_method={method: answers.take(rows) for method, answers in self.by_method.items()},
-        )
+        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
+        by_method = {method: answers.take(rows) for method, answers in self.by_method.items()}
+        return replace(self, **arrays, by_method=by_method)
 
     def gain(self, method: str, rule: str = "correct") -> np.ndarray:
         """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}.
@@ -161,6 +161,7 @@ class Answers:
             y = np.where(finite, right - right[finite].mean(), 0.0)
             columns = [finite.astype(float), x, y, x * x, y * y, x * y]
             statistics.append((key, intervals.pearson, columns))
+
         correlations = self.bootstraps(statistics, seed, resamples)
         return {key: correlation.within(-1, 1) for key, correlation in correlations.items()}
 

@@ -30,19 +30,19 @@ OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics")
 TEMPERATURES = (1.0, 0.3, 0.1)
 COLUMNS = pa.schema(
-    [
-        ("corpus", pa.string()),
-        ("lm", pa.string()),
-        ("retriever", pa.string()),
-        ("k", pa.int32()),
-        ("query_id", pa.string()),
-        ("source_document", pa.string()),
-        ("source", pa.string()),
-        ("nats", pa.float64()),
-        ("bytes", pa.int32()),
-        ("tokens", pa.int32()),
-        ("words", pa.int32()),
-    ]
+    {
+        "corpus": pa.string(),
+        "lm": pa.string(),
+        "retriever": pa.string(),
+        "k": pa.int32(),
+        "query_id": pa.string(),
+        "source_document": pa.string(),
+        "source": pa.string(),
+        "nats": pa.float64(),
+        "bytes": pa.int32(),
+        "tokens": pa.int32(),
+        "words": pa.int32(),
+    }
 )
 # A word counts where it begins, so the rest of the context's last word is no word of the
 # continuation. Line ends count as words too.
@@ -136,6 +136,7 @@ def evaluate_corpus(
                     metrics[lm] |= study.figures_of_bits(
                         bits, tables, settings.replug, intervals_of
                     )
+
     write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
 
     logged = {}
@@ -143,6 +144,7 @@ def evaluate_corpus(
         for name, figure in figures_of_lm.items():
             if isinstance(figure, dict) and "value" in figure:
                 logged[f"{lm}.{name}"] = figure["value"]
+
     return logged
 
 
@@ -173,6 +175,7 @@ def measure(tables: Path, replug: Replug) -> Bits:
         for block_ids, nats in zip(ids, nats_of_blocks, strict=True):
             blocks.append(nats.get(setting, np.full(len(block_ids), np.nan)))
         all_nats[setting] = np.concatenate(blocks)
+
     return Bits(
         ids=np.concatenate(ids),
         nats=all_nats,
@@ -224,18 +227,18 @@ def per_query(
             continue
         nats = bits.nats[setting]
         scored = np.isfinite(nats)
-        n = int(scored.sum())
-        columns = {
-            "corpus": [corpus] * n,
-            "lm": [lm] * n,
-            "retriever": [setting.retriever] * n,
-            "k": [setting.k] * n,
-            "query_id": bits.ids[scored],
-            "nats": nats[scored],
-            "bytes": bits.bytes[scored],
-            "tokens": bits.tokens[scored],
+        same = {"corpus": corpus, "lm": lm, "retriever": setting.retriever, "k": setting.k}
+        of_queries = {
+            "query_id": bits.ids,
+            "nats": nats,
+            "bytes": bits.bytes,
+            "tokens": bits.tokens,
         }
-        for name, values in texts.items():
+
+        columns = {}
+        for name, value in same.items():
+            columns[name] = [value] * int(scored.sum())
+        for name, values in (of_queries | texts).items():
             columns[name] = values[scored]
         yield pa.table(columns, schema=COLUMNS)
 
@@ -284,6 +287,7 @@ def figures(bits: Bits, texts: Texts, settings: Settings) -> dict:
         if not setting.whole_corpus:
             share = float(setting.retriever.partition("@")[2])
             shares[f"{share:g}"] = nats
+
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | shares
     metrics["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
@@ -327,11 +331,13 @@ def _ratios(bits: Bits, texts: Texts, replug: Replug) -> dict[str, Ratio]:
         if method.kind == "lsr":
             untuned = Setting(Method("dense", method.retriever).name, k, temperature)
             ratios[f"{retriever}_gain_k{k}"] = Ratio(_gain, nats, bits.nats[untuned])
+
     for setting, nats in bits.nats.items():
         at_top = setting._replace(temperature=temperature) in top
         if setting.k and at_top and setting.temperature in TEMPERATURES:
             name = f"bpb_{setting.name}_t{setting.temperature:g}"
             ratios[name] = Ratio(_bits_per_byte, nats, bits.bytes)
+
     return ratios
 
 

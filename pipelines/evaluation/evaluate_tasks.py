@@ -46,16 +46,16 @@ DATA = Path("data")
 SHARD = 64
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
 SCHEMA = pa.schema(
-    [
-        ("task", pa.string()),
-        ("method", pa.string()),
-        ("question_id", pa.string()),
-        ("subject", pa.string()),  # of MMLU alone, as the category
-        ("category", pa.string()),
-        ("prediction", pa.string()),
-        ("answers", pa.list_(pa.string())),
-        ("correct", pa.bool_()),
-    ]
+    {
+        "task": pa.string(),
+        "method": pa.string(),
+        "question_id": pa.string(),
+        "subject": pa.string(),  # of MMLU alone, as the category
+        "category": pa.string(),
+        "prediction": pa.string(),
+        "answers": pa.list_(pa.string()),
+        "correct": pa.bool_(),
+    }
 )
 Search = Callable[[list[str]], pa.Table]  # queries -> their documents (passages.SCHEMA)
 
@@ -300,6 +300,7 @@ def predict(
     else:
         generations = ensemble.generate(lm, prompts, similarities, new_tokens, replug)
         answers = [generation.text.strip() for generation in generations]
+
     predictions = np.full(len(fits), None, object)
     predictions[fits] = answers
     return predictions.tolist()

@@ -60,6 +60,7 @@ def draw_examples(
         passage = (row["passage"] or text_of_document)[:PASSAGE]
         row["passage"] = passage or None
         row["passage_answer"] = _answer_in(passage, row.pop("possible_answers"), language)
+
     return examples
 
 

@@ -33,6 +33,7 @@ def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[di
             for row in compared(these, those, same, seed, resamples):
                 rows.append({"lm": lm, "against_lm": against_lm} | row)
         earlier[lm] = answers
+
     return rows
 
 
@@ -56,6 +57,7 @@ def compared(
             this = getattr(these.by_method[method], column)
             that = getattr(those.by_method[against], column)
             differences[method, against, name] = (this - that, these.everyone)
+
     means = these.means(differences, seed, resamples)
 
     rows = []
@@ -74,4 +76,5 @@ def compared(
         for name in DIFFERENCES:
             row[name] = means[method, against, name]
         rows.append(row)
+
     return rows

@@ -46,6 +46,7 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
     for merged_bin in bins_between(answers.ranks, np.arange(1, count) / count, least):
         decile = DECILES * merged_bin.first // count + 1
         deciles.append(Group({"decile": decile}, merged_bin.rows))
+
     return by_groups(answers, deciles, seed, resamples, MEASURED)
 
 
@@ -87,6 +88,7 @@ def by_relative_popularity(
         mean = float(relative[merged_bin.rows].mean())
         key = {"bin": merged_bin.first + 1, "relative_popularity": mean}
         groups.append(Group(key, merged_bin.rows))
+
     return by_groups(answers, groups, seed, resamples)
 
 
@@ -113,6 +115,7 @@ def bins_between(
         start = first + part.start
         stop = first + part.stop
         bins.append(Bin(start, stop - 1, (places >= start) & (places < stop)))
+
     return bins
 
 

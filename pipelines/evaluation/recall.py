@@ -36,7 +36,7 @@ METRICS = Path("data/metrics")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # documents, spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
-PASSAGES = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+PASSAGES = pa.schema({"id": pa.string(), "title": pa.string(), "text": pa.string()})
 
 
 class Settings(RetrievalSettings):
@@ -92,6 +92,7 @@ def evaluate_recall(settings: Settings, name_of_set: str) -> stage.Metrics:
         for name in ranks:
             for figure, interval in sets["all"][name].items():
                 logged[f"{name}_{figure}"] = interval["value"]
+
     return logged
 
 
@@ -116,10 +117,13 @@ def _ranks_table(
     ranks: Mapping[str, np.ndarray],
 ) -> pa.Table:
     """The columns of ranks.parquet; a rank is null where no gold passage is among the best."""
+    ids = [question.id for question in questions]
+    datasets = [question.dataset for question in questions]
+    gold_counts = list(map(len, golds))
     columns = {
-        "question_id": pa.array([question.id for question in questions], pa.string()),
-        "dataset": pa.array([question.dataset for question in questions], pa.string()),
-        "gold": pa.array([len(gold) for gold in golds], pa.int32()),
+        "question_id": pa.array(ids, pa.string()),
+        "dataset": pa.array(datasets, pa.string()),
+        "gold": pa.array(gold_counts, pa.int32()),
     }
     for name, rank in ranks.items():
         columns[name] = pa.array(rank, pa.int32(), mask=rank == 0)
@@ -141,6 +145,7 @@ def gold_passages(
             if word(passage.text, question.answers, spoken):
                 gold.add(positions[passage.title, passage.text])
         golds.append(gold)
+
     return golds
 
 
@@ -179,6 +184,7 @@ def search_exactly(
         hybrid = Method.parse(way, retrievers)
         dense = Method("dense", hybrid.retriever).short_name(retrievers)
         best[way], _ = fuse([sparse, best[dense][:, :DEPTH]], max(AT))
+
     for way in methods.of_kinds(settings.ways, "reranked"):
         best[way] = _rerank(docs, best["dense"], queries, settings)
     return {name: positions[:, : max(AT)] for name, positions in best.items()}
@@ -261,6 +267,7 @@ def summarise(
         for retriever, rank in ranks.items():
             figures[retriever] = _recalls(rank[judged])
         summary[name] = figures
+
     return summary
 
 

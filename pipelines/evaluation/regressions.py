@@ -77,6 +77,7 @@ def find_regressions(
             if name in before and _is_worse(name, before[name], figure, tolerance):
                 regression = Regression(file.as_posix(), name, before[name], figure.value)
                 regressions.append(regression)
+
     return sorted(regressions, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
 
 

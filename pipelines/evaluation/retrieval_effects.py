@@ -39,6 +39,7 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
             row["augmented_word"] = row.pop("word")
             rows.append(row)
         rows.append(_tail_less_head(answers, method, seed, resamples))
+
     return rows
 
 
@@ -101,4 +102,5 @@ def recall(answers: Answers) -> list[dict]:
             row["share"] = answers.share(cell.astype(float), judged)
             row["recall"] = answers.share(method_answers.doc_has_answer, cell)
             rows.append(row)
+
     return rows

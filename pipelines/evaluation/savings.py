@@ -69,18 +69,18 @@ def savings(
         answers_of_pairs = answers.take(np.searchsorted(ids, pairs.ids.astype(str)))
         row = {"method": method}
         rows.append(row | saved(spent(answers_of_pairs, method), policy, drawn))
+
     return rows
 
 
 def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """What is spent on each question with retrieval by a method, and without, (2, n)."""
-    methods = (answers.by_method[method], answers.by_method["closed_book"])
+    retrieving = answers.by_method[method]
+    closed_book = answers.by_method["closed_book"]
     return {
-        "calls": np.stack([of_method.lm_calls for of_method in methods]),
-        "tokens": np.stack(
-            [of_method.prompt_tokens + of_method.new_tokens for of_method in methods]
-        ),
-        "cost": np.stack([of_method.cost for of_method in methods]),
+        "calls": np.stack([retrieving.lm_calls, closed_book.lm_calls]),
+        "tokens": np.stack([retrieving.tokens, closed_book.tokens]),
+        "cost": np.stack([retrieving.cost, closed_book.cost]),
     }
 
 

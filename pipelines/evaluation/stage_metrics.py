@@ -42,6 +42,7 @@ def read_metrics(data: Path) -> dict[str, dict]:
             benchmark, _, name = name.partition("_")  # no benchmark's name has a "_"
             contents = contents.setdefault(benchmark, {})
         contents[name] = content
+
     return metrics
 
 
@@ -80,6 +81,7 @@ def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
     for name in figures:
         if match := BITS.fullmatch(name):
             settings.append((match[1], int(match[2])))
+
     settings.sort()
     if "bpb_none" in figures:
         settings.insert(0, ("none", 0))
@@ -99,6 +101,7 @@ def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
         for column, name in names.items():
             row[column] = interval(figures.get(name))
         rows.append(row)
+
     return rows
 
 
@@ -137,6 +140,7 @@ class StageMetrics:
                 if fact:
                     key[fact] = figures[fact]
                 rows += [key | row for row in _rows_of_tokens(figures.get(name, []))]
+
         return rows
 
 
@@ -184,6 +188,7 @@ def _rows_of_task(figures: dict) -> list[dict]:
             "gain": interval(figure.get("gain")),
         }
         rows.append(row)
+
     return rows
 
 
@@ -206,6 +211,7 @@ def retrievers(
     for row in recalls:
         if row["answers"] == "all":
             recall[row["dataset"], row["method"]] = row["recall"]
+
     word = {(row["dataset"], row["method"]): row["word"] for row in accuracies}
     of_passages = passage_metrics.get("sets", {}).get("all", {})
 
@@ -224,4 +230,5 @@ def retrievers(
             measures[f"real_recall_at_{k}"] = interval(figure)
         if any(math.isfinite(figure.value) for figure in measures.values()):
             rows.append({"retriever": name} | measures)
+
     return rows

@@ -62,6 +62,7 @@ def column(name: str) -> Column:
     if base != name:
         over_all = column(base)
         return replace(over_all, label=f"{over_all.label}, over splits")
+
     if "recall_at_" in name or name.endswith("_word"):
         return Column(name.replace("_at_", "@"), "share")
     first, _, rest = name.partition("_")
@@ -92,6 +93,7 @@ def write_analyses(
             else:
                 cells[column] = value
         flat.append(cells)
+
     parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 
 
@@ -109,6 +111,7 @@ def read_analyses(folder: Path, name: str) -> list[dict]:
         for column in intervals:
             parts = [row.pop(f"{column}{end}") for end in ENDS]
             row[column] = NOTHING if parts[0] is None else Interval(*parts)
+
     return rows
 
 

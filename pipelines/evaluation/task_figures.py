@@ -41,6 +41,7 @@ def drop_too_long(
             f"{lm.max_tokens} tokens that it reads at once; lower it or take a model with a longer "
             f"context"
         )
+
     remaining = table.filter(pa.array(~(lost | lost_in_one_prompt)))
     return remaining, dict(sorted(counts.items()))
 
@@ -86,4 +87,5 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
         if names:
             by_category = {name: figure(method, categories == name) for name in names}
             figures[method]["categories"] = by_category
+
     return figures

@@ -165,6 +165,7 @@ def read_split(
             else:
                 reason = "no question of a subject of MMLU with 4 options and a letter"
                 rejects.add(file, number, reason, shown(record))
+
     return items
 
 

@@ -34,9 +34,7 @@ class Question:
     answers: Answers
     # Language model -> what each of its rules decides (`decisions_by_rules`).
     decisions: dict[str, list[dict]]
-    decisions: dict[str, list[dict]]
     # Id -> row of docs.parquet, of every best passage of the questions that are read together.
-    documents: dict[str, dict]
     documents: dict[str, dict]
 
     @property

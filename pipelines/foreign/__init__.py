@@ -1,1 +1,4 @@
-"""Files that other systems wrote: read, joined with questions, judged and compared. Only flows and stages use it."""
+"""Files that other systems wrote: read, joined with questions, judged and compared.
+
+Only flows and stages use it.
+"""

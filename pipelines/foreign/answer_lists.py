@@ -1,4 +1,6 @@
-"""Columns of gold answers: lists in JSON or as Python writes them, objects of TriviaQA and others, and texts."""
+"""Columns of gold answers: lists in JSON or as Python writes them, objects of TriviaQA and others,
+and texts.
+"""
 
 import ast
 import math
@@ -27,9 +29,10 @@ def gold_answers(
 ) -> tuple[list[list[str]], str]:
     """The gold answers of each cell, and a line about what may surprise in how they are read.
 
-    A cell that is no list is one answer, or several with the `separator` between them. `where` names
-    the column in messages. Raises LongtailError, naming the row, for a list that can't be read; for
-    a separator that no cell has; and, without a separator, for texts that seem to be several answers.
+    A cell that is no list is one answer, or several with the `separator` between them. `where`
+    names the column in messages. Raises LongtailError, naming the row, for a list that can't be
+    read; for a separator that no cell has; and, without a separator, for texts that seem to be
+    several answers.
     """
     separator = TYPED_SEPARATORS.get(separator, separator)
     marks = (separator,) if separator else SEPARATORS
@@ -49,6 +52,7 @@ def gold_answers(
         raise LongtailError(
             f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out"
         )
+
     count = f"{cells_with[separator]:,} of {len(cells):,} cells of answers"
     return answers, f"{count} hold several, separated by {separator!r}"
 
@@ -95,6 +99,7 @@ def read_lists(cells: Sequence[Any], where: str) -> list[list[str] | None]:
             columns.append([])
         else:
             columns.append(None)
+
     return columns
 
 
@@ -130,6 +135,7 @@ def written_value(text: str) -> list | tuple | dict | None:
         value = parse_json(text)
     except ValueError:
         value = _python_value(text)
+
     if isinstance(value, str) and value[:1] == "[":  # JSON within JSON
         return written_value(value)
     return value if isinstance(value, list | tuple | dict) and value != {} else None
@@ -156,7 +162,10 @@ def _count_texts(value: Any) -> int:
 
 
 def _texts(value: Any, where: str) -> list[str]:
-    """The texts of a list or an object. Raises LongtailError where it has none though it is not empty."""
+    """The texts of a list or an object.
+
+    Raises LongtailError where it has none though it is not empty.
+    """
     if isinstance(value, dict):
         return _texts_of_object(value, where)
     if len(value) == 1 and isinstance(value[0], list):
@@ -174,6 +183,7 @@ def _texts(value: Any, where: str) -> list[str]:
                 texts += _texts_of_object(element, where)
         elif element is not None and not is_nan:
             texts.append(clean_id(element))
+
     if not texts and any(isinstance(element, dict) for element in value):
         raise LongtailError(f"{where} is a list of objects without {', '.join(ANSWER_FIELDS)}")
     return texts

@@ -1,4 +1,4 @@
-"""Single values of files from elsewhere, as they are compared: texts, ids, judgements and numbers."""
+"""Single values of files from elsewhere, as they are compared: texts, ids, numbers, judgements."""
 
 import math
 import re
@@ -63,7 +63,9 @@ def folded(text: str) -> str:
 
 
 def text_key(text: str) -> str:
-    """A question for comparison: folded, with straight quotes, without HTML's entities and END_MARKS."""
+    """A question for comparison: folded, with straight quotes, without HTML's entities and
+    END_MARKS.
+    """
     if "&" in text:
         text = unescape(text)
     if not text.isascii():
@@ -97,9 +99,9 @@ def number_of(cell: Any) -> float | None:
 def read_numbers(cells: Sequence[Any], where: str, advice: str = "") -> list[float]:
     """A column's numbers, NaN where a cell is empty or infinite.
 
-    Raises LongtailError for a cell that is no number, and where all numbers may be grouped by points,
-    as 12.345 is twelve thousand in some languages. `where` names the column in the message, and
-    `advice` ends it.
+    Raises LongtailError for a cell that is no number, and where all numbers may be grouped by
+    points, as 12.345 is twelve thousand in some languages. `where` names the column in the message,
+    and `advice` ends it.
     """
     numbers = []
     for row, cell in enumerate(cells, start=1):
@@ -120,4 +122,5 @@ def read_numbers(cells: Sequence[Any], where: str, advice: str = "") -> list[flo
             f"{where} of row {row + 1} is {text}, which is {integer} in one language and {text} in "
             f"another, and no row says which; write {integer} or {text}0"
         )
+
     return numbers

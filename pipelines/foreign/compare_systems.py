@@ -75,6 +75,7 @@ def _answers(questions: Questions, answered: Sequence[Answered], in_common: np.n
     for system in answered:
         columns = unknown | {"correct": system.correct[order].astype(float)}
         by_method[system.name] = MethodAnswers(**columns)
+
     return Answers(
         ids=ids[order],
         relations=questions.groups[order],

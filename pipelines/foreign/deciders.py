@@ -64,6 +64,7 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
         if file.decides and not file.says:
             correct = np.where(file.calls > 0, augmented.correct, closed.correct)
         completed.append(replace(file, correct=np.where(has_answer, correct, NO_ANSWER)))
+
     return completed
 
 
@@ -101,6 +102,7 @@ def judge_deciders(
         if name in ("adaptive", "at random", *policies):
             name = f"file {name}"
         files[name] = decider
+
     choices = dict(policies)
     for name, file in files.items():
         if file.decides:
@@ -112,6 +114,7 @@ def judge_deciders(
         if file.doubt is not None:
             signals[f"doubt of {name}"] = file.doubt[places]
             rows.append({"system": f"doubt of {name}", "said": "a signal: no decisions"})
+
     points = _add_areas(rows, tuned, signals)
     for row in rows:
         if row["system"] in files and "retrieved" in row:
@@ -162,6 +165,7 @@ def _rows(
         retrieved = (choice.calls > 0)[held]
         asked.append(((name, "retrieved"), intervals.ratio, [retrieved, held[held]]))
         asked.append(((name, "calls"), intervals.ratio, [choice.calls[held], held[held]]))
+
     policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     differences = refits.refitted_means(columns, {"": policy}, tuned.drawn)
     means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
@@ -188,11 +192,13 @@ def _rows(
             whose = "its own answers" if files[name].says else "answers of the pair"
             row["said"] = whose + ALWAYS_OR_NEVER.get(row["retrieved"].value, "")
         rows.append(row)
+
     return rows
 
 
 def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> list[dict]:
-    """Add the areas under the curves of thresholds and signals; returns the points of the curves."""
+    """Add the areas under the curves of thresholds and signals; returns the points of the "
+    "curves."""
     pairs = tuned.pairs
     # how often each question counts: the held-out ones, then each resample
     times = [_held_out(tuned), *tuned.drawn.times.T]
@@ -219,6 +225,7 @@ def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]
         for i in range(0, len(BUDGETS), BUDGETS_PER_POINT):
             accuracy = interval(curves[name][i]).within(0, 1)
             points.append(_point(name, float(BUDGETS[i]), accuracy))
+
     return points
 
 
@@ -231,8 +238,8 @@ def curve(
 ) -> np.ndarray:
     """The accuracy at each of BUDGETS, and last the area under the curve, (budgets + 1,).
 
-    Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so that
-    the curve is straight there. `right` says which are right without retrieval, `gains` what
+    Questions retrieve in the order of falling `signal` (n,), those of equal signal together, so
+    that the curve is straight there. `right` says which are right without retrieval, `gains` what
     retrieving gains each, `times` how often each counts.
     """
     times = times.astype(float)
@@ -251,9 +258,9 @@ def curve(
 def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     """`curve` of the thresholds, (budgets + 1, 1 + resamples).
 
-    The first is by the splits' thresholds, where a question is held out, the others by the thresholds
-    of each resample. The signal is the logarithm of threshold over popularity. Thresholds as they are
-    retrieve where it is above 0.
+    The first is by the splits' thresholds, where a question is held out, the others by the
+    thresholds of each resample. The signal is the logarithm of threshold over popularity.
+    Thresholds as they are retrieve where it is above 0.
     """
     pairs = tuned.pairs
     members = pairs.members()
@@ -273,6 +280,7 @@ def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     for resample, times in enumerate(tuned.drawn.times.T):
         signal = resample_cuts[group, resample] - views
         curves.append(curve(signal, right, gains, times))
+
     return np.stack(curves, axis=1)
 
 

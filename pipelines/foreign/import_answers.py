@@ -1,4 +1,6 @@
-"""Answers that were made elsewhere, by models that can't run here, imported from whatever file holds them."""
+"""Answers that were made elsewhere, by models that can't run here, imported from whatever file
+holds them.
+"""
 
 import json
 import math
@@ -116,20 +118,23 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
         # _below_ stands in the names of two answers (adaptive/pairs.py:Choice).
         if not re.fullmatch(NAME, name) or "_below_" in name or name in RESERVED:
             raise LongtailError(
-                f"{option} {name}: expected a name such as Qwen2.5-7B (letters, digits, dots, - and "
-                f"_), not {', '.join(RESERVED)} and nothing with _below_; take another"
+                f"{option} {name}: expected a name such as Qwen2.5-7B (letters, digits, dots, - "
+                f"and _), not {', '.join(RESERVED)} and nothing with _below_; take another"
             )
+
     if called.lm in own_lms:
         raise LongtailError(
             f"--lm {called.lm}: expected a name that no model of params.yaml has "
             f"({', '.join(own_lms)}); take another"
         )
+
     kind = kind_by_name(called.method) or called.kind
     if not kind:
         raise LongtailError(
             f"--method {called.method}: expected --kind too, which says what it is: "
             f"{', '.join(methods.KINDS)}"
         )
+
     return replace(called, kind=kind)
 
 
@@ -150,6 +155,7 @@ def _check_complete(file: Path, source: Path, questions: Questions, judged: Judg
     faults = []
     for reason, rows in match.rejected.items():
         faults.append(f"{len(rows):,} rows {reason}: {shown_rows(judged.predictions, rows)}")
+
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [place for place in match.missing if splits[place] == "test"]
     if missing:
@@ -179,6 +185,7 @@ def _table(
     for name in MEASURES:
         if name in predictions.cells:
             columns[name] = _measures(predictions, name, match.rows)
+
     nothing = [None] * len(match.rows)
     columns = {name: columns.get(name, nothing) for name in PREDICTIONS.names}
     return pa.table(columns, schema=PREDICTIONS)

@@ -41,7 +41,9 @@ class Settings(Section):
 
 
 def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
-    """Write the passages of every way that needs imported ones; return how many questions have some."""
+    """Write the passages of every way that needs imported ones; return how many questions have
+    some.
+    """
     counts = {}
     names = dict.fromkeys(
         Method.of_name(way).retriever for way in methods.of_kinds(settings.ways, *methods.GIVEN)
@@ -55,14 +57,15 @@ def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
                 (folder / dataset).mkdir(exist_ok=True)
                 parquet.write_parquet(table, folder / dataset / f"{method}.parquet")
                 counts[f"{method}/{dataset}"] = len(table["question_id"].unique())
+
     return counts
 
 
 def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
     """The passages (PASSAGES) that the files of a folder have for each question set.
 
-    Prints how the records were joined. Raises LongtailError where they have passages for no question
-    of any set, and as `join_predictions` does.
+    Prints how the records were joined. Raises LongtailError where they have passages for no
+    question of any set, and as `join_predictions` does.
     """
     rejects = Rejects(1.0)
     records = []
@@ -78,12 +81,14 @@ def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
     tables = {}
     for dataset in datasets:
         tables[dataset] = _joined(folder, records, dataset)
+
     if not any(table.num_rows for table in tables.values()):
         raise LongtailError(
             f"{folder}: {len(records):,} questions with passages, and none is of "
             f"{', '.join(datasets)}; name a file that has some under "
             f"fetch.files.{folder.relative_to(RAW)}"
         )
+
     return tables
 
 
@@ -113,6 +118,7 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
                     "score": passage.score,
                 }
             )
+
     return pa.Table.from_pylist(rows, schema=PASSAGES)
 
 
@@ -123,6 +129,7 @@ def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predic
     texts = []
     for record in records:
         texts.append(text_id("\n".join(passage.text for passage in record.passages)))
+
     return Predictions(
         path=folder,
         layout="passages",

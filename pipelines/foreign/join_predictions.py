@@ -89,7 +89,7 @@ class Match:
 
 @dataclass(frozen=True)
 class IdJoin:
-    """A join by two columns of ids, and the (row, question) that contradict each other, if most do."""
+    """A join by two columns of ids, and the (row, question) that contradict it, if most do."""
 
     match: Match
     contradicting: list[tuple[int, int]]
@@ -104,9 +104,9 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     is joined by position, if it has as many rows as the set has questions, and either its gold
     answers confirm the order or `by_position` says that it is the set's.
 
-    Rows that fit no question, several, or one that another row answers otherwise, are in `rejected`.
-    Raises LongtailError for a file without ids, texts and a known order, or whose ids contradict its
-    texts or answers.
+    Rows that fit no question, several, or one that another row answers otherwise, are in
+    `rejected`. Raises LongtailError for a file without ids, texts and a known order, or whose ids
+    contradict its texts or answers.
     """
     id_join = _join_by_id(predictions, asked)
     by_id = id_join.match if id_join else None
@@ -136,14 +136,15 @@ def _contradiction(predictions: Predictions, contradicting: list[tuple[int, int]
     first_row, _ = contradicting[0]
     name = "text" if predictions.questions else "answer"
     return LongtailError(
-        f"{predictions.path}: {len(contradicting):,} rows have the id of one question and the {name} "
-        f"of another, as {shown_rows(predictions, [first_row])}; drop the ids if they only number "
-        f"rows, or the {name}s if ids are right"
+        f"{predictions.path}: {len(contradicting):,} rows have the id of one question and the "
+        f"{name} of another, as {shown_rows(predictions, [first_row])}; drop the ids if they only "
+        f"number rows, or the {name}s if ids are right"
     )
 
 
 def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
-    """Refuse predictions that are gold answers, or most of which are of another subject or prompts."""
+    """Refuse predictions that are gold answers, or most of which are of another subject or "
+    "prompts."""
     pairs = list(match.pairs)
     for name, (theirs, ours) in told_by(predictions, asked).items():
         filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
@@ -151,9 +152,10 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
         if 2 * len(differing) > len(filled):
             raise LongtailError(
                 f"{predictions.path}: {len(differing):,} rows, joined by {match.by}, have another "
-                f"{name} than their question, as {shown_rows(predictions, differing[:1])}; drop what "
-                "joins them, and bring ids or questions of this set"
+                f"{name} than their question, as {shown_rows(predictions, differing[:1])}; drop "
+                "what joins them, and bring ids or questions of this set"
             )
+
     if predictions.texts is not None:
         _check_texts(predictions, asked, pairs)
 
@@ -173,16 +175,18 @@ def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[i
     quoting = 0
     for text, place in texts:
         quoting += " " in questions[place] and questions[place] in text
+
     if 2 * quoting > len(texts):
         raise LongtailError(
             f"{predictions.path}: {quoting:,} of {len(texts):,} predictions hold their question, "
-            "expected what was said alone, not the prompt; --answer-pattern '(?i)answer:(.*)' judges "
-            "what follows alone, '(.*)' all of the text"
+            "expected what was said alone, not the prompt; --answer-pattern '(?i)answer:(.*)' "
+            "judges what follows alone, '(.*)' all of the text"
         )
 
 
 def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
-    """Whether each row of `match` is right: as `matching.substring` judges, else as the file says."""
+    """Whether each row of `match` is right: as `matching.substring` judges, else as the file "
+    "says."""
     if predictions.texts is None:
         return [predictions.correct[row] for row in match.rows]
     judged = []
@@ -219,6 +223,7 @@ def told_by(
         n_shared = sum(value in vocabulary for value in filled)
         if 2 * n_shared > len(filled):
             telling[name] = (theirs, ours)
+
     return telling
 
 
@@ -229,13 +234,7 @@ def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
     if it is another question of the set. Without texts, where the id may be a row's number, the
     row's gold answers do.
     """
-    columns: dict[tuple[str, str], list[Place]] = {}
-    for theirs, values in asked.ids.items():
-        place_of = {clean_id(value): place for place, value in enumerate(values)}
-        if len(place_of) < len(values):
-            continue
-        for ours, ids in predictions.ids.items():
-            columns[ours, theirs] = [place_of.get(id_, FOREIGN) for id_ in ids]
+    columns = _places_by_ids(predictions, asked)
     if not columns:
         return None
 
@@ -244,7 +243,7 @@ def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
 
     ours, theirs = max(columns, key=fit)
     places = columns[ours, theirs]
-    pairs = [(row, place) for row, place in enumerate(places) if place != FOREIGN]
+    pairs = [(row, place) for row, place in enumerate(places) if isinstance(place, int)]
     contradicting: list[tuple[int, int]] = []
     doubt = ""
     if predictions.questions:
@@ -257,10 +256,23 @@ def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
         doubt = _doubt(predictions, asked, ours, theirs, n_known=len(pairs))
         if not doubt and may_be_numbers(asked.ids[theirs]):
             pairs, contradicting = _other_answers(predictions, pairs, asked)
+
     match = _match(f"{ours} = {theirs}", places, predictions, asked, doubt)
     if 2 * len(contradicting) <= len(pairs):
         contradicting = []
     return IdJoin(match, contradicting)
+
+
+def _places_by_ids(predictions: Predictions, asked: Asked) -> dict[tuple[str, str], list[Place]]:
+    """For each column of ids of the file and of the set, the rows' places by them."""
+    columns: dict[tuple[str, str], list[Place]] = {}
+    for theirs, values in asked.ids.items():
+        place_of: dict[str, Place] = {clean_id(value): place for place, value in enumerate(values)}
+        if len(place_of) < len(values):
+            continue
+        for ours, ids in predictions.ids.items():
+            columns[ours, theirs] = [place_of.get(id_, FOREIGN) for id_ in ids]
+    return columns
 
 
 def _doubt(predictions: Predictions, asked: Asked, ours: str, theirs: str, n_known: int) -> str:
@@ -317,6 +329,7 @@ def _other_texts(
             agrees = words.issuperset(re.findall(r"\w+", asked.questions[place].casefold()))
         if not agrees:
             contradicting.append((row, place))
+
     return contradicting
 
 
@@ -340,8 +353,8 @@ def _golds(predictions: Predictions) -> list[frozenset[str]]:
 def _join_by_text(predictions: Predictions, asked: Asked) -> Match:
     """The join by text, or by position if all texts are in the set's order.
 
-    The text of a question that several subjects share is told apart by the columns of TELLING and by
-    gold answers.
+    The text of a question that several subjects share is told apart by the columns of TELLING and
+    by gold answers.
     """
     keys = list(map(text_key, predictions.questions or ()))
     if keys == list(map(text_key, asked.questions)):
@@ -360,6 +373,7 @@ def _join_by_text(predictions: Predictions, asked: Asked) -> Match:
             shared = [place for place in fitting if asked.answer_sets[place] & golds[row]]
             fitting = equal or shared
         places.append(_place(fitting, same_text))
+
     by = ["question", *telling]
     if any(golds):
         by.append("answers")
@@ -386,8 +400,8 @@ def _join_by_position(
     """The join by position, which questions or gold answers confirm, or `by_position` says.
 
     Gold answers confirm it if half the rows have some, all of these fit their own question, and
-    ENOUGH_ROWS would not fit the next one. Then even of two equally frequent answers, as yes and no,
-    one order in 2 ** ENOUGH_ROWS fits by chance.
+    ENOUGH_ROWS would not fit the next one. Then even of two equally frequent answers, as yes and
+    no, one order in 2 ** ENOUGH_ROWS fits by chance.
     """
     n_questions = len(asked.questions)
     if predictions.rows != n_questions:
@@ -395,6 +409,7 @@ def _join_by_position(
             f"{predictions.path}: {predictions.rows:,} rows without ids or questions, expected as "
             f"many as the set has questions ({n_questions:,}), in its order; {ADD_COLUMN}"
         )
+
     golds = _golds(predictions)
     rights = asked.answer_sets
     filled = [row for row in range(n_questions) if golds[row] and rights[row]]
@@ -421,6 +436,7 @@ def _join_by_position(
             f"confirms that its rows are in the set's order; {ADD_COLUMN}, or say --by-position if "
             "they are in that order"
         )
+
     return _match(f"position, as {confirmed}", range(n_questions), predictions, asked)
 
 
@@ -431,6 +447,7 @@ def _match(
     rows_of: dict[Place, list[int]] = {}
     for row, place in enumerate(places):
         rows_of.setdefault(place, []).append(row)
+
     rejected = {reason: rows_of.pop(reason, []) for reason in WITHOUT_QUESTION}
 
     columns = (predictions.texts, predictions.correct, predictions.calls, predictions.doubt)
@@ -439,6 +456,7 @@ def _match(
     for place, rows in rows_of.items():
         if len({said[row] for row in rows}) > 1:
             doubled.add(place)
+
     rejected[DOUBLED] = []
     repeated = []
     questions = []
@@ -448,6 +466,7 @@ def _match(
         else:
             questions.append(place)
             repeated += rows_of[place][1:]
+
     rejected[DOUBLED].sort()
     return Match(
         by=by,

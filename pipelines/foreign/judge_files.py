@@ -52,7 +52,9 @@ class Answered:
 
 
 class JudgedFile(NamedTuple):
-    """A file's predictions, the questions that they answer, and which of the match's rows are right."""
+    """A file's predictions, the questions that they answer, and which of the match's rows are
+    right.
+    """
 
     predictions: Predictions
     match: Match
@@ -61,15 +63,17 @@ class JudgedFile(NamedTuple):
 
 
 def short_name(path: Path) -> str:
-    """A file's name without the ending that says its format: `gpt-4.1-mini` for gpt-4.1-mini.csv.gz."""
+    """A file's name without the ending that says its format: `gpt-4.1-mini` for
+    gpt-4.1-mini.csv.gz.
+    """
     return ENDING.sub("", path.name, count=1) or path.name
 
 
 def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     """Name of a method -> its file, of words as NAME=FILE or FILE; paths are relative to `folder`.
 
-    Without a name it is the file's `short_name`, with its folder where another file is called alike.
-    Raises LongtailError for a name that two files have, and a file that is not there.
+    Without a name it is the file's `short_name`, with its folder where another file is called
+    alike. Raises LongtailError for a name that two files have, and a file that is not there.
     """
     short_names = [short_name(Path(place)) for place in places]
     files: dict[str, Path] = {}
@@ -94,6 +98,7 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
                 f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE"
             )
         files[name] = path
+
     return files
 
 
@@ -116,12 +121,14 @@ def read_answers(
         judged = judge_file(path, questions, pattern, more, by_position=by_position)
         is_cut |= judged.predictions.is_cut
         answered.append(_answered(name, judged, len(questions.ids)))
+
     check_pattern(pattern, is_cut)
     if not any((file.correct == 1).any() for file in answered):
         answered[-1].lines.append(
-            f"nothing is right: no answer of {questions.name} is in any prediction; its answers may "
-            "be damaged or in another language, or the predictions of another question set"
+            f"nothing is right: no answer of {questions.name} is in any prediction; its answers "
+            "may be damaged or in another language, or the predictions of another question set"
         )
+
     return answered
 
 
@@ -136,6 +143,7 @@ def _answered(name: str, judged: JudgedFile, n_questions: int) -> Answered:
         texts = [""] * n_questions
         for row, place in match.pairs:
             texts[place] = predictions.texts[row]
+
     return Answered(
         name=name,
         correct=correct,
@@ -172,8 +180,10 @@ def keep_subset(
             "expected PopQA's ids; give popQA.tsv as --questions, to which files without ids are "
             "joined by their questions"
         )
+
     for file in answered:
         file.correct[~is_inside] = NO_ANSWER
+
     count = f"{int(is_inside.sum()):,} of its {len(subset.ids):,} questions"
     answered[-1].lines.append(
         f"subset {name}: {subset.about}; {count} are in {questions.name}, and no others count"
@@ -199,9 +209,10 @@ def judge_file(
     needs_ids = predictions.ids and not questions.asked.ids and predictions.questions is None
     if needs_ids and predictions.rows != len(questions.ids):
         raise LongtailError(
-            f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which {path.name} "
-            "names its questions by; add it, or name it with --columns id=NAME"
+            f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which "
+            f"{path.name} names its questions by; add it, or name it with --columns id=NAME"
         )
+
     match = join_predictions(predictions, questions.asked, by_position=by_position)
     check_joined(predictions, questions.asked, match)
     lines = [*predictions.described, *match.described(predictions)]
@@ -217,10 +228,11 @@ def judge_file(
     has_answers = "answers" in questions.columns
     if predictions.correct is None and not has_answers:
         raise LongtailError(
-            f"{path}: nothing says which predictions are right, as {questions.name} has no column of "
-            f"answers and {path.name} no column `correct`; name the answers' column with "
+            f"{path}: nothing says which predictions are right, as {questions.name} has no column "
+            f"of answers and {path.name} no column `correct`; name the answers' column with "
             "--columns answers=NAME"
         )
+
     own = []
     if predictions.correct:
         own = [predictions.correct[row] for row in match.rows]
@@ -253,12 +265,16 @@ def check_pattern(pattern: str | None, is_cut: bool) -> None:
     """Raise LongtailError for a pattern that no prediction has."""
     if pattern and not is_cut:
         raise LongtailError(
-            f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend it"
+            f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or "
+            "mend it"
         )
 
 
 def in_all(answered: Sequence[Answered]) -> np.ndarray:
-    """Which questions all files answer, (questions,) bool. Raises LongtailError if there is none."""
+    """Which questions all files answer, (questions,) bool.
+
+    Raises LongtailError if there is none.
+    """
     is_answered = np.logical_and.reduce([file.has for file in answered])
     if not is_answered.any():
         counts = ", ".join(f"{file.name} {int(file.has.sum()):,}" for file in answered)

@@ -176,7 +176,7 @@ ANY_OTHER = Layout("", needs=())  # its columns are called as they are here
 
 def _fields() -> set[str]:
     """The plain names of the fields that paths of the layouts begin with."""
-    fields = set()
+    fields: set[str] = set()
     for layout in LAYOUTS:
         for path in (*layout.needs, *layout.objects, *layout.columns.values()):
             fields.update(plain(part.partition(".")[0]) for part in path.split("|"))
@@ -197,20 +197,14 @@ def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
 
 def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
-    row = {}
-    for name, value in record.items():
-        if not layout.objects or plain(name) not in KNOWN:
-            row[name] = value
-    for path, names in layout.objects.items():
-        fields = value_at(record, path) if path else record
-        if isinstance(fields, dict):
-            row |= {name: value for name, value in fields.items() if plain(name) in names}
+    row = _own_fields(record, layout)
     for name, path in layout.columns.items():
         value = value_at(record, path)
         if value is None and name in row and name == "retrieved":
             continue
         if value is not None or name != "prediction" or _has_place(record, path):
             row[name] = value  # a record without the place of a prediction is of another layout
+
     if "answers" in layout.columns and isinstance(row["answers"], str):
         row["answers"] = _as_list(row["answers"])
 
@@ -221,6 +215,20 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     for name in ("question", *PROMPT):
         if isinstance(row.get(name), list):
             row[name] = " ".join(_strings(row[name]))
+
+    return row
+
+
+def _own_fields(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """The fields of a record that a layout takes, and those of its objects."""
+    row = {}
+    for name, value in record.items():
+        if not layout.objects or plain(name) not in KNOWN:
+            row[name] = value
+    for path, names in layout.objects.items():
+        fields = value_at(record, path) if path else record
+        if isinstance(fields, dict):
+            row |= {name: value for name, value in fields.items() if plain(name) in names}
     return row
 
 

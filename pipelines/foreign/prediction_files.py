@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
@@ -82,10 +81,10 @@ def read_predictions(
 ) -> Predictions:
     """The predictions of a file: a table, JSON, JSON lines or Parquet, compressed or not.
 
-    `more` are names of further columns to keep. With RETRIEVED and DOUBT among them, a file that has
-    one of these may lack predictions. `pattern` cuts the answers out of longer texts, if any text
-    has it; a text without it then is an empty prediction. Raises LongtailError, in one line, for a
-    file that has neither predictions nor judgements, has a column twice, or is damaged.
+    `more` are names of further columns to keep. With RETRIEVED and DOUBT among them, a file that
+    has one of these may lack predictions. `pattern` cuts the answers out of longer texts, if any
+    text has it; a text without it then is an empty prediction. Raises LongtailError, in one line,
+    for a file that has neither predictions nor judgements, has a column twice, or is damaged.
     """
     file = read_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
     layout, cells = _columns(file, more)
@@ -95,6 +94,7 @@ def read_predictions(
             f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
             "U+FFFD stands for it"
         )
+
     cells = _first_filter(cells, notes)
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
@@ -103,6 +103,7 @@ def read_predictions(
         correct = _judgements(path, names["correct"], cells, ids)
         if correct is None:
             del names["correct"]
+
     numbers = _numbers(cells, notes) if "retrieved" in more else {}
     names |= {role: name for role, (name, _) in numbers.items()}
     if "prediction" not in names and correct is None and not numbers:
@@ -160,6 +161,7 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     for name, values in cells.items():
         if any(value not in (None, "") for value in values):
             filled.add(name)
+
     names = {}
     for role, candidates in layouts.ROLES.items():
         names[role] = next((name for name in candidates if name in filled), "")
@@ -236,6 +238,7 @@ def calls_of(value: Any) -> float | None:
         if not all(name.startswith("retrieval_") for name in names):
             return None
         return float(bool(names))
+
     text = as_text(value).lower()
     if text in ROUTES:
         return float(ROUTES[text])
@@ -246,34 +249,65 @@ def calls_of(value: Any) -> float | None:
     return number
 
 
+@dataclass
+class Remarks:
+    """What may surprise about predictions: how many rows each remark is of, in the order to "
+    "show."""
+
+    lists: int = 0
+    begin_with_prompt: int = 0
+    quoting: int = 0
+    without_match: int = 0
+    reasoning: int = 0
+    whole_texts: int = 0
+    empty: int = 0
+    rows_without: list[str] = field(default_factory=list)  # each with its id
+
+    def lines(self, n_rows: int) -> list[str]:
+        """A line for each remark that is of some row."""
+        shown = ", ".join(self.rows_without[:ROWS_SHOWN])
+        if len(self.rows_without) > ROWS_SHOWN:
+            shown += f" and {len(self.rows_without) - ROWS_SHOWN:,} more"
+        remarks = (
+            (self.lists, "are lists; the first text of each is judged"),
+            (self.begin_with_prompt, "begin with their prompt; what follows it is judged"),
+            (self.quoting, QUOTING),
+            (self.without_match, "have nothing that --answer-pattern finds"),
+            (self.reasoning, "begin with reasoning; what follows it is judged"),
+            (self.whole_texts, PATTERN_ADVICE),
+            (self.empty, "are empty, and so wrong"),
+            (
+                len(self.rows_without),
+                "have no answer (null, an error, reasoning, tools or sources), and so are wrong: "
+                f"{shown}",
+            ),
+        )
+        return [f"{count:,} of {n_rows:,} predictions {what}" for count, what in remarks if count]
+
+
 def _texts(
     predictions: Predictions, pattern: str | None, notes: list[str]
 ) -> tuple[list[str], bool]:
     """What was said, and whether a pattern cut it out of more. Notes say what may surprise."""
-    texts, counts = _said(predictions)
-    is_cut = False
-    if pattern:
-        parts = cut_answers(texts, pattern)
-        is_cut = any(part is not None for part in parts)
+    remarks = Remarks()
+    texts = _said(predictions, remarks)
+    parts = cut_answers(texts, pattern) if pattern else []
+    is_cut = any(part is not None for part in parts)
     if is_cut:
         texts = [(part or "").strip() for part in parts]
-        counts["have nothing that --answer-pattern finds"] = parts.count(None)
-        del counts[QUOTING]
+        remarks.without_match = parts.count(None)
+        remarks.quoting = 0
     else:
-        parts = [reasoning.split(text) for text in texts]
-        texts = [answer.strip() for _, answer in parts]
-        counts["begin with reasoning; what follows it is judged"] = sum(
-            bool(thoughts) for thoughts, _ in parts
-        )
-        counts[PATTERN_ADVICE] = sum(
+        split = [reasoning.split(text) for text in texts]
+        texts = [answer.strip() for _, answer in split]
+        remarks.reasoning = sum(bool(thoughts) for thoughts, _ in split)
+        remarks.whole_texts = sum(
             len(text) > LONG_TEXT or bool(WHOLE_TEXT.search(text)) for text in texts
         )
         _refuse_brackets(predictions.path, texts)
-    n_without = sum(count for what, count in counts.items() if what.startswith("have no answer"))
-    counts["are empty, and so wrong"] = texts.count("") - n_without
-    for what, count in counts.items():
-        if count:
-            notes.append(f"{count:,} of {len(texts):,} predictions {what}")
+
+    remarks.empty = texts.count("") - len(remarks.rows_without)
+    notes += remarks.lines(len(texts))
 
     used = predictions.names["prediction"]
     others = [name for name in layouts.PREDICTION[:-1] if name in predictions.cells]
@@ -283,51 +317,47 @@ def _texts(
     return texts, is_cut
 
 
-def _said(predictions: Predictions) -> tuple[list[str], Counter[str]]:
-    """What follows the prompt in each row, and how many rows each remark is of."""
-    prompts = []
+def _said(predictions: Predictions, remarks: Remarks) -> list[str]:
+    """What follows the prompt in each row."""
+    columns = []
     for role in ("prompt", "question"):
         if role in predictions.names:
-            prompts.append(predictions.column(predictions.names[role]))
-    keys = next(iter(predictions.ids.values()), [])
+            columns.append(list(map(as_text, predictions.cells[predictions.names[role]])))
+
+    keys: list[str] = next(iter(predictions.ids.values()), [])
     texts = []
-    rows_without = []
-    counts = Counter[str]()
     for row, value in enumerate(predictions.cells[predictions.names["prediction"]]):
-        try:
-            row_texts = texts_of(value)
-        except UnreadableError as error:
-            raise LongtailError(
-                f"{predictions.path}: row {row + 1}: the prediction is {error}, {TEXT}; "
-                "write that alone"
-            ) from None
+        row_texts = _texts_of_row(predictions.path, row, value)
         if not row_texts:
             key = f" ({keys[row][:80]})" if keys else ""
-            rows_without.append(f"row {row + 1}{key}")
+            remarks.rows_without.append(f"row {row + 1}{key}")
         text = row_texts[0].strip() if row_texts else ""
-        for column in prompts:
-            prompt = column[row]
-            if " " not in prompt:  # a prompt's name is no prompt
-                continue
-            if text.startswith(prompt):
-                text = text.removeprefix(prompt).strip()
-                counts["begin with their prompt; what follows it is judged"] += 1
-            elif prompt in text:
-                counts[QUOTING] += 1
-        counts["are lists; the first text of each is judged"] += len(row_texts) > 1
+        # A prompt's name, as `base`, is no prompt.
+        prompts = [column[row] for column in columns if " " in column[row]]
+        begun_with = [prompt for prompt in prompts if text.startswith(prompt)]
+        if begun_with:
+            text = text.removeprefix(begun_with[0]).strip()
         texts.append(text)
+        remarks.begin_with_prompt += bool(begun_with)
+        remarks.quoting += any(prompt in text for prompt in prompts)
+        remarks.lists += len(row_texts) > 1
 
-    if len(rows_without) == len(texts):
+    if len(remarks.rows_without) == len(texts):
         raise LongtailError(
             f"{predictions.path}: no row has an answer, only errors or nothing, expected some; "
             "is it the right file?"
         )
-    shown = ", ".join(rows_without[:ROWS_SHOWN])
-    if len(rows_without) > ROWS_SHOWN:
-        shown += f" and {len(rows_without) - ROWS_SHOWN:,} more"
-    reasons = "null, an error, reasoning, tools or sources"
-    counts[f"have no answer ({reasons}), and so are wrong: {shown}"] = len(rows_without)
-    return texts, counts
+
+    return texts
+
+
+def _texts_of_row(path: Path, row: int, value: Any) -> list[str]:
+    try:
+        return texts_of(value)
+    except UnreadableError as error:
+        raise LongtailError(
+            f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone"
+        ) from None
 
 
 def _refuse_brackets(path: Path, texts: Sequence[str]) -> None:
@@ -349,11 +379,13 @@ def _gold_answers(predictions: Predictions, notes: list[str]) -> list[tuple[str,
     except LongtailError as error:
         notes.append(f"the answers that it carries are left aside: {error}")
         return None
+
     answers = []
     for texts, cell in zip(lists, cells, strict=True):
         if texts is None and name == "reference":  # RAGAS has one text there
             texts = [cell]
         answers.append(tuple(filter(None, map(as_text, texts or ()))))
+
     return answers
 
 

@@ -49,8 +49,8 @@ class UnreadableError(ValueError):
 def texts_of(value: Any) -> list[str]:
     """What was said, as NFC: no text where there is no answer, several where there are several.
 
-    An object counts by the likeliest of ANSWER_FIELDS that it has. Messages of a user or a tool, and
-    reasoning, never count. Raises UnreadableError for anything that no text is known of.
+    An object counts by the likeliest of ANSWER_FIELDS that it has. Messages of a user or a tool,
+    and reasoning, never count. Raises UnreadableError for anything that no text is known of.
     """
     try:
         texts = _texts(value)
@@ -112,6 +112,7 @@ def _texts_of_list(values: Sequence[Any], *, in_parts: bool) -> list[str]:
     texts = []
     for value in values:
         texts += _texts(value)
+
     types = [str(value.get("type")) for value in objects]
     has_types = any("text" in name or UNSAID.search(name) for name in types)
     if texts and (in_parts or has_types):
@@ -135,6 +136,7 @@ def _texts_of_object(value: dict[str, Any]) -> list[str]:
     for name in names:
         if fields[name] is not None:  # Parquet has all objects' fields in each
             return _texts(fields[name], in_parts=name in PARTS)
+
     if names or fields.get("error"):
         return []
     if all(name in FIELDS_WITHOUT_ANSWER or UNSAID.search(name) for name in fields):
@@ -183,5 +185,6 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
             f"--answer-pattern {pattern}: {reason}; expected a pattern with a group, "
             "as '<answer>(.*?)</answer>'"
         ) from None
+
     pairs = zip(parts.to_pylist(), has_match, strict=True)
     return [part if matches else None for part, matches in pairs]

@@ -77,6 +77,7 @@ class Questions:
             if role not in self.columns:
                 names = ", ".join(ROLES[role])
                 lines.append(f"{self.name} has no column with the {role} ({names}): {meaning}")
+
         if self.answers_note:
             lines.append(self.answers_note)
 
@@ -101,10 +102,10 @@ def read_question_table(
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet).
 
     `named_columns` are the columns of some of ROLES, or paths into objects as `metadata.s_pop`. A
-    cell of answers that is no list is one answer, or several if it holds the `separator`. Answers are
-    only read where the question is needed, which they answer. Raises LongtailError for a role of
-    `needed` or a named column that is not there, an id that two rows have, and as `read_numbers` and
-    `gold_answers` do.
+    cell of answers that is no list is one answer, or several if it holds the `separator`. Answers
+    are only read where the question is needed, which they answer. Raises LongtailError for a role
+    of `needed` or a named column that is not there, an id that two rows have, and as `read_numbers`
+    and `gold_answers` do.
     """
     columns, cells, layout = _read_roles(path, dict(named_columns or {}), needed)
     n_questions = len(next(iter(cells.values())))
@@ -122,6 +123,7 @@ def read_question_table(
     names = {}
     for key in sorted(set(groups.values())):
         names[key] = RELATIONS[key].name if key in RELATIONS else key
+
     subjects = _texts(columns, cells, "subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     return Questions(
@@ -142,13 +144,16 @@ def read_question_table(
 def _read_roles(
     path: Path, named_columns: dict[str, str], needed: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, list[Any]], str]:
-    """Role -> its column, the cells of all columns that are known, and the file's layout in words."""
+    """Role -> its column, the cells of all columns that are known, and the file's layout in "
+    "words."""
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
+
     known = set(map(plain, (*TELLING, *named_columns.values())))
     for names in ROLES.values():
         known.update(names)
+
     expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
     file = read_records(path, known, f"{expected}, or --columns to name them")
 
@@ -164,6 +169,7 @@ def _read_roles(
                 f"columns are {listed(file.columns)}, name one of them with --columns {role}=NAME, "
                 f"or a field of its objects with {role}=NAME.FIELD"
             )
+
     return columns, cells, file.kind
 
 
@@ -182,6 +188,7 @@ def _column(
         raise LongtailError(
             f"{path}: no column {named_columns[role]!r} for {role}, expected one of {listed(names)}"
         )
+
     return column
 
 
@@ -213,8 +220,8 @@ def _ids(
     if len(set(ids)) < n_questions:
         twice, _ = Counter(ids).most_common(1)[0]
         raise LongtailError(
-            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, "
-            "or name another column with --columns id=NAME"
+            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop "
+            "one, or name another column with --columns id=NAME"
         )
     return ids
 

@@ -80,13 +80,15 @@ def read_records(path: Path, known: Collection[str], expected: str) -> RecordFil
     twice = [name for name in times if times[name] > 1 and name in fields]
     if twice:
         raise LongtailError(
-            f"{path}: two columns {twice[0]!r} (capitals make no difference), expected one; drop one"
+            f"{path}: two columns {twice[0]!r} (capitals make no difference), expected one; drop "
+            "one"
         )
     if first is None:
         has = "nothing in it but a header" if columns else "no row in it"
         raise LongtailError(
             f"{path}: {has}, expected a row for each question; check how it was written"
         )
+
     return RecordFile(path, file.kind, columns, chain([first], file.records), file.mended)
 
 
@@ -109,13 +111,14 @@ def read_columns(file: RecordFile, wanted: Collection[str]) -> dict[str, list[An
     A name with full stops is a path into columns that are objects, unless a column is called so.
     Raises LongtailError for a row with others of these columns than the first.
     """
-    number, first = next(file.records)
+    first_row = next(file.records)
+    first = first_row[1]
     spelled = {plain(name): name for name in first if plain(name) in wanted}
     paths = [name for name in wanted if "." in name and name not in spelled]
     paths = [name for name in paths if value_at(first, name) is not None]
     columns: dict[str, list[Any]] = {name: [] for name in (*spelled, *paths)}
     names = set(spelled.values())
-    for number, record in chain([(number, first)], file.records):
+    for number, record in chain([first_row], file.records):
         if record.keys() != first.keys():
             odd = {name for name in record if plain(name) in wanted} ^ names
             if odd:
@@ -127,6 +130,7 @@ def read_columns(file: RecordFile, wanted: Collection[str]) -> dict[str, list[An
             columns[name].append(record[spelling])
         for name in paths:
             columns[name].append(value_at(record, name))
+
     return columns
 
 
@@ -138,27 +142,34 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
     """
     for alternative in path.split("|"):
         value: Any = record
-        for field in alternative.split("."):
-            value = _inside(value, field)
+        for name in alternative.split("."):
+            value = _inside(value, name)
         if value is not None:
             return value
     return None
 
 
-def _inside(value: Any, field: str) -> Any:
+def _inside(value: Any, name: str) -> Any:
     """What stands in a field of an object, or in a place of a list."""
     if isinstance(value, str):
         value = written_value(value)
-    if isinstance(value, list) and field == "#":
-        return len(value)
-    if isinstance(value, list) and re.fullmatch(r"-?\d+", field):
-        position = int(field)
-        return value[position] if -len(value) <= position < len(value) else None
+    if isinstance(value, list):
+        return _element(value, name)
     if not isinstance(value, dict):
         return None
-    if field in value:
-        return value[field]
-    return next((inside for name, inside in value.items() if plain(name) == plain(field)), None)
+    if name in value:
+        return value[name]
+    return next((inside for key, inside in value.items() if plain(key) == plain(name)), None)
+
+
+def _element(values: list[Any], name: str) -> Any:
+    """What stands in a place of a list, or its length for "#"."""
+    if name == "#":
+        return len(values)
+    if not re.fullmatch(r"-?\d+", name):
+        return None
+    position = int(name)
+    return values[position] if -len(values) <= position < len(values) else None
 
 
 def _open_parquet(path: Path) -> RecordFile:
@@ -195,13 +206,14 @@ def _open_text(path: Path, known: Collection[str], expected: str) -> RecordFile:
 def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile:
     """A table, by the delimiter that makes the most known columns, or else the most columns."""
     header = next(line for line in open_text(path) if line.strip())
-    names = {delimiter: one_row([header], delimiter) or [header] for delimiter in TABLES}
+    columns_by = {delimiter: one_row([header], delimiter) or [header] for delimiter in TABLES}
     counts = {}
-    for delimiter, columns in names.items():
+    for delimiter, columns in columns_by.items():
         counts[delimiter] = (sum(plain(name) in known for name in columns), len(columns))
+
     delimiter = max(counts, key=counts.__getitem__)
     if not counts[delimiter][0]:
-        raise _without_columns(path, names[delimiter], expected)
+        raise _without_columns(path, columns_by[delimiter], expected)
 
     kind = TABLES[delimiter]
     is_quoted = delimiter != "\t" or _quotes_close(path, header.count("\t"))
@@ -211,6 +223,7 @@ def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile
         kind += " without quotes"
         lines = enumerate(open_text(path), start=1)
         rows = ((number, line.rstrip("\r").split("\t")) for number, line in lines if line.strip())
+
     _, names = next(rows)
     return RecordFile(path, kind, names, _table_records(path, names, rows))
 
@@ -308,6 +321,7 @@ def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str])
     for key, value in record.items():
         fields = value if are_objects else {"prediction": value}
         by_id.append({"id": key} | fields)
+
     return RecordFile(path, "JSON object by id", [], enumerate(by_id, start=1))
 
 

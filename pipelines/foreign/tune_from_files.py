@@ -38,7 +38,8 @@ def tune_from_files(
 
     They are fitted on the questions that all files answer, and ordered by held-out accuracy. Files
     that decide when to retrieve are judged beside the thresholds of the first of `others`. Raises
-    LongtailError where the questions are too few, and for two files that are right on the same ones.
+    LongtailError where the questions are too few, and for two files that are right on the same
+    ones.
     """
     in_common = in_all([without, *others])
     deciders = [file for file in others[1:] if file.decides or not file.says]
@@ -68,6 +69,7 @@ def tune_from_files(
             places = _places(questions, tuned)
             decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)
         results.append(_result(questions, tuned, without, file, search, decided))
+
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
 
 
@@ -94,16 +96,17 @@ def _check_questions(questions: Questions, rows: np.ndarray, min_questions: int)
     _, counts = np.unique(questions.groups[rows], return_counts=True)
     if not len(counts) or counts.max() < min_questions:
         raise LongtailError(
-            f"{questions.name}: {int(rows.sum()):,} questions of known {questions.signal_name} that "
-            f"all files answer, expected {min_questions} at least of one group; bring more answers, "
-            "or name coarser groups with --columns group=NAME"
+            f"{questions.name}: {int(rows.sum()):,} questions of known {questions.signal_name} "
+            f"that all files answer, expected {min_questions} at least of one group; bring more "
+            "answers, or name coarser groups with --columns group=NAME"
         )
+
     least = questions.signal[rows].min()
     if least < 0:
         row = int(np.flatnonzero(rows & (questions.signal == least))[0])
         raise LongtailError(
-            f"{questions.name}: {questions.signal_name} of row {row + 1} is {least:g}, expected 0 or "
-            "more; leave the cell empty if it is not known, or add a constant to all"
+            f"{questions.name}: {questions.signal_name} of row {row + 1} is {least:g}, expected 0 "
+            "or more; leave the cell empty if it is not known, or add a constant to all"
         )
 
 

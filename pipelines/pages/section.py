@@ -162,8 +162,6 @@ class Finding:
     expected: int
     lacking: str = ""  # why the figure can show no effect
     remains: bool = False  # whether its effect is clear even after Holm's correction
-    unit: str = ""  # of `said`: points, for which `figure` has shares; %; or none
-    n: int = 0  # questions or texts that the figure is of
 
     @property
     def verdict(self) -> str:

@@ -74,7 +74,6 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
         # there is no config at hand, or none that says what the model is
         return None
         return None
-        return None
 
     parameters = model.num_parameters()
     multiplied = parameters

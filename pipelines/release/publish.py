@@ -91,7 +91,6 @@ class Hub:
             )
             # the library's own folder, and the Hub's file of settings
             shutil.rmtree(temporary / ".cache", ignore_errors=True)
-            shutil.rmtree(temporary / ".cache", ignore_errors=True)
             (temporary / ".gitattributes").unlink(missing_ok=True)
             contents.check_sums(temporary)
 

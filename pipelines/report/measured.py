@@ -106,8 +106,6 @@ def _finding(claim: Claim, measured: Measured) -> Finding:
         figure=measured.figure,
         expected=claim.expected,
         lacking=lacking,
-        unit=claim.unit,
-        n=sum(round(group.n) for group in measured.groups),
     )
 
 

@@ -40,7 +40,6 @@ class Settings(Section):
 
     profile: str
     seed: int
-    language: str
     fetch: Fetch
     lm: dict[LMName, LM]
     lms: list[LMName]
@@ -55,7 +54,6 @@ class Settings(Section):
     report: Report
     parts: Parts
     ways: list[str]
-    lm_text: str
 
 
 class Tables:

@@ -21,7 +21,8 @@ LINES_PER_ROW = 100  # the most lines of a row; together they have at most `boun
 def table_rows(
     path: Path, delimiter: str, columns: int | None = None
 ) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Yield (line number from 1, cells, the line's text) of each row; cells are None as in `one_row`.
+    """Yield (line number from 1, cells, the line's text) of each row; cells are None as in
+    `one_row`.
 
     A row is one line. With `columns`, a quoted cell may span lines, if the row then has that many
     cells. A blank line has no cells. Raises the errors of `open_text`.
@@ -60,7 +61,8 @@ def _read_ahead(
 def _row_of_lines(
     text: str, ahead: Iterable[tuple[int, str]], delimiter: str, columns: int
 ) -> tuple[list[str], int] | None:
-    """The cells of a row that begins with the line `text`, and how many lines of `ahead` it takes."""
+    """The cells of a row that begins with the line `text`, and how many lines of `ahead` it takes.
+    """
     lines = [text]
     for _, line in ahead:
         lines.append(line)

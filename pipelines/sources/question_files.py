@@ -53,12 +53,13 @@ class AnsweredRecord(NamedTuple):
 
 
 def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
-    """Yield the questions of every file below `folder`, except the training files in <folder>/train.
+    """Yield the questions of every file below `folder`, except the training files in
+    <folder>/train.
 
     A record has "question", and "golden_answers" or "answer": a text, a list of texts (NQ-open), or
-    an object with "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an
-    object", "no question", "too long", "no answers"). Raises LongtailError if the questions of two
-    files would have the same ids.
+    an object with "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not
+    an object", "no question", "too long", "no answers"). Raises LongtailError if the questions of
+    two files would have the same ids.
     """
     answer_fields = ("golden_answers", "answer")
     for name, path in named_files(folder):
@@ -118,8 +119,8 @@ def read_records(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line or row from 1, record) of one file.
 
-    A Parquet file is read only for those of `columns` that it has. `rejects` counts all records, and
-    has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
+    A Parquet file is read only for those of `columns` that it has. `rejects` counts all records,
+    and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
     for number, row in _rows(path, columns, rejects):
         record = row
@@ -138,7 +139,8 @@ def read_records(
 
 
 def _rows(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
-    """The rows of a file: values of Parquet and of a JSON list, and lines of other files as bytes."""
+    """The rows of a file: values of Parquet and of a JSON list, and lines of other files as bytes.
+    """
     if is_parquet(path):
         rows = parquet.foreign_rows(
             path, lambda schema: [name for name in columns if name in schema.names], PARQUET_BATCH

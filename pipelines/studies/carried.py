@@ -60,6 +60,7 @@ def rows_of_rules(
                 resamples=settings.report.bootstrap,
             )
             rows.append(key | row)
+
     return {"carried": rows}
 
 

@@ -46,14 +46,14 @@ TABLES = {
     )
 }
 SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("control", pa.string()),
-        ("retriever", pa.string()),
-        ("documents", pa.int32()),  # read whole, or as the only one
-        ("added_bytes", pa.int32()),  # in front of the query's context
-        ("log_probs", pa.list_(pa.float32())),  # of each token of the continuation
-    ]
+    {
+        "query_id": pa.string(),
+        "control": pa.string(),
+        "retriever": pa.string(),
+        "documents": pa.int32(),  # read whole, or as the only one
+        "added_bytes": pa.int32(),  # in front of the query's context
+        "log_probs": pa.list_(pa.float32()),  # of each token of the continuation
+    }
 )
 
 
@@ -179,6 +179,7 @@ def _scored(lm: LanguageModel, part: Part) -> pa.Table:
             "log_probs": log_probs[number * n : (number + 1) * n],
         }
         tables.append(pa.table(columns, schema=SCHEMA))
+
     return pa.concat_tables(tables)
 
 
@@ -207,6 +208,7 @@ def concatenated(
         for i in too_long:
             prompts[i] = prompt(i)
         several = too_long[counts[too_long] > 1]
+
     return counts, prompts
 
 
@@ -253,6 +255,7 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
             added_bytes=added_bytes[rows],
         )
         controls.append(control)
+
     return controls
 
 
@@ -279,12 +282,14 @@ def compare_controls(
             if control.control == CONCATENATED:
                 sizes = control.documents
             same_documents = ensembles[sizes, np.arange(len(sizes))]
-            statistics = [
-                ("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes]),
-                ("saved", _percent_saved, [control.nats, ensembles[0]]),
-                ("saved_over_same", _percent_saved, [control.nats, same_documents]),
-                ("saved_over_ensemble", _percent_saved, [control.nats, ensembles[k]]),
-            ]
+            statistics = [("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes])]
+            against = {
+                "saved": ensembles[0],
+                "saved_over_same": same_documents,
+                "saved_over_ensemble": ensembles[k],
+            }
+            for name, nats in against.items():
+                statistics.append((name, _percent_saved, [control.nats, nats]))
             row = {
                 "control": control.control,
                 "retriever": retriever,
@@ -293,6 +298,7 @@ def compare_controls(
                 "added_bytes": float(control.added_bytes.mean()),
             }
             rows.append(row | intervals_of(statistics))
+
     return rows
 
 

@@ -99,6 +99,7 @@ def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np
         closed = np.bincount(begins + n, minlength=n_of_texts + 1)
         covered = np.cumsum(opened - closed)[:n_of_texts] > 0
         longest[covered] = n
+
     return longest
 
 

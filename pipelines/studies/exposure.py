@@ -95,6 +95,7 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
     for folder in folders:
         rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
         sums += np.load(folder / "sums.npy")
+
     rejects.check()
     of_sets, together = np.split(sums, [asked.n_sets])
     incoming = _count_links(settings, [folder / LINKS for folder in folders], files, data)
@@ -113,6 +114,7 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
             }
             parquet.write_parquet(pa.table(columns), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
+
     WorkStore().forget(f"exposure-{name}", key)
     counts = {"questions": len(together), "together": int((together > 0).sum())}
     return counts | rejects.metrics()
@@ -198,6 +200,7 @@ def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np
         answer = asked.answer[questions.values]
         both = np.isin(text_of_question * asked.n_sets + answer, text_and_set)
         together += np.bincount(questions.values[both], minlength=len(together))
+
     return of_sets, together
 
 

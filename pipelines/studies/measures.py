@@ -78,6 +78,7 @@ def read_measures(answered: AnswersOfLM) -> dict[Measure, np.ndarray]:
             values = _read_column(answered, file, column, key)
             if np.isfinite(values).any():
                 measures[measure] = values
+
     return measures
 
 
@@ -124,6 +125,7 @@ def compare_measures(
         for figure in FIGURES:
             row[figure] = figures.get((measure, figure), NOTHING)
         rows.append(row)
+
     return rows
 
 
@@ -140,6 +142,7 @@ def _statistics(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> Ite
             x = values - values.mean()
             y = right - right.mean()
             columns[measure] = [np.ones(len(x)), x, y, x * x, y * y, x * y]
+
     for measure, columns_of_measure in columns.items():
         yield (measure, "correlation"), intervals.pearson, columns_of_measure
         if measure != BY_VIEWS and BY_VIEWS in columns:

@@ -59,6 +59,7 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, s
         db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
     else:
         database.view(db, "texts", attributing.docs, columns=["text"])
+
     words = words_of_tokens(attributing.queries, attributing.block)
     tokens = database.mapped(scratch / "words", WORDS, words)
     rows = frequencies(db, tokens)

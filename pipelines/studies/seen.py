@@ -83,6 +83,7 @@ def by_documents(
             }
             groups.append(Group(key, documents.rows))
         rows += _by_group_then_method(answers, groups, seed, resamples, ["popularity", "gain"])
+
     return rows
 
 
@@ -105,6 +106,7 @@ def by_date(
     for name, mask in masks.items():
         if mask.any():
             groups.append(Group({"cutoff": cutoff, "group": name}, mask))
+
     return _by_group_then_method(answers, groups, seed, resamples, ["gain"])
 
 

@@ -13,7 +13,8 @@ from pipelines.adaptive import tune_thresholds
 from pipelines.pages import figures
 from pipelines.pages.section import Figure, Table
 from pipelines.pages.values import label
-from pipelines.report import adaptive_section, studies
+from pipelines.report import adaptive_section
+from pipelines.report.studies import carried_section
 from pipelines.studies import carried
 
 STUDIED = carried.RULE_TABLES
@@ -60,7 +61,7 @@ def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     all_metrics = {"adaptive": {"popqa": metrics} | (also or {})}
     of_run = report_tables.tables_of(folder, settings, all_metrics, models=models)
     sections = [report_tables.section_of(adaptive_section.section, of_run)]
-    sections.append(report_tables.section_of(studies.carried_section.section, of_run))
+    sections.append(report_tables.section_of(carried_section.section, of_run))
     made = [section for section in sections if section]
     blocks = [block for section in made for block in section.blocks]
     tables = {block.name: block for block in blocks if isinstance(block, Table)}

@@ -19,12 +19,12 @@ from pipelines.report import (
     provenance_section,
     replug_section,
     result_section,
-    studies,
     tasks_section,
     training_section,
     write_report,
 )
 from pipelines.report.run_tables import Tables
+from pipelines.report.studies import measures_section, seen_section
 
 
 def tables_in(section) -> dict[str, Table]:
@@ -282,9 +282,9 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     tables = tables_of(data, small_results.SETTINGS)
     for section in (
-        studies.measures_section.section,
-        studies.seen_section.exposure,
-        studies.seen_section.dates,
+        measures_section.section,
+        seen_section.exposure,
+        seen_section.dates,
     ):
         assert section_of(section, tables) is None
 

@@ -11,12 +11,12 @@ import small_results
 from pipelines.evaluation import stage_metrics
 from pipelines.pages import section
 from pipelines.replug import attribution
-from pipelines.report import studies
 from pipelines.report.run_tables import Tables
+from pipelines.report.studies import copying_section, rarity_section
 from pipelines.studies import copying, rarity
 from pipelines.with_studies import run_attribution
 
-ATTRIBUTION = studies.rarity_section.section
+ATTRIBUTION = rarity_section.section
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
 
@@ -63,7 +63,7 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare(tmp_path):
         "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
     }
     of = inputs(tmp_path, corpora)
-    (copied,) = tables_of(studies.copying_section.section, of).values()
+    (copied,) = tables_of(copying_section.section, of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
     assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
     assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
