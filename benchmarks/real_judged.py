@@ -154,7 +154,7 @@ def score_answers(
     pairs = logprobs.unique_pairs(numbers, positions)
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
-    asked = [column.tolist() for column in queries.columns()]
+    asked = [column.tolist() for column in queries.columns().values()]
     compute = chosen.compute
     depends_on = (lm, compute.device, compute.threads, asked, pairs.tobytes())
     key = content_key(depends_on, "", folder, docs)

@@ -71,7 +71,7 @@ def test_intervals_of_clustered_values_hold_the_truth_in_19_of_20_data_sets(size
     assert ((np.mean(held, axis=0) >= 0.92) & (np.mean(held, axis=0) <= 0.98)).all()
 
 
-def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_over_clusters_of_equal_rows_is_wider():
+def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_clusters_widen_it():
     values = np.random.default_rng(0).normal(5, 2, 400)
     found = intervals.mean(values, draws.generator(0, "test"), 4000)
     assert found.value == pytest.approx(values.mean())
@@ -119,7 +119,7 @@ def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
     assert np.isnan(found(x, np.ones(300)).value)
 
 
-def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs_on_other_questions_and_more_on_the_same():
+def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs():
     """2,000 pairs of runs of 300 questions that are right on 30 and 35 %, whose answers are
     independent or alike.
     """

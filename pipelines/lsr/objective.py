@@ -141,8 +141,9 @@ def backward(
 
     gradients = []
     for texts, rows in parts:
-        leaf_vectors = query_vectors if texts is queries else document_vectors
-        gradients.append(leaf_vectors.grad[rows])
+        gradient = query_vectors.grad if texts is queries else document_vectors.grad
+        assert gradient is not None, "the loss uses both"
+        gradients.append(gradient[rows])
     if at_once:
         torch.autograd.backward(embedded, gradients)
         return

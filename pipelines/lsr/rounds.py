@@ -82,7 +82,7 @@ class Refresher(ExitStack):
         answers = lsr.likelihood == "answer_right"
         folder, lm = supervising_lm(settings)
         self.lm = self.enter_context(lm_at_work(folder, lm, settings.compute, scoring=not answers))
-        self.scores = []
+        self.scores: list[Scores] = []
         for queries in corpora:
             scores_folder = files.scores(queries.name)
             if answers:
@@ -118,10 +118,10 @@ class Refresher(ExitStack):
 
     def usage(self) -> dict[str, float]:
         """How much the language model scored so far, and what a server took for it."""
-        scored = {}
+        usage: dict[str, float] = {}
         for corpus, scores in zip(self.corpora, self.scores, strict=True):
-            scored[f"scored_{corpus.name}"] = len(scores)
-        return scored | self.lm.usage
+            usage[f"scored_{corpus.name}"] = len(scores)
+        return usage | dict(self.lm.usage)
 
     def validate(self) -> dict[str, float]:
         """Figures of the validation queries.
@@ -162,10 +162,10 @@ class Refresher(ExitStack):
         spoken = language.read_language(self._settings.language)
         read = documents.read_documents(queries.docs, positions)
         texts = read.filled(queries.queries.document)
+        assert queries.answers is not None, "texts have no answers"
         holds = np.zeros(positions.shape, bool)
-        for place in np.ndindex(positions.shape):
-            answers = queries.answers[rows[place[0]]]
-            holds[place] = matching.word(texts[place], answers, spoken)
+        for row, answers in enumerate(queries.answers[rows]):
+            holds[row] = [matching.word(text, answers, spoken) for text in texts[row]]
         return holds
 
     def candidates(self, corpus: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -288,4 +288,4 @@ def make_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     # Filling memory takes time, and no result reads such memory.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

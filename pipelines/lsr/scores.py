@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.language import language
 from pipelines.lm.language_model import LanguageModel
-from pipelines.lm.open_lm import supervising_lm
+from pipelines.lm.open_lm import LMWorkers, supervising_lm
 from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.training_queries import CorpusQueries
 from pipelines.questions import matching
@@ -34,7 +34,7 @@ class Scores:
 
     schema = logprobs.SCORED_PAIRS
 
-    def __init__(self, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
+    def __init__(self, folder: Path, lm: LanguageModel | LMWorkers, corpus: CorpusQueries) -> None:
         self._folder = folder
         self._lm = lm
         self._corpus = corpus
@@ -112,7 +112,11 @@ class RightAnswers(Scores):
     schema = pa.schema({"query": pa.int64(), "document": pa.int64(), "right": pa.bool_()})
 
     def __init__(
-        self, settings: Settings, folder: Path, lm: LanguageModel, corpus: CorpusQueries
+        self,
+        settings: Settings,
+        folder: Path,
+        lm: LanguageModel | LMWorkers,
+        corpus: CorpusQueries,
     ) -> None:
         _, lm_settings = supervising_lm(settings)
         self._new_tokens = settings.answer.new_tokens
@@ -136,6 +140,7 @@ class RightAnswers(Scores):
         return logprobs.ScoringInput(prompts, doc_ids, [])
 
     def _write_judged(self, part: np.ndarray, answers: list[str], path: Path) -> None:
+        assert self._corpus.answers is not None, "texts have no right answers"
         is_right = []
         for answer, acceptable in zip(answers, self._corpus.answers[part[:, 0]], strict=True):
             is_right.append(matching.word(answer, acceptable, self._spoken))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,7 +85,7 @@ class Trainer:
                 "uniform": batch.uniform,
             }
 
-        seen = {}
+        seen: dict[str, Any] = {}
 
         def loss(document_vectors: torch.Tensor, query_vectors: torch.Tensor) -> torch.Tensor:
             numbers = batch.document_of.ravel().to(document_vectors.device)
@@ -118,8 +119,8 @@ class Trainer:
 
     def batch(self, number: int) -> Batch:
         """What a step learns from."""
-        texts = []
-        queries = []
+        texts: list[str] = []
+        queries: list[str] = []
         document_of = []
         targets = []
         gains = []

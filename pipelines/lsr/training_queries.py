@@ -14,6 +14,7 @@ from pipelines import draws
 from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr.lsr_settings import Settings
 from pipelines.methods import Method
 from pipelines.params.params import LSR
@@ -60,7 +61,7 @@ class CorpusQueries:
         answers = None if self.answers is None else self.answers.tolist()
         content = (self.name, self.train, self.queries.document, answers)
         digest = blake2b(repr(content).encode(), digest_size=16)
-        columns = [column.tolist() for column in self.queries.columns()]
+        columns = [column.tolist() for column in self.queries.columns().values()]
         for row in zip(*columns, strict=True):
             digest.update(repr(row).encode())
         return digest.hexdigest()
@@ -140,6 +141,7 @@ def read_questions(dataset: str, settings: Settings, retriever: str) -> CorpusQu
     answers[:] = [pool.answers[row] for row in rows]
 
     corpus = parts.datastore
+    assert corpus is not None, "params are checked"
     return CorpusQueries(
         name=dataset if corpus in parts.scored[:1] else corpus,
         corpus=corpus,
@@ -167,9 +169,9 @@ def question_queries(
     before a document with the untuned retriever's best passages (if `answer.shot_passages`), before
     none without any.
     """
-    lsr = settings.lsr
     spoken = language.read_language(settings.language)
-    n_shots = lsr.shots(settings.answer, settings.lm[lsr.lm])
+    _, lm = supervising_lm(settings)
+    n_shots = settings.lsr.shots(settings.answer, lm)
     shot_rows = prompts.demonstrations(settings.seed, dataset, pool, rows.tolist(), n_shots)
     passage_of_text = {}
     if settings.answer.shot_passages:
@@ -209,6 +211,7 @@ def _best_passages(texts: list[str], settings: Settings, retriever: str) -> dict
     if not texts:
         return {}
     corpus = settings.parts.datastore
+    assert corpus is not None, "params are checked"
     index = open_index(Method("dense", retriever), corpus, settings)
     docs = CORPORA / corpus / "docs.parquet"
     source = passages.retrieved(index, docs, 1, settings.answer.passage, together=False)

@@ -138,7 +138,7 @@ def attribute_corpus(
     schema = tokens_schema(studies)
     edges = {f"by_{study.COLUMN.name}": study.EDGES for study in studies}
     numberings = {}  # column of a study -> its TokenNumbering, or None
-    facts = {}  # of studies, for the metrics
+    facts: dict[str, str] = {}  # of studies, for the metrics
     figures = {}
     with atomic(OUT / corpus) as folder:
         folder.mkdir()
@@ -290,7 +290,7 @@ def _texts(lm: str, retriever: str, block: Block) -> pa.Table:
     texts = block.texts
     shares = block.shares
     n, k = texts.doc_ids.shape
-    bounds = np.arange(0, n * k + 1, k, np.int32)
+    bounds = np.arange(0, n * k + 1, k, dtype=np.int32)
     memory = responsibility.means_over_tokens(shares.memory, texts)
     columns = {
         "lm": [lm] * n,

@@ -1,7 +1,6 @@
 """The figures of an attribution: bits saved and memory's share, over all tokens and in rows."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,9 +85,10 @@ class TokenSums:
         saves = (ratio(saved, n_tokens, in_all)["low"] or 0) > 0
         figures: dict[str, Any] = {"memory": ratio(memory, n_tokens, in_all)}
         for name, sums in self._by_row.items():
-            bounds = [0, *(int(edge) for edge in self._edges[name]), None]
+            edges = [int(edge) for edge in self._edges[name]]
+            rows = zip([0, *edges], [*edges, None], sums.swapaxes(0, 1), strict=True)
             figures[name] = []
-            for (least, stop), row in zip(pairwise(bounds), sums.swapaxes(0, 1), strict=True):
+            for least, stop, row in rows:
                 if row[0].any():
                     figures[name].append(row_figures(least, stop, row))
         return figures

@@ -117,7 +117,7 @@ def generate(
     counts = f"{len(undecided)} of {len(generations)} answers"
     print(f"{lm.name}: {counts} by vote, as the mixture was undecided", flush=True)
     k = weights.shape[1]
-    voting = []
+    voting: list[Prompt] = []
     for i in undecided:
         voting += prompts[i * k : (i + 1) * k]
     elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)

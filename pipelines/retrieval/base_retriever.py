@@ -228,14 +228,14 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     check_pinned(f"{section}.path", retriever.path, retriever.revision)
     if retriever.query_path:
         check_pinned(f"{section}.query_path", retriever.query_path, retriever.query_revision)
+    assert retriever.path is not None, "check_pinned raises"
 
-    documents = Tower(retriever.path, retriever.revision, max_tokens=retriever.max_tokens)
+    open_tower = partial(Tower, max_tokens=retriever.max_tokens)
+    documents = open_tower(retriever.path, retriever.revision)
     _check_modules(retriever, documents.modules, section)
     queries = documents
     if retriever.query_path:
-        queries = Tower(
-            retriever.query_path, retriever.query_revision, max_tokens=retriever.max_tokens
-        )
+        queries = open_tower(retriever.query_path, retriever.query_revision)
         _check_modules(retriever, queries.modules, section)
 
     encoder = Encoder(documents, queries, retriever)

@@ -82,7 +82,7 @@ def build(
         merged = store.parts(f"{name}.scores", key, bounds, merge, executor)
 
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
-    facts = {
+    facts: dict[str, Any] = {
         "kind": "bm25",
         "analyser": analyser,
         "document": DOCUMENT,

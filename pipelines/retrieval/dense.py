@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
@@ -54,7 +54,7 @@ class Index:
         self.threads = threads
         self.device = device
 
-        self.lists = None
+        self.lists: Any = None  # FAISS's index, if there is one
         file = folder / "faiss.index"
         if file.exists() and not flat:
             try:
@@ -144,7 +144,7 @@ class Index:
         if self.lists is None or reach == self.count:  # lists would save no time
             return self._nearest(queries, reach)
         wanted = min(self.count, max(self.refine * max(k, 10), reach))
-        lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))
+        lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))  # type: ignore[call-arg]
         return self.lists.search(queries, wanted, params=lists)[1]
 
     def _nearest(self, queries: np.ndarray, k: int) -> np.ndarray:

@@ -6,9 +6,10 @@ bytes.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import faiss
 import numpy as np
@@ -37,8 +38,11 @@ SHARD_DOCUMENTS = 131_072  # encoded between two points that a killed run can co
 GROUP_BYTES = 256 << 20  # bytes of codes put into their lists at once
 
 
-class Plan(NamedTuple):
-    kind: str
+@dataclass(frozen=True)
+class Plan:
+    """An index to build."""
+
+    kind: str  # flat or ivf
     count: int  # documents
     dim: int
     nlist: int  # inverted lists; 0: none
@@ -240,8 +244,8 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
 
     The rest of a list's last block is zeros.
     """
-    shards = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in encoded]
-    group = faiss.read_index(str(learnt))
+    shards: list[Any] = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in encoded]
+    group: Any = faiss.read_index(str(learnt))
     index = faiss.IndexIVFPQFastScan(group)
     size = 0  # bytes in the group
     for number in range(plan.nlist):

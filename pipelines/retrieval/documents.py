@@ -66,7 +66,7 @@ def fill(template: str, titles: Iterable[str | None], texts: Iterable[str]) -> l
     A document without a text is "". One without a title loses what stands from {title} to {text}.
     """
     untitled = re.sub(r"\{title\}[^{]*", "", template)
-    filled_texts = []
+    filled_texts: list[str] = []
     for title, text in zip(titles, texts, strict=True):
         if not text:
             filled_texts.append(text)

@@ -65,7 +65,7 @@ class Embeddings:
         """The embeddings of documents `start` to `stop`, (n, dim) of the type, a copy."""
         stop = min(stop, self.count)
         size = self._shard_size
-        shards = [np.empty((0, self.dim), dtype)]
+        shards: list[np.ndarray] = [np.empty((0, self.dim), dtype)]
         for first in range(start - start % size, stop, size):
             shard = self._open(first // size)
             shards.append(shard[max(start - first, 0) : stop - first])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -103,11 +104,11 @@ class Encoder:
         """
         threads.use(compute.threads)
         folder = Path(folder)
-        options = {"max_tokens": retriever.max_tokens, "device": compute.device}
-        documents = Tower(folder, **options)
+        open_tower = partial(Tower, max_tokens=retriever.max_tokens, device=compute.device)
+        documents = open_tower(folder)
         queries = documents
         if (folder / QUERIES).is_dir():
-            queries = Tower(folder / QUERIES, **options)
+            queries = open_tower(folder / QUERIES)
 
         encoder = cls(documents, queries, retriever)
         if numerics is None:

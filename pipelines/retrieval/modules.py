@@ -25,7 +25,7 @@ LIBRARY_FILE = "config_sentence_transformers.json"
 # the modality of texts in no chat template
 TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 # module, or file -> setting -> the only value with which Longtail computes what it says
-COMPUTED = {
+COMPUTED: dict[str, dict[str, Any]] = {
     "Transformer": {
         "transformer_task": "feature-extraction",
         "modality_config": TEXTS,

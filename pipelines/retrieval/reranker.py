@@ -52,7 +52,9 @@ class CrossEncoder:
         positions = max_positions(model.base_model, settings.max_tokens)
         self._max_tokens = min(settings.max_tokens, positions, self._tokenizer.model_max_length)
 
-    def scores(self, queries: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+    def scores(
+        self, queries: Sequence[str] | np.ndarray, texts: Sequence[str] | np.ndarray
+    ) -> np.ndarray:
         """The score of each query with the text at the same place, (pairs,) float32.
 
         The longer of the two is cut first, a token at a time, to `max_tokens` together.

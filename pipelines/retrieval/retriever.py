@@ -40,33 +40,34 @@ def open_index(
     LongtailError if it is null, if there are no documents, or if the index was made from other
     documents or by another encoder.
     """
-    if index.kind == "reranked" and reranker is None:
-        problem = "params.yaml's section reranker is null, expected a cross-encoder"
-        raise LongtailError(f"{index.kind}: {problem}")
-
     docs = data / "corpus" / corpus / "docs.parquet"
-    opened = [_open_single(single, corpus, docs, settings, data) for single in index.indexes]
-    if index.kind == "hybrid":
-        bm25, dense = opened
-        return Fused(bm25, dense)
-    if index.kind == "reranked":
-        from pipelines.retrieval.reranker import CrossEncoder, Reranked
 
-        return Reranked(
-            opened[0],
-            CrossEncoder(data / methods.RERANKER, reranker, settings.compute),
-            docs=docs,
-            template=settings.retriever[index.retriever].document,
-            candidates=reranker.candidates,
+    def open_single(single: Method) -> Retriever:
+        return _open_single(
+            single, methods.index_folder(single, corpus, data), docs, settings, data
         )
-    return opened[0]
+
+    if index.kind == "hybrid":
+        bm25, dense = index.indexes
+        return Fused(open_single(bm25), open_single(dense))
+    (single,) = index.indexes
+    if index.kind != "reranked":
+        return open_single(single)
+
+    from pipelines.retrieval.reranker import CrossEncoder, Reranked
+
+    if reranker is None:
+        problem = "params.yaml's section reranker is null, expected a cross-encoder"
+        raise LongtailError(f"reranked: {problem}")
+    encoder = CrossEncoder(data / methods.RERANKER, reranker, settings.compute)
+    template = settings.retriever[single.retriever].document
+    return Reranked(open_single(single), encoder, docs, template, reranker.candidates)
 
 
 def _open_single(
-    index: Method, corpus: str, docs: Path, settings: RetrievalSettings, data: Path
+    index: Method, folder: Path, docs: Path, settings: RetrievalSettings, data: Path
 ) -> Retriever:
     """Open BM25's index, or a dense one with its encoder."""
-    folder = methods.index_folder(index, corpus, data)
     if index.kind == "bm25":
         from pipelines.retrieval.bm25 import BM25
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -57,7 +58,8 @@ class Tower:
             self.modules = read_modules(reader(path, revision))
         except (LongtailError, OSError) as error:
             raise LongtailError(f"{path}: {_one_line(error)}") from None
-        self.model = _load_model(path, revision, self.modules.folder).to(device)
+        model = _load_model(path, revision, self.modules.folder)
+        self.model = model.to(device)  # type: ignore[arg-type]
         self.device = device
         self.dim = self.model.config.hidden_size
 
@@ -139,7 +141,7 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
     """
     if config.model_type == "dpr":
         return _dpr_class(path, config)
-    model_class = AutoModel._model_mapping[type(config)]
+    model_class: Any = AutoModel._model_mapping[type(config)]
     reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
     if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
         problem = f"{config.model_type} is no BERT-like encoder of texts alone, expected one"
@@ -164,7 +166,7 @@ def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     if model.config.projection_dim:
         problem = "a DPR encoder with a projection, expected projection_dim 0 as in those published"
         raise LongtailError(f"{path}: {problem}")
-    (encoder,) = model.children()
+    encoder: Any = next(model.children())
     not_of_bert = {"model_type", "architectures", "transformers_version", "dtype"}
     names = BertConfig().to_dict().keys() - not_of_bert
     values = model.config.to_dict()

@@ -84,7 +84,7 @@ def find_all(
         ids=queries.ids[rows],
         texts=queries.texts[rows],
         sources=sources[rows],
-        excluded=documents.ranges_of_sources(docs, sources[rows]),
+        excluded=documents.ranges_of_sources(docs, sources[rows].tolist()),
     )
     return [
         *_retrieved(corpus, searches, settings),
@@ -125,7 +125,7 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
 def _random(searches: Searches, settings: CandidateSettings) -> Candidates:
     positions = random_documents(
         settings.seed,
-        searches.ids,
+        searches.ids.tolist(),
         searches.excluded,
         count=documents.count_documents(searches.docs),
         k=settings.logprobs.top_k,

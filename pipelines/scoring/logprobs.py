@@ -8,7 +8,7 @@ document.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,9 +46,9 @@ class Queries:
     texts: np.ndarray  # searched with
     contexts: np.ndarray
     continuations: np.ndarray
-    document: str  # template of the document before the context (retrieval/documents.py)
-    # (n, 2) demonstrations before that: with documents of their own, and without any
+    # (n, 2) demonstrations before all that: with documents of their own, and without any
     shots: np.ndarray
+    document: str  # template of the document before the context (retrieval/documents.py)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,17 +63,21 @@ class Queries:
             return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
 
-    def columns(self) -> tuple[np.ndarray, ...]:
-        return self.ids, self.texts, self.contexts, self.continuations, self.shots
+    def columns(self) -> dict[str, np.ndarray]:
+        """The fields that have a row for each query, by name."""
+        names = ("ids", "texts", "contexts", "continuations", "shots")
+        return {name: getattr(self, name) for name in names}
 
     def take(self, rows: np.ndarray) -> Queries:
-        *columns, shots = [column[rows] for column in self.columns()]
-        return Queries(*columns, self.document, shots)
+        columns = {name: column[rows] for name, column in self.columns().items()}
+        return replace(self, **columns)
 
     def and_then(self, other: Queries) -> Queries:
-        pairs = zip(self.columns(), other.columns(), strict=True)
-        *columns, shots = [np.concatenate(pair) for pair in pairs]
-        return Queries(*columns, self.document, shots)
+        others = other.columns()
+        columns = {}
+        for name, column in self.columns().items():
+            columns[name] = np.concatenate([column, others[name]])
+        return replace(self, **columns)
 
 
 def without_shots(n: int) -> np.ndarray:

@@ -79,13 +79,14 @@ def score_corpus(
         retrieved = find_all(corpus, queries, sources, settings)
         pairs = union(len(queries), retrieved)
         parts = _parts(pairs, len(queries))
-        result_depends_on = (lm_settings, QUERIES, hashlib.blake2b(pairs).digest())
+        result_depends_on = (lm_settings, QUERIES, hashlib.blake2b(pairs.tobytes()).digest())
         fingerprint = code.fingerprint("pipelines.scoring.score_lm")
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         work = f"score_lm@{corpus}-{name}"
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
 
-        tables = {}  # name -> its files, and under which work and key they stay
+        # name -> its files, and under which work and key they stay
+        tables: dict[str, tuple[list[Path], str, str]] = {}
         for study in studies:
             tables |= study.score_more(work, key, lm, queries, folder, retrieved, settings, QUERIES)
         out = OUT / corpus / name
@@ -101,11 +102,11 @@ def score_corpus(
 
         store = WorkStore()
         store.forget(work, key)
-        metrics = {"queries": len(queries), "pairs": len(pairs)}
+        metrics: dict[str, float] = {"queries": len(queries), "pairs": len(pairs)}
         for table, (_, work_of_table, key_of_table) in tables.items():
             store.forget(work_of_table, key_of_table)
             metrics[table] = parquet.metadata(out / f"{table}.parquet").num_rows
-        return metrics | lm.usage
+        return metrics | dict(lm.usage)
 
 
 def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:

@@ -77,7 +77,7 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
     return None
 
 
-def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap:
     """A memory-mapped .npy file to fill.
 
     Its space on the disk is taken first, because a disk that gets full would kill the process.

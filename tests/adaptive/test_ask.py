@@ -194,7 +194,8 @@ def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(
         ),
         (
             "Who was the director of Zebedee?",
-            "No subject in this run's tables is called 'Zebedee', so bm25 answers without a threshold.",
+            "No subject in this run's tables is called 'Zebedee', "
+            "so bm25 answers without a threshold.",
         ),
     ],
 )

@@ -38,14 +38,16 @@ def test_markup_goes_and_prose_stays():
         ("{{a|[[b}} c]] <nowiki>{{</nowiki>}} {{x|<math>}}</math>}}d", "c]] {{}} d"),
         ("x<!-- y <!-- z -->w <!-- end", "xw end"),
         (
-            "[[File:a.jpg|thumb|{{lang|fr|b}}\n* c]]\n{|\n{{!}}\n{|\n|}\n|}\nd [[e|<small>f</small>]]",
+            "[[File:a.jpg|thumb|{{lang|fr|b}}\n* c]]\n{|\n{{!}}\n{|\n|}\n|}\nd "
+            "[[e|<small>f</small>]]",
             "d f",
         ),
         ("[<b>[a|b]] {<i>{c}} <b>{|</b>\n*{|\nd", "[[a|b]] {{c}} {|\nd"),
         ("__NOTOC__\nText <math>x^2</math> end.<gallery>\na.jpg|b\n</gallery>", "Text end."),
         ("{{infobox}}\n[[Category:A]]", ""),
         (  # a section's title stays where text follows it
-            "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n== Works ==\n{{list}}\n== End ==",
+            "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n"
+            "== Works ==\n{{list}}\n== End ==",
             "Lead.\nLife\nYouth\nBorn.",
         ),
         # templates whose words belong to the sentence
@@ -69,12 +71,15 @@ def test_markup_goes_and_prose_stays():
 MARKS = re.findall(
     r"\S+",
     """
-    [[ ]] {{ }} [ ] { } {{{ }}} | = == < > </ /> <!-- --> & ; : # * ( ) - ---- ' ''' __TOC__ // \\ " ! || {| |} |-
+    [[ ]] {{ }} [ ] { } {{{ }}} | = == < > </ /> <!-- --> & ; : # * ( ) - ---- ' ''' __TOC__ // \\
+    " ! || {| |} |-
     <ref> </ref> <ref/> <REF/name="b"> <nowiki> </nowiki> <math> </math> <br> <b> <foo> <1 </1> <10
     &amp; &nbsp; &#91; &#x41; &lt; &bogus; &#0; &#xffffffff;
     http:// https://x.org/b?d=e [http://x.org [//x.org [mailto: mailto:a@b news: //x HTTP://X
-    [[File:a.jpg|thumb| [[Category: [[: Image: de: [[de:Titel]] [[a]] [[a|b]] [[http://x [[|x]] [[a|]] [sic] ]]] [[[
-    {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{cite| {{cite|title=y}} {{'s}} <ref>{{c|{{d|x}}}}</ref>
+    [[File:a.jpg|thumb| [[Category: [[: Image: de: [[de:Titel]] [[a]] [[a|b]] [[http://x [[|x]]
+    [[a|]] [sic] ]]] [[[
+    {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{cite| {{cite|title=y}} {{'s}}
+    <ref>{{c|{{d|x}}}}</ref>
     <ref>[http://x]</ref> a word lang \x00 \x01 \x02 \x03 é 𝄞 \ud7ff \u017f \u212a
 """,
 )

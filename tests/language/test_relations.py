@@ -101,7 +101,7 @@ def test_a_language_has_templates_prompts_and_a_stemmer_that_there_is(name):
     assert "en" not in spoken.codes or name == "en"
 
 
-def test_each_languages_terms_have_a_name_of_their_own_and_another_languages_file_changes_no_stages_code():
+def test_languages_terms_have_own_names_and_another_languages_file_changes_no_code():
     names = [Analyser(language.read_language(name)).name for name in language.codes()]
     assert len(set(names)) == len(names) >= 7
     assert "NFKC, lower case, words, Lucene's English stop words, Snowball english" in names

@@ -51,7 +51,7 @@ def test_scores_are_the_language_models_and_are_found_again(project, seen, tmp_p
         np.array([f"Norland {name}" for name in "abc"], object),
     )
     queries = Queries(
-        ids, texts, texts, np.full(3, " Velm Mira", object), "{text}\n", without_shots(3)
+        ids, texts, texts, np.full(3, " Velm Mira", object), without_shots(3), "{text}\n"
     )
     corpus = CorpusQueries("pile", "pile", queries, 2, ids, None)
     opened = open_lm(*supervising_lm(project.params), project.params.compute)

@@ -134,7 +134,7 @@ def test_normalised_answers():
         assert matching.normalise(text, language.read_language(code)) == same
 
 
-def test_exact_match_ignores_case_articles_punctuation_and_spaces_but_an_answer_that_is_an_article():
+def test_exact_match_ignores_all_but_words_unless_the_answer_is_an_article():
     """SQuAD's normalisation leaves nothing of it, so that "" or "the" would be as right."""
     assert matching.exact("the Who.", ["Who"])
     assert not matching.exact("Who are they", ["Who"])

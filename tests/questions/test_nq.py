@@ -30,7 +30,10 @@ NAMED = [
     ("Q13", "S.A.", [], "South Australia", 6),
     ("Q14", "Bharat", [], "Bharat (film)", 1_000),
 ]
-TEXT = "It was in India and in them. Who was in New York, who? No, no music in India, no Was. New York City by Beyoncé."
+TEXT = (
+    "It was in India and in them. Who was in New York, who? No, no music in India, no Was. "
+    "New York City by Beyoncé."
+)
 
 
 def build(*questions: str, entities=NAMED, text: str | None = TEXT):

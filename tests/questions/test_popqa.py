@@ -300,7 +300,8 @@ def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_as
         asked(rows) == [("published", qid, "P106", "2021-10") for qid in ("Q1", "Q1", "Q2")] + ours
     )
     assert (counts["wikidata.also_published"], counts["published.of_another_month"]) == (3, 3)
-    said = "3 published questions have the page views and answers of 2021-10, popularity.month is 2026-10"
+    said = "3 published questions have the page views and answers of 2021-10, "
+    said += "popularity.month is 2026-10"
     assert said in capsys.readouterr().out
 
 
@@ -324,7 +325,7 @@ def facts(n: int, *, seed: int = 0) -> list[dict]:
     ]
 
 
-def test_at_the_cap_one_added_triple_drives_out_one_row_at_most_and_changes_only_its_siblings_answers():
+def test_at_the_cap_an_added_triple_drives_out_one_row_at_most():
     world, gone = facts(150), []
     before = {row["question_id"]: row for row in build(world, per_relation=150)[0]}
     for o in range(1000, 1008):
@@ -356,7 +357,7 @@ def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order_and
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
-def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_question_must_come_out(
+def test_the_published_file_must_be_there_alone_and_give_a_question(
     old_file,
 ):
     """On the Hub it is called test.tsv."""

@@ -1,5 +1,6 @@
 """Lists built in shards are what FAISS builds at once, as well learnt; the same each time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import faiss
@@ -15,9 +16,8 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = dense_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(
-        nlist=nlist, **changes
-    )
+    chosen = dense_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))
+    plan = replace(chosen, nlist=nlist, **changes)
     dense_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 
