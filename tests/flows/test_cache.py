@@ -1,4 +1,6 @@
-"""`longtail status cache` lists what is kept of servers' answers, and drops what was named, and nothing else."""
+"""`longtail status cache` lists what is kept of servers' answers, and drops what was named, and
+nothing else.
+"""
 
 import re
 from pathlib import Path
