@@ -39,7 +39,8 @@ def busy(retry_after: str = "0") -> Fault:
 
 
 def lagged(retry_after: str = "0") -> Fault:
-    """What MediaWiki's API answers a request with `maxlag` while its database lags behind: status 200."""
+    """What MediaWiki's API answers a request with `maxlag` while its database lags behind: status
+    200."""
     info = "Waiting for 10.64.32.21: 6.1 seconds lagged."
     error = {"code": "maxlag", "info": info, "host": "10.64.32.21", "lag": 6.1, "type": "db"}
     return Fault(
@@ -95,8 +96,8 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     """A server on loopback, with faults at will.
 
-    The faults hit the next requests whose path has `at` in it, one each (None: no fault). `requests` are all that came,
-    `answered` counts what was answered without a fault.
+    The faults hit the next requests whose path has `at` in it, one each (None: no fault).
+    `requests` are all that came, `answered` counts what was answered without a fault.
     """
 
     daemon_threads = True

@@ -1,4 +1,5 @@
-"""Every HTTP client with the servers it asks, played on loopback, and a clock that no test waits for."""
+"""Every HTTP client with the servers it asks, played on loopback, and a clock that no test waits
+for."""
 
 import bz2
 import gzip

@@ -1,7 +1,9 @@
-"""Every HTTP client before every fault of a server: the right rows at last, or one line that names the address.
+"""Every HTTP client before every fault of a server: the right rows at last, or one line that names
+the address.
 
-Nothing that was answered is asked for again, nor paid for, in a later run either; nothing wrong is kept.
-What is wrong with an answer as such, whatever its body, is shown to all clients in the slow tier alone.
+Nothing that was answered is asked for again, nor paid for, in a later run either; nothing wrong is
+kept. What is wrong with an answer as such, whatever its body, is shown to all clients in the slow
+tier alone.
 """
 
 import ast
@@ -84,7 +86,8 @@ NEST = b"[" * 200_000 + b"]" * 200_000
 
 @dataclass(frozen=True)
 class Row:
-    """A fault, which clients it hits, and what becomes of their rows; `but` are other outcomes by client."""
+    """A fault, which clients it hits, and what becomes of their rows; `but` are other outcomes by
+    client."""
 
     fault: Fault
     outcome: str
@@ -265,7 +268,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
 
 
 def expected(row: Row, client: str) -> str:
-    """The row's outcome for a client; `there` sends HEAD requests, whose answers have no body that could be wrong."""
+    """The row's outcome for a client; `there` sends HEAD requests, whose answers have no body that
+    could be wrong."""
     no_body = client == "there" and row.fault.status == 200 and row.fault.sent != NOTHING
     return "right" if no_body and not row.refusing else row.but.get(client, row.outcome)
 

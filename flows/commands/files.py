@@ -61,9 +61,11 @@ SeparatorOption = Annotated[str, SEPARATOR]
 ByPositionOption = Annotated[bool, POSITION]
 SubsetOption = Annotated[str, SUBSET]
 
-QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
-Kind = StrEnum("Kind", list(methods.KINDS))
-Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].annotation))
+QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))  # type: ignore[misc]
+Kind = StrEnum("Kind", list(methods.KINDS))  # type: ignore[misc]
+SEARCHES = get_args(params.Thresholds.model_fields["search"].annotation)
+Search = StrEnum("Search", SEARCHES)  # type: ignore[misc]
+DEFAULT_SEARCH = Search("shrunk")
 
 
 class ImportSettings(Section):
@@ -104,9 +106,9 @@ def thresholds(
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
-    search: Annotated[
-        Search, typer.Option(help="The search that finds the thresholds.")
-    ] = Search.shrunk,
+    search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search(
+        "shrunk"
+    ),
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
         "thresholds"
     ),

@@ -90,7 +90,7 @@ def _examples(
     questions: Questions, answered: Sequence[Answered], in_common: np.ndarray, seed: int
 ) -> list[dict]:
     """Questions on which only one of two systems is right, drawn by hash."""
-    examples = []
+    examples: list[dict] = []
     for first, second in islice(combinations(answered, 2), PAIRS):
         examples += _disagreements(questions, first, second, in_common, seed)
         examples += _disagreements(questions, second, first, in_common, seed)

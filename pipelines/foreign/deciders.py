@@ -59,10 +59,10 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
     for file in others:
         has_answer = file.has
         correct = file.correct
-        if file.decides:
+        if file.calls is not None:
             has_answer = has_answer & np.isfinite(file.calls)
-        if file.decides and not file.says:
-            correct = np.where(file.calls > 0, augmented.correct, closed.correct)
+            if not file.says:
+                correct = np.where(file.calls > 0, augmented.correct, closed.correct)
         completed.append(replace(file, correct=np.where(has_answer, correct, NO_ANSWER)))
 
     return completed
@@ -70,7 +70,7 @@ def with_answers(answered: Sequence[Answered]) -> list[Answered]:
 
 def _check_retrieved(file: Answered, place: str, expected: bool) -> None:
     """Raise LongtailError where a file says that it retrieved and should not have, or did not."""
-    if not file.decides:
+    if file.calls is None:
         return
     retrieved = file.calls[np.isfinite(file.calls)] > 0
     if (retrieved != expected).any():
@@ -105,7 +105,7 @@ def judge_deciders(
 
     choices = dict(policies)
     for name, file in files.items():
-        if file.decides:
+        if file.calls is not None:
             choices[name] = Choices(file.correct[places] == 1, file.calls[places])
 
     rows = _rows(tuned, search, choices, files, seed, n)
@@ -181,24 +181,26 @@ def _rows(
         }
     ]
     for name, choice in choices.items():
+        retrieved = means[name, "retrieved"]
         row = {
             "system": name,
             "accuracy": intervals.share(choice.right[held], subjects),
             "difference": differences[name],
-            "retrieved": means[name, "retrieved"],
+            "retrieved": retrieved,
             "calls": means[name, "calls"],
         }
         if name in files:
             whose = "its own answers" if files[name].says else "answers of the pair"
-            row["said"] = whose + ALWAYS_OR_NEVER.get(row["retrieved"].value, "")
+            row["said"] = whose + ALWAYS_OR_NEVER.get(retrieved.value, "")
         rows.append(row)
 
     return rows
 
 
 def _add_areas(rows: list[dict], tuned: Tuned, signals: Mapping[str, np.ndarray]) -> list[dict]:
-    """Add the areas under the curves of thresholds and signals; returns the points of the "
-    "curves."""
+    """Add the areas under the curves of thresholds and signals; returns the points of the
+    curves.
+    """
     pairs = tuned.pairs
     # how often each question counts: the held-out ones, then each resample
     times = [_held_out(tuned), *tuned.drawn.times.T]

@@ -195,10 +195,11 @@ def _judge_words(
     predictions: Predictions, match: Match, questions: Questions, language: Language
 ) -> list[bool]:
     """Whether each prediction has an answer as whole words."""
+    texts = predictions.texts or []
     judged = []
     for row, place in match.pairs:
         answers = questions.asked.answers[place]
-        judged.append(matching.word(predictions.texts[row], answers, language))
+        judged.append(matching.word(texts[row], answers, language))
     return judged
 
 

@@ -143,8 +143,9 @@ def _contradiction(predictions: Predictions, contradicting: list[tuple[int, int]
 
 
 def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
-    """Refuse predictions that are gold answers, or most of which are of another subject or "
-    "prompts."""
+    """Refuse predictions that are gold answers, or most of which are of another subject or
+    prompts.
+    """
     pairs = list(match.pairs)
     for name, (theirs, ours) in told_by(predictions, asked).items():
         filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
@@ -162,7 +163,8 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
 
 def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[int, int]]) -> None:
     """Refuse texts that are all gold answers, or most of which hold their question."""
-    texts = [(folded(predictions.texts[row]), place) for row, place in pairs]
+    said = predictions.texts or []
+    texts = [(folded(said[row]), place) for row, place in pairs]
     are_golds = all(text in asked.answer_sets[place] for text, place in texts)
     if len(texts) >= ENOUGH_ROWS and are_golds:
         raise LongtailError(
@@ -185,10 +187,12 @@ def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[i
 
 
 def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
-    """Whether each row of `match` is right: as `matching.substring` judges, else as the file "
-    "says."""
+    """Whether each row of `match` is right: as `matching.substring` judges, else as the file
+    says.
+    """
     if predictions.texts is None:
-        return [predictions.correct[row] for row in match.rows]
+        correct = predictions.correct or []
+        return [correct[row] for row in match.rows]
     judged = []
     for row, place in match.pairs:
         judged.append(matching.substring(predictions.texts[row], asked.answers[place]))
@@ -460,7 +464,8 @@ def _match(
     rejected[DOUBLED] = []
     repeated = []
     questions = []
-    for place in sorted(rows_of):
+    answered = sorted(place for place in rows_of if isinstance(place, int))
+    for place in answered:
         if place in doubled:
             rejected[DOUBLED] += rows_of[place]
         else:

@@ -187,8 +187,9 @@ def _judgements(
     None for one of SCORES that is neither true nor false somewhere, as F1 is.
     """
     judged = list(map(judgement, columns[name]))
-    if None not in judged:
-        return judged
+    known = [value for value in judged if value is not None]
+    if len(known) == len(judged):
+        return known
     if name in layouts.SCORES:
         return None
     row = judged.index(None)
@@ -251,8 +252,9 @@ def calls_of(value: Any) -> float | None:
 
 @dataclass
 class Remarks:
-    """What may surprise about predictions: how many rows each remark is of, in the order to "
-    "show."""
+    """What may surprise about predictions: how many rows each remark is of, in the order to
+    show.
+    """
 
     lists: int = 0
     begin_with_prompt: int = 0

@@ -144,8 +144,9 @@ def read_question_table(
 def _read_roles(
     path: Path, named_columns: dict[str, str], needed: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, list[Any]], str]:
-    """Role -> its column, the cells of all columns that are known, and the file's layout in "
-    "words."""
+    """Role -> its column, the cells of all columns that are known, and the file's layout in
+    words.
+    """
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
@@ -231,7 +232,7 @@ def _asked(
 ) -> Asked:
     """What predictions are joined by."""
     ids = {}
-    for name in dict.fromkeys(("question_id", "id", columns.get("id"))):
+    for name in dict.fromkeys(("question_id", "id", columns.get("id", "id"))):
         if name in cells:
             ids[name] = cells[name]
     telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}

@@ -1,4 +1,5 @@
-"""Decoding with a cache, in batches, alone or under the mixture, equals a loop of full forward passes per prompt."""
+"""Decoding with a cache, in batches, alone or under the mixture, equals a loop of full forward
+passes per prompt."""
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ def ids_of(lm, prompt):
 
 
 def naive(lm, prompts, log_weights, stop="\n", mixture="token_mixture"):
-    """One question: the text and its tokens' mean log-prob, by full forward passes and the formulas of `ensemble`."""
+    """One question: the text and its tokens' mean log-prob, by full forward passes and the formulas
+    of `ensemble`."""
     made, log_probs = [], np.zeros((1, len(prompts), 0))  # of the tokens made, by each prompt
     for step in range(STEPS):
         texts = [torch.tensor([ids_of(lm, prompt) + made]) for prompt in prompts]
@@ -154,7 +156,8 @@ def test_what_all_prompts_begin_with_is_read_once(tiny, same):
 def test_documents_of_several_questions_are_read_once_however_long_and_wherever_they_stand(
     tiny, batch_tokens
 ):
-    """200: each question alone; 700: some together; the last of three documents is the question's own."""
+    """200: each question alone; 700: some together; the last of three documents is the question's
+    own."""
     lm = open_model(tiny, batch_tokens=batch_tokens)
     documents = [f"{text}\n\n" for text in tiny_models.words(4, seed=3, at_least=8, at_most=30)]
     _, log_weights = asked(10, 3)

@@ -1,4 +1,5 @@
-"""Requests to a language model's server: the right answer after every fault, in order, and each paid for once.
+"""Requests to a language model's server: the right answer after every fault, in order, and each
+paid for once.
 
 tests/test_http_faults.py holds the client against every fault of a server.
 """

@@ -1,4 +1,5 @@
-"""The mixture on a server: tokens that bounds decide are the local model's, and all others are said to be undecided."""
+"""The mixture on a server: tokens that bounds decide are the local model's, and all others are said
+to be undecided."""
 
 import numpy as np
 import pytest
@@ -93,7 +94,12 @@ def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_pl
     assert not mixture.decided
     mixture = Mixture([[7]], np.zeros(1), 2, moving=False)
     assert mixture.follow([logs(_0=0.9)], {0}) is False
-    assert (mixture.decided, mixture.tokens, mixture.prompt_tokens, mixture.new_tokens) == (True, [], 1, 1)
+    assert (mixture.decided, mixture.tokens, mixture.prompt_tokens, mixture.new_tokens) == (
+        True,
+        [],
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The HTTP language model against a real server over the tiny one: the local model's numbers, or a clear refusal."""
+"""The HTTP language model against a real server over the tiny one: the local model's numbers, or a
+clear refusal."""
 
 import re
 

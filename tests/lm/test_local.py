@@ -1,4 +1,5 @@
-"""The local language model equals a loop over pairs with transformers itself, and opens as the params name it."""
+"""The local language model equals a loop over pairs with transformers itself, and opens as the
+params name it."""
 
 import shutil
 import sys

@@ -26,7 +26,8 @@ READ_ANEW = {
 
 @pytest.fixture(scope="module")
 def texts():
-    """Prompts and continuations: of 12 pairs alone, the same after one of two long documents, and some twice."""
+    """Prompts and continuations: of 12 pairs alone, the same after one of two long documents, and
+    some twice."""
     prompts, continuations = pairs(12)
     shots = [
         " ".join(tiny_models.words(2, seed, at_least=12, at_most=12)) + "\n" for seed in (7, 8)

@@ -1,4 +1,5 @@
-"""A pretrained model is saved with its tokenizer; a saved model's size and family are read from its files."""
+"""A pretrained model is saved with its tokenizer; a saved model's size and family are read from its
+files."""
 
 import json
 import pickle
@@ -36,7 +37,8 @@ def tensors(source) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def older(source, tensors, tmp_path) -> Path:
-    """The same model as older checkpoints have it, in pytorch_model.bin; its output layer shares the embedding."""
+    """The same model as older checkpoints have it, in pytorch_model.bin; its output layer shares
+    the embedding."""
     folder = shutil.copytree(
         source, tmp_path / "older", ignore=shutil.ignore_patterns("*.safetensors")
     )
@@ -89,7 +91,8 @@ def test_older_weights_in_several_files_are_read_together(source, tensors, older
 
 
 def test_a_hub_model_is_loaded_from_its_folder_at_a_pinned_revision(source, older, monkeypatch):
-    """The Hub's cache is made by hand. By a Hub name, transformers would start a thread that asks for a conversion."""
+    """The Hub's cache is made by hand. By a Hub name, transformers would start a thread that asks
+    for a conversion."""
     commit, hub = "0123456789abcdef0123456789abcdef01234567", older.parent / "hub"
     shutil.copytree(older, hub / "models--some--model/snapshots" / commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub))

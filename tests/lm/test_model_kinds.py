@@ -1,4 +1,5 @@
-"""Folders of models that are quantised, adapters, or written for another program: `init` and the stage name them."""
+"""Folders of models that are quantised, adapters, or written for another program: `init` and the
+stage name them."""
 
 import json
 import re
@@ -28,7 +29,8 @@ def plain(tmp_path_factory) -> Path:
 def changed(
     plain: Path, out: Path, config: dict | None = None, files: dict | None = None, without=()
 ) -> Path:
-    """A copy of the model with other settings and files; `without` are patterns of files that it lacks."""
+    """A copy of the model with other settings and files; `without` are patterns of files that it
+    lacks."""
     shutil.copytree(plain, out)
     for file in (file for pattern in without for file in out.glob(pattern)):
         file.unlink()
@@ -138,7 +140,8 @@ def test_weights_of_another_shape_are_refused_and_none_are_drawn(plain, tmp_path
 
 
 def test_half_of_a_models_layers_is_never_taken_for_the_model(plain, tmp_path):
-    """As a language model, as an encoder, and as an encoder in a checkpoint of another class, which has a prefix."""
+    """As a language model, as an encoder, and as an encoder in a checkpoint of another class, which
+    has a prefix."""
     folder = changed(plain, tmp_path / "model", {"num_hidden_layers": 1})
     with pytest.raises(
         LongtailError, match=r"weights of more layers than config\.json says: model\.layers\.1\."

@@ -1,4 +1,5 @@
-"""A model that reasons: its reasoning is cut off and counted, and an answer of nothing else is never an empty one.
+"""A model that reasons: its reasoning is cut off and counted, and an answer of nothing else is
+never an empty one.
 
 Log-probabilities that no model gives are no log-probabilities.
 """

@@ -1,4 +1,5 @@
-"""Prompts as tokens: how a text begins, how a continuation is tokenised, and what is left of a prompt that is cut."""
+"""Prompts as tokens: how a text begins, how a continuation is tokenised, and what is left of a
+prompt that is cut."""
 
 from pathlib import Path
 

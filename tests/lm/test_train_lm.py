@@ -1,4 +1,5 @@
-"""The small language model's training: its sequences, that it repeats and learns, and what the model is made of."""
+"""The small language model's training: its sequences, that it repeats and learns, and what the
+model is made of."""
 
 import numpy as np
 import pytest

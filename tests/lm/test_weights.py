@@ -1,4 +1,5 @@
-"""The weights' number formats: bf16 and int8 are compared with fp32 and refused where they differ; fast layers."""
+"""The weights' number formats: bf16 and int8 are compared with fp32 and refused where they differ;
+fast layers."""
 
 import platform
 from importlib.util import find_spec
@@ -35,7 +36,9 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path(".longtail").mkdir()
     open_weights = weights._open
-    monkeypatch.setattr(weights, "_open", lambda *args: opened.append(args[1]) or open_weights(*args))
+    monkeypatch.setattr(
+        weights, "_open", lambda *args: opened.append(args[1]) or open_weights(*args)
+    )
     for _ in range(2):
         open_model(folder, dtype="bf16")
         assert "log-probs in bf16 are 0.0" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""A killed training of a language model or an encoder goes on to the same bytes, from a checkpoint of its very own."""
+"""A killed training of a language model or an encoder goes on to the same bytes, from a checkpoint
+of its very own."""
 
 import gzip
 import json
@@ -54,7 +55,8 @@ STAGES = ("base_lm@lm", "base_retriever@dense")
 
 
 def kill_each() -> None:
-    """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
+    """In a process of its own: train, saving each step, until a save is half written; go on, as far
+    as another."""
     from pipelines.lm import train_lm  # noqa: F401 - before the fork, not in each child
     from pipelines.retrieval import base_retriever  # noqa: F401
 

@@ -1,4 +1,5 @@
-"""What the system and the libraries say of a full or read-only disk becomes one line that says where and what to do."""
+"""What the system and the libraries say of a full or read-only disk becomes one line that says
+where and what to do."""
 
 import errno
 import os

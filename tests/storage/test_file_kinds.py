@@ -1,4 +1,5 @@
-"""What stands in a file's place is refused in one line by what it is, with what to do; what is data is not."""
+"""What stands in a file's place is refused in one line by what it is, with what to do; what is data
+is not."""
 
 import io
 import json

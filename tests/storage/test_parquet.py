@@ -1,4 +1,5 @@
-"""Parquet files: the same rows give the same bytes, and a flipped bit is an error that names the file."""
+"""Parquet files: the same rows give the same bytes, and a flipped bit is an error that names the
+file."""
 
 import random
 import re

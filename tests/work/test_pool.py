@@ -1,4 +1,5 @@
-"""Workers bring results and errors home, from a cluster too; a dead one costs its shard; none outlives its parent."""
+"""Workers bring results and errors home, from a cluster too; a dead one costs its shard; none
+outlives its parent."""
 
 import multiprocessing
 import os
@@ -71,7 +72,8 @@ def runs(n: int) -> int:
 
 
 def meet(number: int) -> tuple[str, str, str]:
-    """What a process sees: its GPU, its folder and its number of threads. It waits for two others that answer too."""
+    """What a process sees: its GPU, its folder and its number of threads. It waits for two others
+    that answer too."""
     Path(f"here-{number}").touch()
     assert until(lambda: all(Path(f"here-{other}").exists() for other in range(3)))
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]

@@ -1,4 +1,5 @@
-"""The tuned retriever becomes a version in MLflow's registry, and champion only where it beats the one that is."""
+"""The tuned retriever becomes a version in MLflow's registry, and champion only where it beats the
+one that is."""
 
 import copy
 import shutil
@@ -44,7 +45,8 @@ def tuned(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def here(databases, tuned, tmp_path, monkeypatch):
-    """A project whose run was recorded and registered; its MLflow, and dvc.lock's part of the stage."""
+    """A project whose run was recorded and registered; its MLflow, and dvc.lock's part of the
+    stage."""
     monkeypatch.chdir(shutil.copytree(databases, tmp_path / "project"))
     shutil.copytree(tuned, FOLDER)
     figures = {TUNED: 0.9, UNTUNED: 1.0}

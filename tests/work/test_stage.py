@@ -1,4 +1,5 @@
-"""Every stage starts and ends the same way: params checked first, one line on an error, exit code 1."""
+"""Every stage starts and ends the same way: params checked first, one line on an error, exit code
+1."""
 
 import json
 import os
@@ -134,7 +135,8 @@ print(torch.get_num_threads(), min(after - before for before, after in zip(fault
     platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
 )
 def test_a_forward_pass_does_not_ask_the_system_again_for_memory_of_the_last():
-    """In the best of three processes: on a busy machine the C library may take memory from elsewhere."""
+    """In the best of three processes: on a busy machine the C library may take memory from
+    elsewhere."""
     found = []
     while len(found) < 3 and not any(used < 100 for used, _ in found):
         done = subprocess.run(
