@@ -94,10 +94,8 @@ def _names_of(server: str, models: set[str]) -> list[str]:
 
 
 def _remove_unfinished_work(lm_names: list[str]) -> None:
-    """Remove the unfinished work that holds answers of these language models."""
+    """Remove the kept work that holds answers of these language models."""
     unfinished: list[Path] = []
-    for name in lm_names:
-        unfinished += SCRATCH.glob(f"answers/*/{name}.json")
     for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
             unfinished.append(path)
@@ -105,10 +103,7 @@ def _remove_unfinished_work(lm_names: list[str]) -> None:
         unfinished += SCRATCH.glob("work/train_lsr*")
 
     for path in unfinished:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _advice(lm_names: list[str]) -> Iterator[str]:

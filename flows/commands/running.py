@@ -91,10 +91,11 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
 
 def _show_results(part: Part, stages: Sequence[Stage]) -> None:
     from pipelines.report.result_lines import result_lines
+    from pipelines.report.run_tables import Settings
 
-    params = params_file.load_params()
+    settings = params_file.load_settings(Settings)
     outs = {out for stage in stages for out in stage.outs}
-    for line in result_lines(outs, params):
+    for line in result_lines(outs, settings):
         terminal.show(line)
     if part is Part.refresh and terminal.REPORT.is_file():
         terminal.show(f"the report: {terminal.REPORT.resolve()}")

@@ -1,4 +1,6 @@
-"""The quick project before and after its first run, a Prefect server for all tests, and the folder of a user."""
+"""The quick project before and after its first run, a Prefect server for all tests, and the folder
+of a user.
+"""
 
 import json
 import os
@@ -48,7 +50,10 @@ def fresh(root, databases, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def unserved(root, tmp_path, fresh) -> Project:
-    """The quick project, with nothing run yet. A run in a process of its own starts a server of its own."""
+    """The quick project, with nothing run yet.
+
+    A run in a process of its own starts a server of its own.
+    """
     return Project(_copy(fresh, tmp_path), root)
 
 

@@ -1,4 +1,6 @@
-"""Questions at an address: read from a server, sent on to another host without a password, never without encryption."""
+"""Questions at an address: read from a server, sent on to another host without a password, never
+without encryption.
+"""
 
 import re
 import threading
@@ -31,7 +33,9 @@ def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, long
 
 
 class Hub(SimpleHTTPRequestHandler):
-    """Sends datasets/ on to another host, and relative/ on within its own, as a hub of data sets does."""
+    """Sends datasets/ on to another host, and relative/ on within its own, as a hub of data sets
+    does.
+    """
 
     asked: ClassVar[list[tuple[str, str | None]]] = []  # (host, what signs in)
 

@@ -1,4 +1,6 @@
-"""The longtail command, used wrongly: one line that says what to do, and an exit code that is not 0."""
+"""The longtail command, used wrongly: one line that says what to do, and an exit code that is not
+0.
+"""
 
 import fcntl
 import json
@@ -231,7 +233,10 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(
 def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(
     longtail, tmp_path, root
 ):
-    """MLflow and Prefect are played: they say by a file that they are well. SIGTERM ends the command as Ctrl-C does."""
+    """MLflow and Prefect are played: they say by a file that they are well.
+
+    SIGTERM ends the command as Ctrl-C does.
+    """
     for file, text in (("played/mlflow.py", MLFLOW), ("health", ""), ("api/health", "")):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)

@@ -1,4 +1,6 @@
-"""Thresholds from files of predictions, and systems compared by them, in any folder, without a project."""
+"""Thresholds from files of predictions, and systems compared by them, in any folder, without a
+project.
+"""
 
 import csv
 import json
@@ -140,7 +142,9 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
 
 
 def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
-    """Two answers in a cell are one, which nothing contains, unless the command line says what stands between."""
+    """Two answers in a cell are one, which nothing contains, unless the command line says what
+    stands between.
+    """
     rows = [
         [
             row["id"],
@@ -431,7 +435,9 @@ def test_hostile_texts_stay_texts(folder, made, longtail):
 
 
 def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, longtail, tuned):
-    """One always retrieves and has answers; one has routes alone, and answers as the pair; one has doubt alone."""
+    """One always retrieves and has answers; one has routes alone, and answers as the pair; one has
+    doubt alone.
+    """
     said = zip(made.rows, made.said(made.augmented), strict=True)
     always = [{"id": row["id"], "prediction": text, "retrieve_count": 2} for row, text in said]
     (folder / "always.jsonl").write_text(systems.lines(always), encoding="utf-8")

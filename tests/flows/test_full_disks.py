@@ -29,7 +29,9 @@ def mounting(tmp_path_factory) -> None:
 
 @contextmanager
 def mounted(folder: Path, option: str) -> Iterator[None]:
-    """A file system in memory at `folder`, with what lay there, and then with this option; "full" leaves 100 kB."""
+    """A file system in memory at `folder`, with what lay there, and then with this option; "full"
+    leaves 100 kB.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     kept = shutil.copytree(folder, folder.with_name(f"{folder.name}.kept"), symlinks=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
@@ -147,7 +149,9 @@ sys.exit(1)
 
 @pytest.mark.usefixtures("mounting")
 def test_whatever_writes_to_a_full_disk_is_one_line(unserved):
-    """Also where a library has words of its own, or the system would kill a process that fills a mapped file."""
+    """Also where a library has words of its own, or the system would kill a process that fills a
+    mapped file.
+    """
     with (
         mounted(unserved.folder / "data", "size=2m"),
         mounted(unserved.folder / ".longtail/tmp", "size=2m"),

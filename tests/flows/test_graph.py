@@ -1,4 +1,6 @@
-"""Which stages a flow runs, and which side by side: together they take no more workers than there are."""
+"""Which stages a flow runs, and which side by side: together they take no more workers than there
+are.
+"""
 
 import os
 from pathlib import Path

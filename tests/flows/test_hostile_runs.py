@@ -1,4 +1,6 @@
-"""A run whose stages print, measure and fail with hostile labels: terminal, logs, Prefect and MLflow stay harmless."""
+"""A run whose stages print, measure and fail with hostile labels: terminal, logs, Prefect and
+MLflow stay harmless.
+"""
 
 import json
 import re

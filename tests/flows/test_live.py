@@ -29,7 +29,9 @@ def clock(monkeypatch) -> SimpleNamespace:
 
 @pytest.fixture
 def table(clock, workplace) -> Callable[[int], live.Table]:
-    """A table of 47 stages: of 30 that ended 20 ran, two run, one of them with a bar, one failed, 14 wait."""
+    """A table of 47 stages: of 30 that ended 20 ran, two run, one of them with a bar, one failed,
+    14 wait.
+    """
     live.begin(NAMES)
     for i, name in enumerate(NAMES[:33]):
         live.WORK[name].begin()

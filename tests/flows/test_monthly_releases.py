@@ -1,4 +1,6 @@
-"""`longtail schedule` beside a played Wikimedia that goes on from month to month: a dated release of each, once."""
+"""`longtail schedule` beside a played Wikimedia that goes on from month to month: a dated release
+of each, once.
+"""
 
 import json
 import os
@@ -49,7 +51,9 @@ BEFORE, FIRST, SECOND = (f"{day:%Y-%m}" for day in (month_before(FIRST_DAY), FIR
 
 
 class World:
-    """The sample world as it is in each month, on a server: another number of entities, and other views."""
+    """The sample world as it is in each month, on a server: another number of entities, and other
+    views.
+    """
 
     def __init__(self, root: Path, server, folder: Path) -> None:
         self.values = yaml.safe_load(profiles.compose("smoke", root))
@@ -84,7 +88,9 @@ def world(root, wikimedia, tmp_path) -> World:
 
 @pytest.fixture
 def schedules(root, world, databases, tmp_path) -> Schedules:
-    """A checkout with its commit, which makes PopQA alone from the played server, and last landed BEFORE."""
+    """A checkout with its commit, which makes PopQA alone from the played server, and last landed
+    BEFORE.
+    """
     checkout = copy_tracked(root, tmp_path / "checkout", without=("tests/", "dvc.lock"))
     folder = shutil.copytree(databases, checkout.folder, dirs_exist_ok=True)
     values = world.values

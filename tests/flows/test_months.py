@@ -20,7 +20,9 @@ PAGES = "pages-articles.xml.bz2"
 
 @pytest.fixture
 def dumps(root, wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
-    """It is 8 October 2026; params.yaml is of July, and nothing is on the server yet but folders of July."""
+    """It is 8 October 2026; params.yaml is of July, and nothing is on the server yet but folders of
+    July.
+    """
     monkeypatch.setattr(snapshots, "today", lambda: date(2026, 10, 8))
     played = Dumps(wikimedia)
     add(played, "2026-07")

@@ -65,7 +65,10 @@ def elsewhere() -> Iterator[Elsewhere]:
 
 @pytest.fixture
 def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
-    """What the command serves -> its address. The project has run once, and has the shared server's flow runs."""
+    """What the command serves -> its address.
+
+    The project has run once, and has the shared server's flow runs.
+    """
     with (
         closing(sqlite3.connect(prefect.home / "prefect.db")) as shared,
         closing(sqlite3.connect(ran.folder / ".longtail/prefect/prefect.db")) as own,
@@ -90,7 +93,9 @@ def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
 
 
 class Visit:
-    """A browser that opens addresses and what they link to, and keeps what the pages `tried` to ask of others."""
+    """A browser that opens addresses and what they link to, and keeps what the pages `tried` to ask
+    of others.
+    """
 
     def __init__(self, browser, proxy: str) -> None:
         self.context = browser.new_context(proxy={"server": proxy, "bypass": "127.0.0.1"})
@@ -111,7 +116,9 @@ class Visit:
         self.pending.discard(request)
 
     def open(self, *addresses: str, within: str) -> list[str]:
-        """Open each address below `within`, and those that its page links to, one of each kind; returns their kinds."""
+        """Open each address below `within`, and those that its page links to, one of each kind;
+        returns their kinds.
+        """
         waiting, kinds = [*addresses], []
         while waiting:
             address = waiting.pop(0)

@@ -1,4 +1,6 @@
-"""The flow does what `dvc repro` would: every changed stage once, in order, as a task; and says what went wrong."""
+"""The flow does what `dvc repro` would: every changed stage once, in order, as a task; and says
+what went wrong.
+"""
 
 import json
 import re
@@ -120,7 +122,9 @@ def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other
 
 
 def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(ran):
-    """`b@1` was made from the edited output, so it is made again when DVC brings back the stage's own."""
+    """`b@1` was made from the edited output, so it is made again when DVC brings back the stage's
+    own.
+    """
     (ran.folder / "data/a").unlink()
     (ran.folder / "data/a").write_text("edited")
     assert ran.dvc("repro", "--single-item", "b@1").returncode == 0

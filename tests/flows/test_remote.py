@@ -10,7 +10,9 @@ from quick_project import Project, git
 
 @pytest.fixture
 def remote(ran, tmp_path) -> Path:
-    """The folder that is the default remote of the project, in which b is called as the stage that `corpus` names."""
+    """The folder that is the default remote of the project, in which b is called as the stage that
+    `corpus` names.
+    """
     dvc_yaml = ran.folder / "dvc.yaml"
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))
     assert ran.dvc("remote", "add", "--default", "here", str(tmp_path / "remote")).returncode == 0

@@ -1,4 +1,6 @@
-"""`longtail schedule` on the stand-in project: runs fire, land, fail and go on without hands, one at a time."""
+"""`longtail schedule` on the stand-in project: runs fire, land, fail and go on without hands, one
+at a time.
+"""
 
 import json
 import os

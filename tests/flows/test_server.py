@@ -1,4 +1,6 @@
-"""With the locked versions a real server runs flows and its scheduler inserts runs (newer ones were found to fail)."""
+"""With the locked versions a real server runs flows and its scheduler inserts runs (newer ones were
+found to fail).
+"""
 
 import os
 import shutil

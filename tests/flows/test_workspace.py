@@ -1,4 +1,6 @@
-"""Of two runs in one checkout the second says so, or waits; and what a stopped process started is stopped too."""
+"""Of two runs in one checkout the second says so, or waits; and what a stopped process started is
+stopped too.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""`longtail init` writes a profile that composes, holds what the folder allows, and says what is missing."""
+"""`longtail init` writes a profile that composes, holds what the folder allows, and says what is
+missing.
+"""
 
 import os
 import re

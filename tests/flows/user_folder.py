@@ -1,4 +1,6 @@
-"""Files of every data set and models of several kinds, as users have them, for `longtail init` to find."""
+"""Files of every data set and models of several kinds, as users have them, for `longtail init` to
+find.
+"""
 
 import bz2
 import gzip
