@@ -52,7 +52,7 @@ def cache(
         return
     print(f"{n_answers:,} answers dropped")
     lm_names = _names_of(server, {row[1] for row in rows})
-    _remove_unfinished_work(lm_names)
+    _remove_work(lm_names)
     for line in _advice(lm_names):
         print(terminal.as_called(line))
 
@@ -93,18 +93,16 @@ def _names_of(server: str, models: set[str]) -> list[str]:
     return names
 
 
-def _remove_unfinished_work(lm_names: list[str]) -> None:
-    """Remove the unfinished work that holds answers of these language models."""
-    unfinished: list[Path] = []
-    for name in lm_names:
-        unfinished += SCRATCH.glob(f"answers/*/{name}.json")
+def _remove_work(lm_names: list[str]) -> None:
+    """Remove kept work, finished or not, that holds answers of these language models."""
+    folders: list[Path] = []
     for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
-            unfinished.append(path)
+            folders.append(path)
     if params_file.load_params().lsr.lm in lm_names:
-        unfinished += SCRATCH.glob("work/train_lsr*")
+        folders += SCRATCH.glob("work/train_lsr*")
 
-    for path in unfinished:
+    for path in folders:
         if path.is_dir():
             shutil.rmtree(path)
         else:
