@@ -13,12 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pipelines.errors import LongtailError
-
-if TYPE_CHECKING:
-    from pipelines.params.params_models import Retriever
 
 # methods whose passages come from a file; a name after them is that of the file's folder
 GIVEN = ("given", "replug_given")
@@ -189,7 +186,14 @@ def index_folder(index: Method, corpus: str, data: Path = Path("data")) -> Path:
     return data / "index" / index.kind / index.retriever / corpus
 
 
-def measure(name: str, retrievers: Sequence[str], sections: Mapping[str, Retriever]) -> str:
+class HasSimilarity(Protocol):
+    """A section of params.yaml's `retriever`, as far as `measure` reads it."""
+
+    @property
+    def similarity(self) -> str: ...
+
+
+def measure(name: str, retrievers: Sequence[str], sections: Mapping[str, HasSimilarity]) -> str:
     """What the similarity of a method's passages is, in words.
 
     `sections` are those of params.yaml's `retriever`. It is just "similarity" for a method that is

@@ -94,7 +94,7 @@ def _names_of(server: str, models: set[str]) -> list[str]:
 
 
 def _remove_work(lm_names: list[str]) -> None:
-    """Remove kept work, finished or not, that holds answers of these language models."""
+    """Remove the kept work that holds answers of these language models."""
     folders: list[Path] = []
     for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
@@ -103,10 +103,7 @@ def _remove_work(lm_names: list[str]) -> None:
         folders += SCRATCH.glob("work/train_lsr*")
 
     for path in folders:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _advice(lm_names: list[str]) -> Iterator[str]:

@@ -106,9 +106,9 @@ def thresholds(
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
-    search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search(
-        "shrunk"
-    ),
+    search: Annotated[
+        Search, typer.Option(help="The search that finds the thresholds.")
+    ] = DEFAULT_SEARCH,
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
         "thresholds"
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ class Queries:
 
     def and_then(self, other: Queries) -> Queries:
         others = other.columns()
-        columns = {}
+        columns: dict[str, Any] = {}
         for name, column in self.columns().items():
             columns[name] = np.concatenate([column, others[name]])
         return replace(self, **columns)

@@ -74,8 +74,9 @@ def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail)
     scored, other = (Path(".longtail/work") / name for name in ("answer@far/12", "answer@tiny/12"))
     for folder in (scored, other):
         folder.mkdir(parents=True)
-    answered = Path(".longtail/work/answers@popqa-far-bm25/12")
-    answered.mkdir(parents=True)
+    answered = Path(".longtail/work/answers@popqa-far-dense/12")
+    answered.parent.mkdir(parents=True)
+    answered.touch()
     assert longtail("--drop", "http://one:1/v1", "--yes")[1:] == [
         "2 answers dropped",
         "1 stages keep what they made of them, since DVC sees no change; to make them anew:",
