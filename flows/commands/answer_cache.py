@@ -52,7 +52,7 @@ def cache(
         return
     print(f"{n_answers:,} answers dropped")
     lm_names = _names_of(server, {row[1] for row in rows})
-    _remove_unfinished_work(lm_names)
+    _remove_work(lm_names)
     for line in _advice(lm_names):
         print(terminal.as_called(line))
 
@@ -93,16 +93,16 @@ def _names_of(server: str, models: set[str]) -> list[str]:
     return names
 
 
-def _remove_unfinished_work(lm_names: list[str]) -> None:
+def _remove_work(lm_names: list[str]) -> None:
     """Remove the kept work that holds answers of these language models."""
-    unfinished: list[Path] = []
+    folders: list[Path] = []
     for path in SCRATCH.glob("work/*"):
         if any(name in path.name for name in lm_names):
-            unfinished.append(path)
+            folders.append(path)
     if params_file.load_params().lsr.lm in lm_names:
-        unfinished += SCRATCH.glob("work/train_lsr*")
+        folders += SCRATCH.glob("work/train_lsr*")
 
-    for path in unfinished:
+    for path in folders:
         shutil.rmtree(path, ignore_errors=True)
 
 
