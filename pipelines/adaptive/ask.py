@@ -18,6 +18,7 @@ from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, given_passages, passages, prompts
+from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 PLAIN_SET = "popqa"  # a question without a template gets the demonstrations of this question set
 
 
-class Settings(PassageSettings):
+class Settings(PassageSettings, AskedSettings):
     """The sections of params.yaml by which a question is answered."""
 
     seed: int
     lms: list[LMName]
-    ways: list[str]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
 from pipelines.answering import given_passages, latency, passages, prompts
+from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import Lookup, PassageSettings, Source, Timed
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.prompts import Sent
@@ -51,11 +52,10 @@ METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
 }
 
 
-class Settings(PassageSettings):
+class Settings(PassageSettings, AskedSettings):
     """The sections of params.yaml that this stage reads."""
 
     seed: int
-    ways: list[str]
 
 
 @dataclass(frozen=True)

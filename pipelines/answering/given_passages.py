@@ -6,7 +6,6 @@ answer only the questions that have such passages, so that their answers compare
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,8 @@ import pyarrow.compute as pc
 from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.methods import Method
+from pipelines.params.param_types import Section
+from pipelines.params.params import Replug
 from pipelines.replug import ensemble
 from pipelines.retrieval.documents import Documents
 from pipelines.storage import parquet
@@ -33,6 +34,13 @@ PASSAGES = pa.schema(
         "score": pa.float64(),  # null where the file has none
     }
 )
+
+
+class AskedSettings(Section):
+    """The sections of params.yaml that say which questions are asked."""
+
+    ways: list[str]
+    replug: Replug
 
 
 def passage_files(method: str, data: Path) -> list[Path]:
@@ -105,14 +113,14 @@ def open_passages(method: str, data: Path) -> GivenPassages:
     return GivenPassages(rows, table, data / FOLDER)
 
 
-def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Table, list[str]]:
+def read_asked(dataset: str, settings: AskedSettings, data: Path) -> tuple[pa.Table, list[str]]:
     """A question set without the questions that a way of params.yaml has no imported passages for.
 
     Lines say which questions have none, and what the weights of an ensemble become.
     """
     table = parquet.read_parquet(data / f"questions/{dataset}/{dataset}.parquet")
     lines: list[str] = []
-    for method in methods.of_kinds(chosen.ways, *methods.GIVEN):
+    for method in methods.of_kinds(settings.ways, *methods.GIVEN):
         imported = open_passages(method, data)
         has_passages = pc.is_in(table["question_id"], pa.array(imported.rows, pa.string()))
         missing = table.filter(pc.invert(has_passages))["question"].to_pylist()
@@ -126,16 +134,16 @@ def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Ta
             names = ", ".join(missing[:QUESTIONS_SHOWN])
             lines.append(f"{count} and are not asked: {names}")
         if Method.of_name(method).is_ensemble:
-            lines.append(_weights(method, imported, table, chosen))
+            lines.append(_weights(method, imported, table, settings))
     return table, list(dict.fromkeys(lines))
 
 
 def _weights(
-    method: str, imported: GivenPassages, questions: pa.Table, chosen: SimpleNamespace
+    method: str, imported: GivenPassages, questions: pa.Table, settings: AskedSettings
 ) -> str:
     """What the heaviest passage weighs in an ensemble, on average over the questions."""
-    k = chosen.replug.top_k
-    temperature = chosen.replug.temperature
+    k = settings.replug.top_k
+    temperature = settings.replug.temperature
     _, scores = imported.search(questions["question_id"].to_pylist(), k)
     weights = np.exp(ensemble.log_weights(scores, temperature))
     heaviest = weights.max(axis=1).mean()

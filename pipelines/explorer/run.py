@@ -11,6 +11,7 @@ import duckdb
 
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files
+from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.params import params_file
@@ -25,12 +26,11 @@ PASSAGE_IS_OF = """CASE WHEN {answer}doc_is_subject THEN 'subject''s page'
     WHEN NOT ({answer}doc_is_subject OR {answer}doc_is_namesake) THEN 'another page' END"""
 
 
-class RunParams(PassageSettings):
+class RunParams(PassageSettings, AskedSettings):
     """The sections of params.yaml that the explorer reads."""
 
     seed: int
     lms: list[LMName]
-    ways: list[str]
 
 
 @dataclass(frozen=True, eq=False)
