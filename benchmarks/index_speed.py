@@ -1,12 +1,15 @@
-"""Searching a million embeddings: Longtail's index beside FAISS's flat one, one query at a time and many at once.
+"""Searching a million embeddings: Longtail's index beside FAISS's flat one, one query at a time and
+many at once.
 
-A fifth of them is searched exactly too, as LSR's refresh does: 2,000 queries, each compared with all documents.
+A fifth of them is searched exactly too, as LSR's refresh does: 2,000 queries, each compared with
+all documents.
 
-The embeddings are made up, with the numbers of real ones: of 16,000 passages (Wikipedia, Pile, WikiText) embedded by
-all-MiniLM-L6-v2, the eigenvalues of their covariance are kept (EIGENVALUES), and of 250 questions with passages that
-answer them the mean similarity of the first, tenth and hundredth passage (0.64, 0.43, 0.26). A made-up passage is the
-sum of its topic, its page and its own part, a quarter, 35 % and 40 % of the variance; topics differ in size as
-1 / sqrt(rank), a page has ten passages. A query is a passage turned away until its similarity to it is 0.65.
+The embeddings are made up, with the numbers of real ones: of 16,000 passages (Wikipedia, Pile,
+WikiText) embedded by all-MiniLM-L6-v2, the eigenvalues of their covariance are kept (EIGENVALUES),
+and of 250 questions with passages that answer them the mean similarity of the first, tenth and
+hundredth passage (0.64, 0.43, 0.26). A made-up passage is the sum of its topic, its page and its
+own part, a quarter, 35 % and 40 % of the variance; topics differ in size as 1 / sqrt(rank), a page
+has ten passages. A query is a passage turned away until its similarity to it is 0.65.
 """
 
 from collections.abc import Callable, Iterator
@@ -126,7 +129,9 @@ def longtail(folder: Path) -> Speed:
 
 
 def exact(folder: Path, ours: bool) -> np.ndarray:
-    """The nearest of all documents to every query, by our flat search or by FAISS's flat index, which is filled."""
+    """The nearest of all documents to every query, by our flat search or by FAISS's flat index,
+    which is filled.
+    """
     queries, index = np.load(folder / "queries.npy"), dense.Index(folder, flat=True)
     if ours:
         return index.search(queries, dense_tuning.RECALL_DEPTH)[0]

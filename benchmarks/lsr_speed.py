@@ -1,10 +1,12 @@
-"""Speed of an LSR step: Longtail's, and a plain one that embeds every document for each query and keeps no scores.
+"""Speed of an LSR step: Longtail's, and a plain one that embeds every document for each query and
+keeps no scores.
 
-Queries, documents and language model are those in data/ (`longtail run` makes them). Candidates are those of its
-untuned retriever. Two encoders are measured: the untuned one, and one of MiniLM's shape with random weights. The plain
-step follows the formulas with transformers alone, in fp32: for each query it asks the language model about the k
-documents, embeds them and the query with gradient, padded to the longest, and sums the loss. Both take the same batches
-from the same weights in turns, and must have the same losses. bf16 is measured if the CPU has it.
+Queries, documents and language model are those in data/ (`longtail run` makes them). Candidates are
+those of its untuned retriever. Two encoders are measured: the untuned one, and one of MiniLM's
+shape with random weights. The plain step follows the formulas with transformers alone, in fp32: for
+each query it asks the language model about the k documents, embeds them and the query with
+gradient, padded to the longest, and sums the loss. Both take the same batches from the same weights
+in turns, and must have the same losses. bf16 is measured if the CPU has it.
 """
 
 from collections.abc import Callable
@@ -52,7 +54,9 @@ class Plain:
         self.max_tokens = settings.retriever[retriever].max_tokens
 
     def step(self, number: int, rows: list[tuple[str, list[str], list[str], str]]) -> float:
-        """The loss of a batch; a row is a query, its documents, the language model's prompts, and the continuation."""
+        """The loss of a batch; a row is a query, its documents, the language model's prompts,
+        and the continuation.
+        """
         lsr, losses = self.lsr, []
         for query, documents, prompts, continuation in rows:
             targets = self._mean_log_probs(prompts, continuation)
@@ -161,7 +165,8 @@ def _in_turns(
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """What so many steps take by each way, a step of each in turns; raises where losses differ.
 
-    Also the steps a second that the products allow, by number format, if each text of a step is embedded once.
+    Also the steps a second that the products allow, by number format, if each text of a step is
+    embedded once.
     """
     ways: dict[str, Callable[[int], float]] = {}
     taken: dict[str, Run] = {}

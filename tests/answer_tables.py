@@ -9,7 +9,10 @@ from pipelines.evaluation import answer_sets
 
 
 def write_questions(path: Path, popularity: list[int | None], relations: list[str]) -> None:
-    """Questions q000, q001, ... with these popularities and relations, one for each subject, in reverse order."""
+    """Questions q000, q001, ...
+
+    with these popularities and relations, one for each subject, in reverse order.
+    """
     numbers = range(len(popularity))[::-1]
     columns = {
         "relation": relations[::-1],
@@ -21,7 +24,9 @@ def write_questions(path: Path, popularity: list[int | None], relations: list[st
 
 
 def write_answers(path: Path, right: np.ndarray, **columns) -> None:
-    """Answers to q000, q001, ..., right where `right` says; `columns` of the schema, null where not named."""
+    """Answers to q000, q001, ..., right where `right` says; `columns` of the schema, null where
+    not named.
+    """
     n = len(right)
     known = {
         "method": [path.stem] * n,
@@ -34,7 +39,9 @@ def write_answers(path: Path, right: np.ndarray, **columns) -> None:
 def read(
     folder: Path, popularity: list[int | None], relations: list[str], **right: np.ndarray
 ) -> answer_sets.Answers:
-    """Answers by each method, right where its array says, to questions with these popularities and relations."""
+    """Answers by each method, right where its array says, to questions with these popularities
+    and relations.
+    """
     write_questions(folder / "questions.parquet", popularity, relations)
     files = {method: folder / f"{method}.parquet" for method in right}
     for method, file in files.items():

@@ -31,7 +31,9 @@ def browser():
 
 @pytest.fixture
 def opened(browser):
-    """Opens an address: what its page says, and asks of others than its server or file, must stay nothing."""
+    """Opens an address: what its page says, and asks of others than its server or file, must
+    stay nothing.
+    """
     contexts, noise = [], []
 
     def open_page(url, **more):

@@ -1,4 +1,6 @@
-"""A real HTTP server on loopback with OpenAI's interfaces over a small local model, and faults at will."""
+"""A real HTTP server on loopback with OpenAI's interfaces over a small local model, and faults
+at will.
+"""
 
 import json
 import os
@@ -20,10 +22,12 @@ class Failing(Exception):
 
 
 class Completions(Server):
-    """The model in `folder`, which takes texts and token ids, one forward pass per prompt and token.
+    """The model in `folder`, which takes texts and token ids, one forward pass per prompt and
+    token.
 
-    The chat interface takes a message, which the model reads in its chat template. `requests` are the bodies, `paid`
-    counts the prompts that were answered, by the whole request, `answered` those that were without a fault.
+    The chat interface takes a message, which the model reads in its chat template. `requests` are
+    the bodies, `paid` counts the prompts that were answered, by the whole request, `answered` those
+    that were without a fault.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +43,8 @@ class Completions(Server):
         self.shown = 20  # of the likeliest tokens, at most
         self.lost = 0  # log-probabilities of a prompt that are left out
         self.logprobs = self.usage = True
-        # ways of real servers, seen in llama-cpp-python (all but the last two), llama.cpp and transformers
+        # ways of real servers, seen in llama-cpp-python (all but the last two), llama.cpp and
+        # transformers
         self.texts_only = False  # token ids make it fail
         self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
@@ -59,7 +64,10 @@ class Completions(Server):
         return f"{self.address}/v1"
 
     def converse(self, body: dict) -> dict:
-        """The chat interface's answer. Raises Failing for a request with a field that is refused."""
+        """The chat interface's answer.
+
+        Raises Failing for a request with a field that is refused.
+        """
         if refused := self.refused & set(body):
             raise Failing(f"Unsupported parameter: {min(refused)}")
         text = self.tokenizer.apply_chat_template(
@@ -191,7 +199,9 @@ class Completions(Server):
 
 
 def several(prompt: str | list) -> list:
-    """The prompts of a request, which may say a single one, a text or token ids, without a list around it."""
+    """The prompts of a request, which may say a single one, a text or token ids, without a list
+    around it.
+    """
     return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
 
 

@@ -1,4 +1,6 @@
-"""What tests share: the project's root, the folder of real files where this machine has one, a played Wikimedia."""
+"""What tests share: the project's root, the folder of real files where this machine has one, a
+played Wikimedia.
+"""
 
 import gc
 import os
@@ -55,7 +57,9 @@ SERVED = tuple(
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """No test is called by bytes: compressed ones have the time, and all processes must call a test the same."""
+    """No test is called by bytes: compressed ones have the time, and all processes must call a
+    test the same.
+    """
     return "bytes" if isinstance(val, bytes) else None
 
 
@@ -69,7 +73,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """Files go to processes whole, and those whose tests share a Prefect server to one, which starts it once."""
+    """Files go to processes whole, and those whose tests share a Prefect server to one, which
+    starts it once.
+    """
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -98,7 +104,9 @@ def real() -> Path:
 
 @pytest.fixture(scope="session")
 def real_models() -> Path:
-    """A folder of real weights as Hugging Face folders: smollm2-135m (a language model) and minilm (an encoder)."""
+    """A folder of real weights as Hugging Face folders: smollm2-135m (a language model) and
+    minilm (an encoder).
+    """
     folder = Path(os.environ.get("LONGTAIL_REAL_MODELS") or "no folder")
     if (
         not (folder / "smollm2-135m/model.safetensors").is_file()
@@ -112,7 +120,9 @@ def real_models() -> Path:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
-    """The tables of a world with every effect, to be read only: (data folder, what was right by method)."""
+    """The tables of a world with every effect, to be read only: (data folder, what was right by
+    method).
+    """
 
     def make(home: Path) -> None:
         with chdir(home):
@@ -124,7 +134,8 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def databases(root, tmp_path_factory) -> Path:
-    """A project's folder with Prefect's and MLflow's databases, still empty, which take a new project six seconds.
+    """A project's folder with Prefect's and MLflow's databases, still empty, which take a new
+    project six seconds.
 
     Copy it into projects that test something else than a first run.
     """
@@ -143,7 +154,9 @@ def databases(root, tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def process() -> Iterator[None]:
-    """What a stage or a command sets for its process is put back: the environment, and when garbage is collected."""
+    """What a stage or a command sets for its process is put back: the environment, and when
+    garbage is collected.
+    """
     environment, thresholds = dict(os.environ), gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
@@ -161,7 +174,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def call(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """The longtail command in this process, called from the working folder. Gives exit code, output and errors."""
+    """The longtail command in this process, called from the working folder.
+
+    Gives exit code, output and errors.
+    """
     from flows import cli, terminal
 
     def call(*words, command="longtail"):
@@ -185,7 +201,10 @@ def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wiki
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
-    """A Dask cluster whose two workers are threads of this process, reached by TCP. It can lose none of them."""
+    """A Dask cluster whose two workers are threads of this process, reached by TCP.
+
+    It can lose none of them.
+    """
     yield from _cluster(
         tmp_path_factory.mktemp("elsewhere"), n_workers=2, processes=False, protocol="tcp"
     )

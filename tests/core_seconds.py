@@ -1,7 +1,8 @@
-"""Core seconds of each test, with the processes that it waited for: `python -m pytest -p core_seconds`.
+"""Core seconds of each test, with the processes that it waited for: `python -m pytest -p
+core_seconds`.
 
-Prints the sum of each folder (of each file that lies in tests/ itself), and the tests that cost most. A process that
-outlives its test counts where it ends, or not at all.
+Prints the sum of each folder (of each file that lies in tests/ itself), and the tests that cost
+most. A process that outlives its test counts where it ends, or not at all.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Stage fetch in the working directory: its params, published questions to ask about, and what it brought."""
+"""Stage fetch in the working directory: its params, published questions to ask about, and what
+it brought.
+"""
 
 import bz2
 import csv

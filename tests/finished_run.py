@@ -1,4 +1,6 @@
-"""A finished run of the smallest world, as a user's first command leaves it, and copies of it to work in."""
+"""A finished run of the smallest world, as a user's first command leaves it, and copies of it
+to work in.
+"""
 
 import os
 import shutil
@@ -64,7 +66,9 @@ def copy_tracked(root: Path, folder: Path, *, without: tuple[str, ...] = ("dvc.l
 
 @pytest.fixture(scope="session")
 def finished(root, tmp_path_factory) -> Checkout:
-    """A checkout with the profile smoke after one `longtail run`; `first` is what the run said. Read it, no more."""
+    """A checkout with the profile smoke after one `longtail run`; `first` is what the run said.
+    Read it, no more.
+    """
 
     def run(folder: Path) -> None:
         made = copy_tracked(root, folder)

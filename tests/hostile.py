@@ -1,4 +1,6 @@
-"""Labels that attack whoever shows them: pages, spreadsheets, Markdown, terminals, templates and databases."""
+"""Labels that attack whoever shows them: pages, spreadsheets, Markdown, terminals, templates
+and databases.
+"""
 
 import json
 from pathlib import Path
@@ -68,7 +70,9 @@ STEERING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u
 
 
 def spoil(data: Path) -> None:
-    """Put LABELS wherever text from elsewhere stands in the tables of `small_results.write_data`."""
+    """Put LABELS wherever text from elsewhere stands in the tables of
+    `small_results.write_data`.
+    """
     replace(data / "questions/popqa/popqa.parquet", "subj", "question", "possible_answers")
     for file in data.glob("predictions/**/*.parquet"):
         replace(file, "prediction", "doc_title", "doc_id", "passage")

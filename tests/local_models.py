@@ -1,4 +1,6 @@
-"""Small local models for tests: of every family, opened, with pairs to score, and what the model reads."""
+"""Small local models for tests: of every family, opened, with pairs to score, and what the
+model reads.
+"""
 
 from contextlib import contextmanager
 

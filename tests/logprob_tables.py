@@ -14,7 +14,8 @@ K = 3
 
 
 def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
-    """logprobs.parquet and retrieved.parquet; documents say more than none does, dense ones the most.
+    """logprobs.parquet and retrieved.parquet; documents say more than none does, dense ones the
+    most.
 
     Of q01 two documents were found by dense retrieval, of q02 none.
     """

@@ -1,9 +1,11 @@
-"""A port of the notebook that published adaptive retrieval, for tests and benchmarks: the same steps and numbers.
+"""A port of the notebook that published adaptive retrieval, for tests and benchmarks: the same
+steps and numbers.
 
-It works on data frames, a split and a relation at a time: ten equal-width bins of log popularity over all of a
-relation's questions, right answers counted per bin and side, and the first of the eleven edges with the best training
-accuracy. Two things are not the notebook's: the splits are given, where it shuffles, and the two answers of a question
-come in one row, where it sorts two files by the question's text.
+It works on data frames, a split and a relation at a time: ten equal-width bins of log popularity
+over all of a relation's questions, right answers counted per bin and side, and the first of the
+eleven edges with the best training accuracy. Two things are not the notebook's: the splits are
+given, where it shuffles, and the two answers of a question come in one row, where it sorts two
+files by the question's text.
 """
 
 import numpy as np
@@ -13,8 +15,8 @@ import pandas as pd
 def run(frame: pd.DataFrame, splits: np.ndarray) -> tuple[list[dict[str, int]], pd.DataFrame]:
     """Each split's chosen edge (0 to 10) by relation, and a row of accuracies per split.
 
-    `frame` has a row per question: relation, popularity, closed and augmented (bool); splits (splits, n) is true for
-    training.
+    `frame` has a row per question: relation, popularity, closed and augmented (bool); splits
+    (splits, n) is true for training.
     """
     edges, rows = [], []
     for train in splits:
@@ -61,7 +63,9 @@ def _accuracy(counts: dict[str, tuple[np.ndarray, np.ndarray]], edge: int) -> fl
 
 
 def _over_relations(sides: pd.DataFrame) -> dict[str, float]:
-    """Accuracies of all relations together, weighted by their questions; relations without any have no say."""
+    """Accuracies of all relations together, weighted by their questions; relations without any
+    have no say.
+    """
     row = {}
     for name in ("adaptive", "always", "never", "train_adaptive"):
         weight = "train_questions" if name == "train_adaptive" else "test_questions"

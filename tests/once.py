@@ -9,7 +9,8 @@ import pytest
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder `name` as `make` filled it. All processes of a test run share it: copy it before you change it.
+    """The folder `name` as `make` filled it. All processes of a test run share it: copy it before
+    you change it.
 
     A failure of `make` is raised again for each test that asks, without a second try.
     """

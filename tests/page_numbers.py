@@ -1,8 +1,10 @@
-"""The sample's figures in README.md and docs/, written from the finished run in data/; running this file writes them.
+"""The sample's figures in README.md and docs/, written from the finished run in data/; running this
+file writes them.
 
-A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--rare-->0.48 [0.40, 0.56] bits`. FIGURES
-says where the run has it. A block behind `<!--output-->` is part of what the command in the block above prints: from
-the block's first line to the line that begins as its last one does. docs/accuracy-by-popularity.svg is the report's.
+A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--rare-->0.48 [0.40,
+0.56] bits`. FIGURES says where the run has it. A block behind `<!--output-->` is part of what the
+command in the block above prints: from the block's first line to the line that begins as its last
+one does. docs/accuracy-by-popularity.svg is the report's.
 """
 
 import json
@@ -48,7 +50,8 @@ def _pile(table: str, column: str, row: str, times: int = 1) -> tuple:
     )
 
 
-FIGURES = {  # name -> what it is multiplied by, the file below data/, the column and its row or the key in JSON
+# name -> what it is multiplied by, the file below data/, the column and its row or the key in JSON
+FIGURES = {
     "bm25": _accuracy("bm25"),
     "dense": _accuracy("dense"),
     "hybrid": _accuracy("hybrid"),
@@ -84,7 +87,9 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
 
 
 def read(name: str, data: Path) -> Interval:
-    """A figure of the run in `data`; its bounds are its value where the run gives it no interval."""
+    """A figure of the run in `data`; its bounds are its value where the run gives it no
+    interval.
+    """
     times, file, key, row = FIGURES[name]
     if row:
         columns = duckdb.read_parquet(str(data / file)).columns
@@ -106,7 +111,9 @@ def read(name: str, data: Path) -> Interval:
 
 
 def shown(text: str) -> Iterator[tuple[str, list[float]]]:
-    """The name of each figure in the sentences of a page, and its number or its number with the interval."""
+    """The name of each figure in the sentences of a page, and its number or its number with the
+    interval.
+    """
     for found in FIGURE.finditer(text):
         name, value, _, low, _, high = found.groups()
         yield name, [float(number.replace(",", "")) for number in (value, low, high) if number]
@@ -131,7 +138,9 @@ def fill(text: str, root: Path = ROOT) -> str:
 
 
 def printed(command: str, block: str, root: Path) -> str:
-    """What `longtail thresholds ...` prints in `root`, from the first line of `block` to the line that ends it."""
+    """What `longtail thresholds ...` prints in `root`, from the first line of `block` to the
+    line that ends it.
+    """
     first, *_, last = block.splitlines()
     with tempfile.TemporaryDirectory() as out:
         words = [*shlex.split(command.replace("\\\n", ""))[1:], "--out", out]

@@ -1,6 +1,8 @@
-"""docs/params.md, the reference of params.yaml, read off params.py and its parts; running this file writes it.
+"""docs/params.md, the reference of params.yaml, read off params.py and its parts; running this file
+writes it.
 
-A key's text is the comment above it in the class, its type what pydantic checks, its value that of the sample profile.
+A key's text is the comment above it in the class, its type what pydantic checks, its value that of
+the sample profile.
 """
 
 import ast
@@ -45,7 +47,8 @@ def page() -> str:
 
 
 def _section(path: str, field: dict, classes: dict, said: dict, values: list) -> str:
-    """The heading and table of the section at `path`, then those of the sections within it; "" where it is none.
+    """The heading and table of the section at `path`, then those of the sections within it; ""
+    where it is none.
 
     `values` are the section's in each profile.
     """

@@ -1,4 +1,6 @@
-"""A server on loopback that plays the Hugging Face Hub, as far as data sets are published and read there."""
+"""A server on loopback that plays the Hugging Face Hub, as far as data sets are published and
+read there.
+"""
 
 import base64
 import hashlib
@@ -23,7 +25,8 @@ class Hub:
         self.messages: list[str] = []
         self.large: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []
-        self.failing = ""  # a request whose path has this in it is answered with 400, and the token that was sent
+        # a request whose path has this in it is answered with 400, and the token that was sent
+        self.failing = ""
         self.address = ""
 
     def files(self, repository: str, revision: str) -> dict[str, bytes] | None:

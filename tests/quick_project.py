@@ -1,4 +1,6 @@
-"""A DVC project whose stages are quick, a -> (b1, b2) -> c, and commands in it: in this process, or in their own."""
+"""A DVC project whose stages are quick, a -> (b1, b2) -> c, and commands in it: in this
+process, or in their own.
+"""
 
 import io
 import logging
@@ -97,7 +99,8 @@ FEW_SERVICES = QUIET | {  # of a Prefect server; no test needs the others
         "TRIGGERS",
     ]
 }
-LAST = "(SELECT id FROM flow_run ORDER BY start_time DESC LIMIT 1)"  # the flow run that began last, in SQL
+# the flow run that began last, in SQL
+LAST = "(SELECT id FROM flow_run ORDER BY start_time DESC LIMIT 1)"
 
 
 class Prefect(NamedTuple):
@@ -176,7 +179,10 @@ class Untracked(Run):
 
 
 class Project:
-    """The project's folder, and commands in it. With a `prefect`, no run starts a server of its own."""
+    """The project's folder, and commands in it.
+
+    With a `prefect`, no run starts a server of its own.
+    """
 
     def __init__(self, folder: Path, root: Path, prefect: Prefect | None = None):
         self.folder, self.root, self.prefect = folder, root, prefect
@@ -229,7 +235,10 @@ class Project:
         return done
 
     def dvc(self, *words: str) -> subprocess.CompletedProcess:
-        """`dvc WORDS` in this process. Stages take it for a flow's, so that none logs itself to MLflow."""
+        """`dvc WORDS` in this process.
+
+        Stages take it for a flow's, so that none logs itself to MLflow.
+        """
         from dvc.cli import main
 
         with self._said(words) as done, self.here(), mock.patch.dict(os.environ, {FLOW: "none"}):
@@ -268,7 +277,8 @@ class Project:
         """MLflow's client, the parent runs and, by parent, the children by name."""
         from mlflow import MlflowClient
 
-        # MLflow keeps connections to a path for as long as a process lives, so each call reads another file
+        # MLflow keeps connections to a path for as long as a process lives, so each call reads
+        # another file
         copy = shutil.copy(self.folder / "mlflow.db", self.folder.parent / f"{uuid4()}.db")
         client = MlflowClient(f"sqlite:///{copy}")
         experiment = client.get_experiment_by_name("longtail").experiment_id

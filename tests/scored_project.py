@@ -39,7 +39,8 @@ def write_small(folder: Path, of: Path) -> None:
 
 @pytest.fixture(scope="session")
 def scored_once(built, settings, tmp_path_factory):
-    """A copy of the project in which the stage ran for the language models tiny and small; its params and metrics.
+    """A copy of the project in which the stage ran for the language models tiny and small; its
+    params and metrics.
 
     The last test query, `bare`, has no context.
     """

@@ -1,4 +1,6 @@
-"""A table of three scored texts with two retrievers, one of which found a document less for one of them."""
+"""A table of three scored texts with two retrievers, one of which found a document less for one
+of them.
+"""
 
 import math
 from pathlib import Path
@@ -12,7 +14,9 @@ CONTINUATIONS = {"q0": " Velm is in Norland.", "q1": " Oslo, they say", "q2": " 
 
 
 def write(folder: Path) -> tuple[SimpleNamespace, list[dict]]:
-    """Corpus, log-probabilities and what was retrieved below `folder`; the params of a stage, and the scored rows."""
+    """Corpus, log-probabilities and what was retrieved below `folder`; the params of a stage,
+    and the scored rows.
+    """
     rng = np.random.default_rng(0)
     scored, retrieved = [], []
     for query, text in CONTINUATIONS.items():

@@ -19,13 +19,18 @@ CONTROL = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
 class Screen:
-    """The lines that a terminal shows whose programs go up, and erase a line before they write it anew."""
+    """The lines that a terminal shows whose programs go up, and erase a line before they write
+    it anew.
+    """
 
     def __init__(self) -> None:
         self.lines, self.row, self.cursor_hidden, self._rest = [""], 0, False, ""
 
     def feed(self, text: str) -> None:
-        """Show what a program writes. AssertionError at a control that this terminal does not know."""
+        """Show what a program writes.
+
+        AssertionError at a control that this terminal does not know.
+        """
         text = self._rest + text
         cut = re.search(r"\x1b(\[[\d;?]*)?$", text)  # half a control: the rest is yet to come
         self._rest = cut[0] if cut else ""
@@ -66,7 +71,9 @@ class Terminal:
         os.close(slave)
 
     def until(self, shown: Callable[[str], object], seconds: float = PATIENCE) -> str:
-        """Wait until the screen's text is as it should be; returns that text. AssertionError if it never is."""
+        """Wait until the screen's text is as it should be; returns that text. AssertionError if
+        it never is.
+        """
         deadline = time.monotonic() + seconds
         while not shown(self.screen.text):
             assert self._read(deadline), f"never shown:\n{self.screen.text}"
@@ -101,6 +108,8 @@ class Terminal:
 
 
 def _have_terminal() -> None:
-    """Make standard input the terminal that Ctrl-C comes from; a shell's background has it ignored."""
+    """Make standard input the terminal that Ctrl-C comes from; a shell's background has it
+    ignored.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

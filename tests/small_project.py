@@ -1,4 +1,6 @@
-"""A small project folder: two corpora with queries and questions, a language model, an encoder, and every index."""
+"""A small project folder: two corpora with queries and questions, a language model, an encoder,
+and every index.
+"""
 
 import copy
 import shutil
@@ -136,7 +138,9 @@ def _write(folder):
 
 @pytest.fixture
 def two_retrievers(project):
-    """The project with a second retriever, e5: other weights, pooling and templates, untuned and tuned, indexed."""
+    """The project with a second retriever, e5: other weights, pooling and templates, untuned
+    and tuned, indexed.
+    """
     changed = {"source": "pretrained", "path": "e5", "pooling": "cls", "training": None}
     changed |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
     project.settings["retriever"]["e5"] = project.settings["retriever"]["dense"] | changed

@@ -142,7 +142,8 @@ def write_data(
     popularity_known: bool = True,
     chosen: SimpleNamespace = SETTINGS,
 ) -> dict[str, np.ndarray]:
-    """The tables and metrics of a run with these settings, analysed; returns which answers are right, by method.
+    """The tables and metrics of a run with these settings, analysed; returns which answers are
+    right, by method.
 
     `effect` scales every claim of the papers; 0 is no effect at all.
     """
@@ -283,7 +284,9 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
 
 
 def _write_exposure(data: Path, text: str, answered: list[str]) -> None:
-    """In C4 the more documents the more popular; in other texts one of each. A tenth of the facts are dated."""
+    """In C4 the more documents the more popular; in other texts one of each. A tenth of the
+    facts are dated.
+    """
     _, popularity, _, relations = _draws()
     both = popularity // 1000 if text == "c4" else np.ones(QUESTIONS, np.int64)
     counts = pa.table(
@@ -303,7 +306,9 @@ def _write_exposure(data: Path, text: str, answered: list[str]) -> None:
 
 
 def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNamespace) -> None:
-    """Answers by the first language model, if there is one; imported ones by "davinci", if the run has none or two."""
+    """Answers by the first language model, if there is one; imported ones by "davinci", if the
+    run has none or two.
+    """
     _, _, namesake, _ = _draws()
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
     bare = {field.name: pa.nulls(n, field.type) for field in PREDICTIONS} | {"question_id": _ids()}
@@ -340,7 +345,8 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
             popular = np.arange(n) / n > 0.7
             imported = bare | {"correct": right[method] | popular}
             write(
-                data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(PREDICTIONS)
+                data / f"imported/popqa/davinci/{method}.parquet",
+                pa.table(imported).cast(PREDICTIONS),
             )
 
 

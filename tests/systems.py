@@ -1,4 +1,5 @@
-"""A question set in PopQA's published layout, and predictions in the layouts that published systems write.
+"""A question set in PopQA's published layout, and predictions in the layouts that published systems
+write.
 
 The fixtures are of tests that work on such files in a folder without a project.
 """
@@ -98,7 +99,9 @@ def plain(made: Made, right: np.ndarray) -> str:
 
 
 def answered(made: Made, right: np.ndarray) -> Iterator[tuple[dict, str, bool]]:
-    """Each question, with its acceptable answers as a list `golds`, what was said, and whether it is right."""
+    """Each question, with its acceptable answers as a list `golds`, what was said, and whether
+    it is right.
+    """
     for row, said, ok in zip(made.rows, made.said(right), right, strict=True):
         yield row | {"golds": json.loads(row["possible_answers"])}, said, bool(ok)
 

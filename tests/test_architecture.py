@@ -1,4 +1,6 @@
-"""docs/architecture.md and pyproject.toml are true: names on the map exist, and rooms import only rooms above them."""
+"""docs/architecture.md and pyproject.toml are true: names on the map exist, and rooms import
+only rooms above them.
+"""
 
 import ast
 import os
@@ -139,7 +141,9 @@ def sql() -> Iterator[tuple[Path, ast.Constant | ast.JoinedStr, str]]:
 
 
 def test_sql_has_no_path_and_no_value_in_quotes():
-    """What an f-string puts between quotes ends the quotes where it has one; only constants may stand there."""
+    """What an f-string puts between quotes ends the quotes where it has one; only constants may
+    stand there.
+    """
     bad = []
     for file, node, text in sql():
         if re.search(r"\b(read_parquet|read_csv|parquet_scan)\b", text):

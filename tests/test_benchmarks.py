@@ -36,7 +36,9 @@ def names_on(text: str) -> list[str]:
 
 @pytest.mark.slow
 def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings, tmp_path):
-    """Each row is there, measured or with the reason why not; all benchmarks check that both ways gave the same."""
+    """Each row is there, measured or with the reason why not; all benchmarks check that both
+    ways gave the same.
+    """
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     (tmp_path / "data").symlink_to(built / "data")  # as if a run had made it

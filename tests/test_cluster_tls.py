@@ -1,4 +1,6 @@
-"""The scheduler and workers of docs/cluster.md: who has no certificate stays out, and status links their pages."""
+"""The scheduler and workers of docs/cluster.md: who has no certificate stays out, and status
+links their pages.
+"""
 
 import os
 import shlex
@@ -34,7 +36,9 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def address(root, workplace):
-    """A scheduler with two workers, started here as the guide says, with the certificates of its openssl commands."""
+    """A scheduler with two workers, started here as the guide says, with the certificates of
+    its openssl commands.
+    """
     for command in commands(root, "openssl req"):
         subprocess.run(command, check=True, capture_output=True)
     with socket.socket() as probe:

@@ -1,4 +1,6 @@
-"""dvc.yaml says of every stage what its code uses, and has no stage for what a run does not bring."""
+"""dvc.yaml says of every stage what its code uses, and has no stage for what a run does not
+bring.
+"""
 
 import ast
 import re
@@ -50,7 +52,9 @@ def followed(stage: str) -> tuple[set[str], set[str]]:
 
 
 def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and_say_how_many_workers_they_take():
-    """Together, where a module runs as several stages; of `compute` only what can change a result."""
+    """Together, where a module runs as several stages; of `compute` only what can change a
+    result.
+    """
     for module in {module_of(stage) for stage in STAGES}:
         name, of_module = (
             module.rpartition(".")[2],
@@ -95,7 +99,10 @@ def test_the_stages_that_may_have_their_own_workers_are_those_that_read_compute(
 
 
 def test_params_that_stages_follow_are_there():
-    """DVC says so only when it runs the stage. A key with an item in it is of a section that may be empty."""
+    """DVC says so only when it runs the stage.
+
+    A key with an item in it is of a section that may be empty.
+    """
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for stage in STAGES:
         for key in (

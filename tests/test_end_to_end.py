@@ -98,9 +98,11 @@ def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(finishe
 
 
 def test_the_described_columns_are_those_of_the_files(finished):
-    """data/README.md: a heading with paths of files that are alike, then a table whose first column names the columns.
+    """data/README.md: a heading with paths of files that are alike, then a table whose first column
+    names the columns.
 
-    In every folder that a path with <name> stands for there is such a file, and each file is described once.
+    In every folder that a path with <name> stands for there is such a file, and each file is
+    described once.
     """
     text = (finished.folder / "data/README.md").read_text(encoding="utf-8")
     data, described = finished.folder / "data", []
@@ -123,7 +125,9 @@ def test_the_described_columns_are_those_of_the_files(finished):
 
 
 def run_the_tour(place: Path, data: Path) -> dict:
-    """What the cells of docs/tour.ipynb find beside release/ in `place`, one after the other; `data` is the run's."""
+    """What the cells of docs/tour.ipynb find beside release/ in `place`, one after the other;
+    `data` is the run's.
+    """
     (place / "docs").mkdir()
     (place / "dvc.yaml").touch()
     (place / "data").symlink_to(data)
@@ -139,7 +143,9 @@ def run_the_tour(place: Path, data: Path) -> dict:
 
 
 def by_hand(data: Path) -> list[float]:
-    """Accuracy without retrieval, with it, and with the best threshold of each relation, as the tour has them."""
+    """Accuracy without retrieval, with it, and with the best threshold of each relation, as the
+    tour has them.
+    """
     file, folder = data / "questions/popqa/popqa.parquet", data / "predictions/popqa/tiny"
     questions = {
         row["question_id"]: row

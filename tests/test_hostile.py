@@ -1,4 +1,6 @@
-"""Hostile labels pass from a dump to a release unchanged, and are harmless wherever they are shown."""
+"""Hostile labels pass from a dump to a release unchanged, and are harmless wherever they are
+shown.
+"""
 
 import csv
 import json

@@ -1,4 +1,6 @@
-"""Runs that bring only some of the data: each goes from raw files to a report of what there is something for."""
+"""Runs that bring only some of the data: each goes from raw files to a report of what there is
+something for.
+"""
 
 import json
 import shutil
@@ -18,7 +20,9 @@ MADE = systems.make()
 
 
 class Run(Checkout):
-    """A project whose params.yaml is that of a profile on other files, with every number as small as in `smoke`."""
+    """A project whose params.yaml is that of a profile on other files, with every number as
+    small as in `smoke`.
+    """
 
     def longtail(self, *words: str) -> str:
         done = super().longtail(*words)

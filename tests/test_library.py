@@ -1,4 +1,6 @@
-"""Longtail as a library: the examples of docs/library.md work, and its modules are imported alone and quickly."""
+"""Longtail as a library: the examples of docs/library.md work, and its modules are imported
+alone and quickly.
+"""
 
 import doctest
 import os
@@ -57,7 +59,9 @@ for line in sys.argv[2:]:
 
 
 def not_brought() -> str:
-    """The modules, with commas between, of packages here that `pip install longtail` alone does not bring."""
+    """The modules, with commas between, of packages here that `pip install longtail` alone does
+    not bring.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     todo, brought = [*map(Requirement, project["dependencies"])], {"longtail"}
     while todo:

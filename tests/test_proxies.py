@@ -1,4 +1,6 @@
-"""Loopback never goes through a proxy of the environment, in any client; hosts elsewhere still do."""
+"""Loopback never goes through a proxy of the environment, in any client; hosts elsewhere still
+do.
+"""
 
 import asyncio
 import os

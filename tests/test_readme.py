@@ -1,4 +1,6 @@
-"""README.md, CONTRIBUTING.md, docs/ and data/README.md name what is there, and their examples work."""
+"""README.md, CONTRIBUTING.md, docs/ and data/README.md name what is there, and their examples
+work.
+"""
 
 import hashlib
 import json
@@ -41,7 +43,9 @@ def pages(root) -> dict[Path, str]:
 
 
 def test_links_lead_to_pages_and_headings_that_are_there(pages):
-    """`page.md#a-heading` is GitHub's name of a heading: its words in lower case, joined by hyphens."""
+    """`page.md#a-heading` is GitHub's name of a heading: its words in lower case, joined by
+    hyphens.
+    """
     links = [
         (file, link, heading)
         for file, text in pages.items()
@@ -292,7 +296,8 @@ def sample(root) -> Path:
 
 
 def apart(written: list[float], now: Interval) -> bool:
-    """Whether a page's figure is farther from the run's than another kind of CPU moves it: the interval's width.
+    """Whether a page's figure is farther from the run's than another kind of CPU moves it: the
+    interval's width.
 
     A figure without an interval, as the share of tokens, may differ by a fifth.
     """

@@ -1,4 +1,6 @@
-"""The benchmark of real models: the params of its runs, what it judges besides the stages, and its page."""
+"""The benchmark of real models: the params of its runs, what it judges besides the stages, and
+its page.
+"""
 
 import itertools
 import json
@@ -24,7 +26,9 @@ from pipelines.storage import parquet
 
 @pytest.fixture
 def copied(root, tmp_path, monkeypatch):
-    """A function that prepares a run; it returns the params of each copy by its name, as `longtail run` checks them."""
+    """A function that prepares a run; it returns the params of each copy by its name, as
+    `longtail run` checks them.
+    """
     base = OmegaConf.load(root / "conf/config.yaml")
     base.pop("defaults")
     made = {}
@@ -142,7 +146,9 @@ def test_a_copy_whose_command_fails_ends_there_and_the_others_run_all_the_same(
 
 @pytest.fixture
 def judged(project):
-    """A function that judges the small project, with demonstrations, and returns the file's table."""
+    """A function that judges the small project, with demonstrations, and returns the file's
+    table.
+    """
     project.settings["answer"]["n_shots"] = 1
     (project.folder / "params.yaml").write_text(yaml.safe_dump(project.settings))
     chosen = params_file.load_params()

@@ -1,4 +1,6 @@
-"""The sample's world in German, from Wikidata's dump to judged answers: the same facts by the same ids."""
+"""The sample's world in German, from Wikidata's dump to judged answers: the same facts by the
+same ids.
+"""
 
 import copy
 import re
@@ -25,7 +27,9 @@ from pipelines.world.generator import write_world
 
 
 class Knowing:
-    """Answers the German prompts of the questions it knows, in capitals; writes a passage where it is asked for one."""
+    """Answers the German prompts of the questions it knows, in capitals; writes a passage where
+    it is asked for one.
+    """
 
     name, max_tokens, mixes, votes = "knowing", 1000, True, True
 
@@ -46,7 +50,9 @@ class Knowing:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
-    """Language -> its params and its questions, made by the stages' functions from one generated world."""
+    """Language -> its params and its questions, made by the stages' functions from one
+    generated world.
+    """
     folder, values = (
         tmp_path_factory.mktemp("world"),
         yaml.safe_load(profiles.compose("sample", root)),

@@ -1,4 +1,6 @@
-"""SECURITY.md's promises: no code from pickles, models' folders or YAML is run, and no library reports on a run."""
+"""SECURITY.md's promises: no code from pickles, models' folders or YAML is run, and no library
+reports on a run.
+"""
 
 import ast
 import os

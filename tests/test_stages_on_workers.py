@@ -1,4 +1,6 @@
-"""Stages that ask a language model, index or train write the same bytes on any workers, and if one is killed."""
+"""Stages that ask a language model, index or train write the same bytes on any workers, and if
+one is killed.
+"""
 
 import os
 import shutil
@@ -105,7 +107,10 @@ def indexed(project, compute) -> dict[str, bytes]:
 
 
 def trained(project, compute) -> dict[str, bytes]:
-    """The files of train_lsr in a copy of the project. It embeds anew and has the language model score, twice."""
+    """The files of train_lsr in a copy of the project.
+
+    It embeds anew and has the language model score, twice.
+    """
     lsr = project.params.lsr.model_copy(update={"steps": 2, "refresh_steps": 1})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
         chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "lsr": lsr})
@@ -127,7 +132,10 @@ def dask(cluster):
 
 
 class Lent:
-    """Processes that outlive the pools that they are lent to. They have no model open when a pool begins."""
+    """Processes that outlive the pools that they are lent to.
+
+    They have no model open when a pool begins.
+    """
 
     workers = 2
 
@@ -151,7 +159,9 @@ def in_process(number: int, folder: str, work: Callable, args: tuple) -> object:
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[ProcessPoolExecutor]:
-    """Two processes, for which torch is imported once: what a server of forks has read, both have."""
+    """Two processes, for which torch is imported once: what a server of forks has read, both
+    have.
+    """
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with ProcessPoolExecutor(2, context) as made:
@@ -181,7 +191,9 @@ def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, 
 def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(
     project, stage, losing, machines, monkeypatch
 ):
-    """Each stage loses a worker once a first shard is done, when each worker has others; some stages lose two."""
+    """Each stage loses a worker once a first shard is done, when each worker has others; some
+    stages lose two.
+    """
     expected, compute = stage(project, tiny_models.compute()), dask(machines)
     for number in (1, 2, 4):
         machines.scale(number)

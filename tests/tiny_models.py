@@ -1,4 +1,6 @@
-"""Small models with random weights in Hugging Face's layout, for tests that need a real one and not a good one."""
+"""Small models with random weights in Hugging Face's layout, for tests that need a real one and
+not a good one.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -116,7 +118,9 @@ def retriever(**changes) -> params.Retriever:
 
 
 def trained_lm(**changes) -> params.LM:
-    """A language model trained from scratch, as small as can be but for what is changed of its training."""
+    """A language model trained from scratch, as small as can be but for what is changed of its
+    training.
+    """
     plain = {
         "hidden_size": 16, "layers": 1, "heads": 1, "intermediate_size": 16, "positions": 16, "steps": 4,
         "batch_size": 2,

@@ -8,7 +8,10 @@ PATIENCE = 300.0  # seconds
 
 
 def until(happens: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Wait until `happens()` gives something true, and return that. AssertionError if it never does."""
+    """Wait until `happens()` gives something true, and return that.
+
+    AssertionError if it never does.
+    """
     deadline = time.monotonic() + seconds
     while not (found := happens()):
         assert time.monotonic() < deadline, "it never happened"

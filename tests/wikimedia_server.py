@@ -1,4 +1,6 @@
-"""A real HTTP server on loopback that plays Wikimedia: pages, dumps, queries, and faults that a test asks for."""
+"""A real HTTP server on loopback that plays Wikimedia: pages, dumps, queries, and faults that a
+test asks for.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,8 @@ Page = bytes | Callable[[dict[str, str]], bytes | None]
 class Wikimedia(Server):
     """`pages` maps a path to a body, or to a function of the query's params (None from it: 404).
 
-    `requests` are (path, params). With a `version`, files have it as their ETag, and are sent from a byte on.
+    `requests` are (path, params). With a `version`, files have it as their ETag, and are sent from
+    a byte on.
     """
 
     def reset(self) -> None:
@@ -74,7 +77,9 @@ def running() -> AbstractContextManager[Wikimedia]:
 
 
 class Dumps:
-    """dumps.wikimedia.org in a server's `pages`: folders by date, listings, checksums, page views."""
+    """dumps.wikimedia.org in a server's `pages`: folders by date, listings, checksums, page
+    views.
+    """
 
     def __init__(self, server: Wikimedia) -> None:
         self.server, self.folders = server, defaultdict(set)
@@ -89,7 +94,9 @@ class Dumps:
         self.server.pages[f"{base}/wikidata-{day}-sha1sums.txt"] = f"{sums}\n".encode()
 
     def wiki(self, day: str, bodies: dict[str, bytes], whole: bool = True) -> None:
-        """A run of enwiki: the files enwiki-DAY-NAME; the list of checksums names them once they are whole."""
+        """A run of enwiki: the files enwiki-DAY-NAME; the list of checksums names them once
+        they are whole.
+        """
         files = {f"enwiki-{day}-{name}": body for name, body in bodies.items()}
         self._list("/enwiki", day)
         sums = "".join(

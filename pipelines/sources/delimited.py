@@ -15,7 +15,10 @@ from pipelines.sources.streams import open_text
 # This holds for the whole process: what one reader permits must not depend on another that is open.
 csv.field_size_limit(bounds.RECORD)
 LONGEST_CELL = 1 << 17  # characters of a cell that `one_row` reads
-LINES_PER_ROW = 100  # the most lines of a row; together they have at most `bounds.RECORD` characters
+# The most lines of a row. Together they have at most `bounds.RECORD` characters.
+LINES_PER_ROW = 100
+    100  # the most lines of a row; together they have at most `bounds.RECORD` characters
+)
 
 
 def table_rows(
@@ -61,8 +64,7 @@ def _read_ahead(
 def _row_of_lines(
     text: str, ahead: Iterable[tuple[int, str]], delimiter: str, columns: int
 ) -> tuple[list[str], int] | None:
-    """The cells of a row that begins with the line `text`, and how many lines of `ahead` it takes.
-    """
+    """The cells of a row that begins with the line `text`, and how many lines of `ahead` it takes."""
     lines = [text]
     for _, line in ahead:
         lines.append(line)

@@ -1,4 +1,6 @@
-"""A language model that answers with a word it was shown, and what is found for it: to test stage answer with."""
+"""A language model that answers with a word it was shown, and what is found for it: to test
+stage answer with.
+"""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +17,9 @@ REPLUG = params.Replug(top_k=K, temperature=1.0, mixture="token_mixture", vote=F
 
 
 class EchoingLM:
-    """Answers with the last word of the passage where there is one, else with the last word of the question."""
+    """Answers with the last word of the passage where there is one, else with the last word of
+    the question.
+    """
 
     name, max_tokens, mixes, votes = "echo", 1000, True, True
 
@@ -44,7 +48,9 @@ class EchoingLM:
 
 
 def find(texts):
-    """The page of the subject for even questions, a namesake's for odd ones; the other one second."""
+    """The page of the subject for even questions, a namesake's for odd ones; the other one
+    second.
+    """
     rows = []
     for number in (int(text.split()[2]) for text in texts):
         two = [(f"d{number}", f"S{number}", f"S{number} is gold{number}")]

@@ -21,7 +21,9 @@ FEW = CHOSEN.model_copy(update={"max_questions": 6, "n_shots": 0})
 
 
 def by_number(table):
-    """(question's number, whether it is even, its row); the subject's own page is found for even ones."""
+    """(question's number, whether it is even, its row); the subject's own page is found for
+    even ones.
+    """
     return [
         (int(row["question_id"][1:]), int(row["question_id"][1:]) % 2 == 0, row)
         for row in table.to_pylist()
@@ -149,7 +151,8 @@ def test_no_questions_give_an_empty_table(questions):
     assert ask(questions.slice(0, 0)).equals(PREDICTIONS.empty_table())
 
 
-# ---------------------------------------------------------------------- real models, here and behind HTTP
+# ---------------------------------------------------------------------- real models, here and
+# behind HTTP
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Stage answer: the same table whatever the sharding, order or interruption; what a question takes, in seconds."""
+"""Stage answer: the same table whatever the sharding, order or interruption; what a question
+takes, in seconds.
+"""
 
 import contextlib
 import itertools
@@ -120,7 +122,9 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
 
 @pytest.fixture
 def stage(questions, monkeypatch, root):
-    """The stage with an echoing model, which it returns; `of_lm` are the demonstrations that the params say of each."""
+    """The stage with an echoing model, which it returns; `of_lm` are the demonstrations that
+    the params say of each.
+    """
     finds = {name: source(name, None) for name in METHODS}
     monkeypatch.setattr(passages, "open_source", lambda way, *_: finds[way])
     monkeypatch.setattr(passages, "inputs", lambda *_: [])

@@ -1,4 +1,6 @@
-"""Answers from a file of passages: whose passages they are, who is asked, and what the ensemble weighs them by."""
+"""Answers from a file of passages: whose passages they are, who is asked, and what the ensemble
+weighs them by.
+"""
 
 import json
 from pathlib import Path

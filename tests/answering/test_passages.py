@@ -1,4 +1,6 @@
-"""Passages: documents of their own for an ensemble, or the best ones together as one passage; each searched once."""
+"""Passages: documents of their own for an ensemble, or the best ones together as one passage;
+each searched once.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,6 @@
-"""Prompts: their published form, and demonstrations that depend on nothing but seed and question."""
+"""Prompts: their published form, and demonstrations that depend on nothing but seed and
+question.
+"""
 
 from dataclasses import replace
 

@@ -65,7 +65,8 @@ def project(root, tmp_path, fresh, prefect) -> Project:
 
 @pytest.fixture(scope="session")
 def first(root, fresh, prefect, tmp_path_factory) -> Path:
-    """The quick project after its first run, in a folder beside said.json, which has what that said and logged.
+    """The quick project after its first run, in a folder beside said.json, which has what that said
+    and logged.
 
     Tests work on copies.
     """

@@ -1,4 +1,5 @@
-"""Full and read-only disks, and a .dvc/cache that is gone or damaged: one line each, and nothing half written left.
+"""Full and read-only disks, and a .dvc/cache that is gone or damaged: one line each, and nothing
+half written left.
 
 Each disk is a small file system in memory of its own, which only root may mount.
 """

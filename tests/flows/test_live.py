@@ -1,4 +1,6 @@
-"""On a terminal a run is a table of what its stages do, which no width, failure or Ctrl-C breaks."""
+"""On a terminal a run is a table of what its stages do, which no width, failure or Ctrl-C
+breaks.
+"""
 
 import io
 import logging

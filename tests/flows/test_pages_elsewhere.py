@@ -1,4 +1,5 @@
-"""`longtail explore --all`: no page of it, and none of its servers, asks anything of another machine.
+"""`longtail explore --all`: no page of it, and none of its servers, asks anything of another
+machine.
 
 Servers and browser have a proxy for other hosts, which keeps what it is asked and answers nothing.
 """

@@ -12,9 +12,11 @@ from pipelines.foreign.deciders import BUDGETS, curve
 
 
 def test_the_curve_and_its_area_by_hand_on_five_questions():
-    """Two of five are right without retrieval; retrieving gains the two of which the signal is surest, then loses one.
+    """Two of five are right without retrieval; retrieving gains the two of which the signal is
+    surest, then loses one.
 
-    Accuracies after 0 to 5 retrievals: 2/5, 3/5, 4/5, 3/5, 3/5, 3/5; the area is that of five trapezoids.
+    Accuracies after 0 to 5 retrievals: 2/5, 3/5, 4/5, 3/5, 3/5, 3/5; the area is that of five
+    trapezoids.
     """
     right, gains = np.array([0, 1, 0, 1, 0], bool), np.array([1, 0, 1, -1, 0])
     signal = np.array([5.0, 2.0, 4.0, 3.0, 1.0])

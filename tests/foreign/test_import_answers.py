@@ -1,4 +1,6 @@
-"""Answers made elsewhere: joined by id or an unambiguous question, judged here, refused by name where they don't."""
+"""Answers made elsewhere: joined by id or an unambiguous question, judged here, refused by name
+where they don't.
+"""
 
 import csv
 

@@ -1,4 +1,6 @@
-"""Predictions of other people's systems: every format of a table is read, and what is no table is refused."""
+"""Predictions of other people's systems: every format of a table is read, and what is no table
+is refused.
+"""
 
 import json
 from itertools import product

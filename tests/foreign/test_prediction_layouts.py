@@ -475,7 +475,10 @@ TOKENS = [["id", "retrieve"], *zip(IDS, ("[No Retrieval]", "[Retrieval]", "yes")
     ],
 )
 def test_how_often_systems_retrieved(tmp_path, content, calls):
-    """C alone stands for several retrievals, two at least. A list of passages says nothing of it."""
+    """C alone stands for several retrievals, two at least.
+
+    A list of passages says nothing of it.
+    """
     read = read_predictions(write(tmp_path, "a", content), more=(*RETRIEVED, *DOUBT))
     assert read.calls == calls
     assert read.says is (not isinstance(content, str) or "[Retrieval]" not in content)

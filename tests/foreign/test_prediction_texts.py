@@ -1,4 +1,6 @@
-"""Of a prediction that is an object, what the system said is read, in whatever layout, and nothing else ever is."""
+"""Of a prediction that is an object, what the system said is read, in whatever layout, and
+nothing else ever is.
+"""
 
 import json
 

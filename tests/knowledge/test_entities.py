@@ -1,4 +1,6 @@
-"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, and resuming."""
+"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, and
+resuming.
+"""
 
 import gzip
 import json

@@ -1,4 +1,6 @@
-"""Popularity: the same facts give the same file, from dumps or from the API, and nothing is read or asked for twice."""
+"""Popularity: the same facts give the same file, from dumps or from the API, and nothing is
+read or asked for twice.
+"""
 
 import bz2
 import gzip
@@ -97,7 +99,9 @@ def views(out: str = "out") -> dict[str, int]:
 def serve(
     server: Wikimedia, titles: dict[str, tuple], agents: str = "all-agents", months=("202110",)
 ) -> None:
-    """The API's answers: views of each title in these months; titles and months without views are not in them."""
+    """The API's answers: views of each title in these months; titles and months without views
+    are not in them.
+    """
     for title, views in [(title, views) for title, views in titles.items() if any(views)]:
         article = title.replace(" ", "_")
         item = {
@@ -239,7 +243,10 @@ def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects():
 
 
 def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
-    """Under its new title it has no views, or the few of a redirect that was there. No view counts twice."""
+    """Under its new title it has no views, or the few of a redirect that was there.
+
+    No view counts twice.
+    """
     write_entities(["X (social network)", "Meta Platforms", "Twttr", "Ada Lovelace"])
     seen = {
         "Ada Lovelace": 20,

@@ -1,4 +1,6 @@
-"""The triples stage: names, popularity and term frequency joined, what falls out by reason, bytes that repeat."""
+"""The triples stage: names, popularity and term frequency joined, what falls out by reason,
+bytes that repeat.
+"""
 
 from pathlib import Path
 

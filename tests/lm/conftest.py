@@ -1,4 +1,6 @@
-"""The tiny language model, local and behind a real HTTP server, and a tokenizer to train one with."""
+"""The tiny language model, local and behind a real HTTP server, and a tokenizer to train one
+with.
+"""
 
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,4 +1,6 @@
-"""Instruction-tuned models: prompts in a chat template, here and behind a server's chat interface."""
+"""Instruction-tuned models: prompts in a chat template, here and behind a server's chat
+interface.
+"""
 
 import numpy as np
 import pytest

@@ -43,7 +43,8 @@ def logs(**probable: float) -> dict:
             [0.5, 0.5],
             3,
         ),  # it hides 0.1: 2 has 0.30 to 0.35, 3 has 0.40
-        # a hidden token is no likelier than the least likely one that is shown, however much is hidden
+        # a hidden token is no likelier than the least likely one that is shown, however much is
+        # hidden
         ([logs(_1=0.2, _2=0.1), logs(_1=0.2, _2=0.1)], [0.5, 0.5], 1),
         ([logs(_1=0.4, _2=0.4), logs(_1=0.2, _2=0.2)], [0.5, 0.5], None),  # as likely
         (
@@ -52,7 +53,8 @@ def logs(**probable: float) -> dict:
             None,
         ),  # which of its tokens a text is, is not known
         ([logs(é=0.3, _2=0.5), logs(_2=0.5, é=0.3)], [0.5, 0.5], 2),
-        # one of two tokens is not shown: it may have the same text and 0.7, which is 0.45 of the mixture; 1 has 0.40
+        # one of two tokens is not shown: it may have the same text and 0.7, which is 0.45 of the
+        # mixture; 1 has 0.40
         ([logs(é=0.3), logs(_1=0.8, é=0.2)], [0.5, 0.5], None),
         ([{}, {}], [0.5, 0.5], None),
     ],
@@ -87,7 +89,8 @@ def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_pl
     )
     assert mixture.follow([logs(_1=0.8, _2=0.2), logs(_1=0.4, _2=0.6)], {0})
     assert (mixture.prompts, mixture.log_probs) == ([[7, 1], [8, 1]], [pytest.approx(np.log(0.7))])
-    # weights follow the text: they were 0.75 and 0.25, and are 0.75 * 0.8 and 0.25 * 0.4, or 6 / 7 and 1 / 7
+    # weights follow the text: they were 0.75 and 0.25, and are 0.75 * 0.8 and 0.25 * 0.4, or 6 / 7
+    # and 1 / 7
     assert mixture.follow([logs(_2=0.6, _3=0.4), logs(_3=0.99)], {0})
     assert mixture.tokens == [1, 2]
     assert mixture.follow([logs(_2=0.5, _3=0.5), logs(_3=0.5, _2=0.5)], {0}) is False

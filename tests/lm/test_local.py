@@ -138,7 +138,9 @@ def test_what_prompts_share_is_read_once_and_those_that_share_little_in_one_pass
 
 
 def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
-    """Logits of all 40 pairs' continuations at once would be 40 * 26 * 100,000 * 4 bytes: 416 MB."""
+    """Logits of all 40 pairs' continuations at once would be 40 * 26 * 100,000 * 4 bytes: 416
+    MB.
+    """
     weights = 100_000 * 32
     lm = open_model(save_family("gemma2", tmp_path, vocab_size=100_000), batch_tokens=40 * 64)
     prompts, continuations = pairs(40)

@@ -1,4 +1,6 @@
-"""What LSR's parts hand to each other: searched as retrieval searches, scored as prompts, trained by the formula."""
+"""What LSR's parts hand to each other: searched as retrieval searches, scored as prompts,
+trained by the formula.
+"""
 
 import math
 import shutil
@@ -31,7 +33,11 @@ def changed(project):
     def parts(**changes):
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params, "dense")
-        return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr", "key")
+        return (
+            corpora,
+            Schedule(corpora, project.params.lsr, seed=0),
+            TrainingFiles("train_lsr", "key"),
+        )
 
     return parts
 
@@ -48,7 +54,9 @@ def nearest(params, name, corpus, rows, k):
 
 
 def log_probs_of(lm, corpus, row, position):
-    """What the language model gives each token of a query's continuation; position -1: without a document."""
+    """What the language model gives each token of a query's continuation; position -1: without
+    a document.
+    """
     prompts, _ = logprobs.prompts(corpus.queries, corpus.docs, np.array([[row, position]]))
     return lm.score(prompts, [corpus.queries.continuations[row]]).log_probs[0].astype(np.float64)
 

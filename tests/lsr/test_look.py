@@ -1,4 +1,6 @@
-"""The look before training: who tells documents with an answer from others, how much is to learn, and what is said."""
+"""The look before training: who tells documents with an answer from others, how much is to
+learn, and what is said.
+"""
 
 import re
 

@@ -61,7 +61,9 @@ def test_entropy_is_a_share_of_the_uniform_ones():
 
 @pytest.fixture
 def gradient(project):
-    """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded with gradient at once."""
+    """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded
+    with gradient at once.
+    """
     targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
 
     def compute(**changes):

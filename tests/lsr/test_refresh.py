@@ -1,4 +1,6 @@
-"""A round's candidates are found by the encoder at its start, and scored by the language model that is named."""
+"""A round's candidates are found by the encoder at its start, and scored by the language model
+that is named.
+"""
 
 import json
 
@@ -55,7 +57,9 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     corpora = training_queries.read_training_queries(project.params, "dense")
     schedule = Schedule(corpora, project.params.lsr, 0)
     assert (
-        Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr", "key")).lm.name
+        Refresher(
+            project.params, "dense", corpora, schedule, TrainingFiles("train_lsr", "key")
+        ).lm.name
         == "second"
     )
 

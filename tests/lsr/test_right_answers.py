@@ -1,5 +1,5 @@
-"""LSR by whether the language model's own answer is right: no log-probability is asked for, and equal rewards are no
-lesson."""
+"""LSR by whether the language model's own answer is right: no log-probability is asked for, and
+equal rewards are no lesson."""
 
 import completions_server
 import numpy as np
@@ -23,7 +23,9 @@ RIGHT = {"likelihood": "answer_right", "queries": "qa", "lm_queries": 0}
 
 @pytest.fixture
 def prompts(project, monkeypatch):
-    """The prompts that the local model answered: rightly where a document speaks of a field, "Velmont" elsewhere."""
+    """The prompts that the local model answered: rightly where a document speaks of a field,
+    "Velmont" elsewhere.
+    """
     answered = []
 
     def generate(self, prompts, max_tokens, stop="\n"):

@@ -1,4 +1,6 @@
-"""A killed LSR training resumes to the same bytes, wherever it was; with another param it starts anew."""
+"""A killed LSR training resumes to the same bytes, wherever it was; with another param it
+starts anew.
+"""
 
 from pathlib import Path
 
@@ -49,7 +51,9 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
 
 
 def test_training_embeds_documents_as_the_index_does(project):
-    """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
+    """Titles and texts, in the template of the index; the two would otherwise be of different
+    spaces.
+    """
     titled = project.params.retriever["dense"].model_copy(
         update={"document": "{title} is told of: {text}"}
     )

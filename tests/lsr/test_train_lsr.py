@@ -1,4 +1,6 @@
-"""The stage moves the retriever towards the language model, keeps the best encoder, and rejects uniform targets."""
+"""The stage moves the retriever towards the language model, keeps the best encoder, and rejects
+uniform targets.
+"""
 
 import json
 from pathlib import Path
@@ -65,7 +67,8 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
 
 
 @pytest.mark.parametrize(("bits", "changes", "validated", "best"), [
-    ([1.0, 2.0, 1.5, 1.7], {}, [0, 2, 4, 6], 0),  # none of those trained is better than the untuned one
+    # none of those trained is better than the untuned one
+    ([1.0, 2.0, 1.5, 1.7], {}, [0, 2, 4, 6], 0),
     ([1.0, 0.5, 0.6, 0.7], {}, [0, 2, 4, 6], 2),
     ([1.0, 0.5, 0.6, 0.7], {"keep": "last"}, [0, 2, 4, 6], 6),
 ])  # fmt: skip
@@ -145,7 +148,9 @@ def test_nothing_to_learn_from_is_an_error(project):
 
 
 def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
-    """One small step from the second retriever's weights, on what its index finds; the first one's stay as they are."""
+    """One small step from the second retriever's weights, on what its index finds; the first
+    one's stay as they are.
+    """
     params = two_retrievers.params
     params.lsr = params.lsr.model_copy(
         update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"}

@@ -89,7 +89,9 @@ def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(projec
 
 @pytest.mark.parametrize("n_shots", [0, 1])
 def test_the_teacher_is_asked_as_the_answers_are_asked(n_shots, project):
-    """With a document as with passages, and with none as closed-book; the demonstrations' own documents included."""
+    """With a document as with passages, and with none as closed-book; the demonstrations' own
+    documents included.
+    """
     params, docs = project.params, Path("data/corpus/wikipedia/docs.parquet")
     params.answer = params.answer.model_copy(
         update={"n_shots": n_shots, "passage": "{title}: {text}"}

@@ -44,7 +44,9 @@ def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refuse
         file.write(b'[\n{"type":"item","id":"Q1","labels":{"en":{"value":"')
         file.truncate(wikidata.BLOCK_BYTES + 10_000_000)
     with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB"):
-        deque(chain.from_iterable(streams.open_runs(Path("d.json"), wikidata.BLOCK_BYTES)), maxlen=0)
+        deque(
+            chain.from_iterable(streams.open_runs(Path("d.json"), wikidata.BLOCK_BYTES)), maxlen=0
+        )
 
 
 def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():

@@ -1,4 +1,6 @@
-"""Real passages, real questions, and the real language model that other libraries are compared on."""
+"""Real passages, real questions, and the real language model that other libraries are compared
+on.
+"""
 
 import csv
 import gzip

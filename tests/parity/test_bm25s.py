@@ -1,9 +1,10 @@
 """BM25 ranks real passages for real questions as bm25s does by Lucene's formula, on the same terms.
 
-Lucene itself keeps a document's length in one byte, rounded down by less than an eighth above 40 terms, and its N and
-mean leave out documents without any term. Longtail and bm25s keep it exact, so a score may be five percent from
-Lucene's. Lucene's EnglishAnalyzer has the same stop words, but words by UAX 29 ("O'Neill" is one) and without NFKC, no
-possessive "s", and stems by Porter's first algorithm, where Longtail's are Snowball's.
+Lucene itself keeps a document's length in one byte, rounded down by less than an eighth above 40
+terms, and its N and mean leave out documents without any term. Longtail and bm25s keep it exact, so
+a score may be five percent from Lucene's. Lucene's EnglishAnalyzer has the same stop words, but
+words by UAX 29 ("O'Neill" is one) and without NFKC, no possessive "s", and stems by Porter's first
+algorithm, where Longtail's are Snowball's.
 """
 
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Log-probabilities, bits per byte and multiple choice are those of lm-evaluation-harness on the same texts.
+"""Log-probabilities, bits per byte and multiple choice are those of lm-evaluation-harness on the
+same texts.
 
 Where the two differ, the difference is meant:
 

@@ -1,4 +1,6 @@
-"""The profile `paper-popqa` asks what the authors' script run_model.py asks, and judges as it does."""
+"""The profile `paper-popqa` asks what the authors' script run_model.py asks, and judges as it
+does.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,6 @@
-"""lm-evaluation-harness runs a release's task with real weights, and finds the answers and the accuracy of Longtail."""
+"""lm-evaluation-harness runs a release's task with real weights, and finds the answers and the
+accuracy of Longtail.
+"""
 
 import json
 import os

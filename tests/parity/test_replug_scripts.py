@@ -1,4 +1,6 @@
-"""The profile `paper-replug` cuts, weighs, asks and judges as the authors' scripts do, for texts and for benchmarks."""
+"""The profile `paper-replug` cuts, weighs, asks and judges as the authors' scripts do, for
+texts and for benchmarks.
+"""
 
 import csv
 import json
@@ -85,7 +87,9 @@ SIMILARITIES = np.linspace(2.0, 1.1, 10, dtype=np.float32)
 
 @pytest.fixture
 def ask(chosen, monkeypatch):
-    """Asks a benchmark's questions as the stage `evaluate_tasks` does; gives the model that was asked, and the rows."""
+    """Asks a benchmark's questions as the stage `evaluate_tasks` does; gives the model that was
+    asked, and the rows.
+    """
     docs = Path("data/corpus/wikipedia/docs.parquet")
     docs.parent.mkdir(parents=True)
     ids = [f"{i:02}" for i in range(len(TEXTS))]

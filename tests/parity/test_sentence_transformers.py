@@ -1,4 +1,6 @@
-"""An encoder's vectors are sentence-transformers' on the same texts: real passages, long, short and non-Latin ones."""
+"""An encoder's vectors are sentence-transformers' on the same texts: real passages, long, short
+and non-Latin ones.
+"""
 
 import json
 import shutil
@@ -26,7 +28,9 @@ OTHER_SCRIPTS = [
 
 @pytest.fixture(scope="module")
 def texts(passages) -> list[str]:
-    """48 texts of very different lengths, in no order of length; some have more than MAX_TOKENS tokens."""
+    """48 texts of very different lengths, in no order of length; some have more than MAX_TOKENS
+    tokens.
+    """
     real = [passage.text for passage in passages[::400]]
     long = [" ".join(real[i : i + 3 + i]) for i in range(4)]
     short_and_long = [
@@ -143,7 +147,9 @@ def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(
 
 
 def as_older_versions_write(folder):
-    """The same encoder with the files of sentence-transformers 1 and 2: pooling as flags, the model in a folder."""
+    """The same encoder with the files of sentence-transformers 1 and 2: pooling as flags, the
+    model in a folder.
+    """
     old = shutil.copytree(folder, folder.parent / "old")
     (old / "0_Transformer").mkdir()
     for file in [file for file in old.iterdir() if file.is_file()]:

@@ -1,4 +1,6 @@
-"""Answers are those of transformers' own greedy `generate`, one prompt at a time, on real questions and passages."""
+"""Answers are those of transformers' own greedy `generate`, one prompt at a time, on real
+questions and passages.
+"""
 
 import numpy as np
 import pytest
@@ -24,7 +26,9 @@ def plain(real_models):
 
 @pytest.fixture(scope="module")
 def asked(popqa, passages) -> list[tuple[str, list[str], list[tuple[str, str, str]]]]:
-    """A question, its passages, and its demonstrations (question, answer, passage), of other relations."""
+    """A question, its passages, and its demonstrations (question, answer, passage), of other
+    relations.
+    """
     pages: dict[str, list[str]] = {}
     for passage in passages:
         pages.setdefault(passage.title, []).append(passage.text)
@@ -57,7 +61,9 @@ def tokens(tokenizer, prompt: Prompt) -> list[int]:
 def test_texts_are_those_of_generate_whatever_prompts_are_read_together(
     smollm, plain, asked, monkeypatch
 ):
-    """Prompts of very different lengths: without and with a passage, without and with demonstrations."""
+    """Prompts of very different lengths: without and with a passage, without and with
+    demonstrations.
+    """
     (model, tokenizer), prompts = plain, []
     for question, passages, shots in asked:
         prompts += [
@@ -93,7 +99,9 @@ def test_texts_are_those_of_generate_whatever_prompts_are_read_together(
 
 
 def test_replugs_answer_from_two_passages_is_the_equations(smollm, plain, asked):
-    """log sum_d lambda_d p(y_t | d, x, y_<t) token by token, with a whole forward pass for each (REPLUG §3.2)."""
+    """log sum_d lambda_d p(y_t | d, x, y_<t) token by token, with a whole forward pass for each
+    (REPLUG §3.2).
+    """
     model, tokenizer = plain
     question, passages, shots = next(entry for entry in asked if len(entry[1]) > 1)
     shown = [(text, answer, None) for text, answer, _ in shots[:2]]

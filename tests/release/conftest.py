@@ -8,7 +8,9 @@ from releases import FACTS, VIEWS, questions, release, write_data
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory) -> Path:
-    """A folder with the releases 1.0.0 and 1.1.0, in which a question is gone and the others' month is another."""
+    """A folder with the releases 1.0.0 and 1.1.0, in which a question is gone and the others'
+    month is another.
+    """
     home = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)

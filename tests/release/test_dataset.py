@@ -1,4 +1,6 @@
-"""A release is complete, loads everywhere, repeats its bytes, shows what was tampered with, lands whole or not."""
+"""A release is complete, loads everywhere, repeats its bytes, shows what was tampered with,
+lands whole or not.
+"""
 
 import json
 import re
@@ -35,7 +37,9 @@ def text(cell: object) -> object:
 def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cache(
     first, tmp_path, monkeypatch
 ):
-    """By Hugging Face's and MLCommons' libraries, which must not ask the network; their caches are the test's."""
+    """By Hugging Face's and MLCommons' libraries, which must not ask the network; their caches
+    are the test's.
+    """
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     import datasets

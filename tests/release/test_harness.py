@@ -1,4 +1,6 @@
-"""The task for lm-evaluation-harness asks the run's questions with its prompts, and judges answers as it does."""
+"""The task for lm-evaluation-harness asks the run's questions with its prompts, and judges
+answers as it does.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +36,9 @@ def write_task(folder, language="en", **answer) -> dict:
 
 @pytest.fixture(scope="module", params=["en", "ja"])
 def functions(request, tmp_path_factory) -> ModuleType:
-    """The release's lm-eval/functions.py as a program without Longtail runs it; its table has 60 questions."""
+    """The release's lm-eval/functions.py as a program without Longtail runs it; its table has
+    60 questions.
+    """
     folder = tmp_path_factory.mktemp("release") / "1.0.0"
     folder.mkdir()
     rows = [

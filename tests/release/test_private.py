@@ -1,4 +1,6 @@
-"""No secret and no path of the machine gets into a release: params leave them out, every text is looked through."""
+"""No secret and no path of the machine gets into a release: params leave them out, every text
+is looked through.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Every kind of bad row is refused, with its file, its place, its key and the reason; good rows are not."""
+"""Every kind of bad row is refused, with its file, its place, its key and the reason; good rows
+are not.
+"""
 
 import shutil
 

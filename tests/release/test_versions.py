@@ -1,4 +1,6 @@
-"""A version is what the changes call for: major for columns gone, minor for rows, patch for values."""
+"""A version is what the changes call for: major for columns gone, minor for rows, patch for
+values.
+"""
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +17,9 @@ def edited(change):
 
 
 def changes(folder, tables=(), edit=None) -> dict:
-    """The changes from release 1.2.3 of the small world to one of other tables, or of files changed by hand."""
+    """The changes from release 1.2.3 of the small world to one of other tables, or of files
+    changed by hand.
+    """
     with database.connect(INGEST.memory_gb, 1) as db:
         for name, chosen in (("1.2.3", ()), ("new", tables)):
             (folder / name).mkdir()

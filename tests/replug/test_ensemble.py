@@ -1,4 +1,6 @@
-"""The ensembles equal the formulas computed another way: exact fractions of probabilities, document by document."""
+"""The ensembles equal the formulas computed another way: exact fractions of probabilities,
+document by document.
+"""
 
 import math
 from fractions import Fraction
@@ -43,7 +45,9 @@ def lambdas(similarities, temperature):
 
 
 def directly(name, log_probs, similarities, temperature):
-    """log p of each token, (tokens,): the equation of section 3.2, or whole sequences by the chain rule."""
+    """log p of each token, (tokens,): the equation of section 3.2, or whole sequences by the
+    chain rule.
+    """
     weights = lambdas(similarities, temperature)
     probabilities = [[Fraction(math.exp(x)) for x in document] for document in log_probs.tolist()]
     steps = range(log_probs.shape[1])
@@ -63,7 +67,9 @@ def _log(fraction):
 def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_exact_arithmetic(
     name, table
 ):
-    """Empty places have similarity -inf and no weight; where all are empty, they have equal weights."""
+    """Empty places have similarity -inf and no weight; where all are empty, they have equal
+    weights.
+    """
     log_probs, similarities, temperature = table
     for row, own, found in zip(log_probs, similarities, mixed(name, table), strict=True):
         own = own if np.isfinite(own).any() else np.zeros_like(own)

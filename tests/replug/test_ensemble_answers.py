@@ -1,4 +1,6 @@
-"""One answer from k prompts: the params say how, and the vote sums lambda_d * exp(mean token log-prob) by answer."""
+"""One answer from k prompts: the params say how, and the vote sums lambda_d * exp(mean token
+log-prob) by answer.
+"""
 
 import math
 

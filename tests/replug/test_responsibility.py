@@ -1,4 +1,6 @@
-"""Shares of a token's probability: they add up, equal their definition, and are written for every scored token."""
+"""Shares of a token's probability: they add up, equal their definition, and are written for
+every scored token.
+"""
 
 import json
 import math

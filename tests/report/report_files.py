@@ -30,7 +30,9 @@ def leads_of(folder: Path) -> list[str]:
 
 
 def overlong(leads: list[str]) -> list[str]:
-    """Those that a person would not say: with more than 25 words or two numbers, or with an interval."""
+    """Those that a person would not say: with more than 25 words or two numbers, or with an
+    interval.
+    """
     words = {lead: re.findall(r"\S*\w\S*", lead) for lead in leads}
     numbers = {lead: re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead) for lead in leads}
     return [

@@ -1,4 +1,6 @@
-"""The pages in a real browser, headless Chromium: nothing but the page is asked for, it fits every screen, it works."""
+"""The pages in a real browser, headless Chromium: nothing but the page is asked for, it fits
+every screen, it works.
+"""
 
 import csv
 import re
@@ -183,7 +185,9 @@ def test_without_scripts_everything_can_be_read(opened, files):
 
 @pytest.mark.slow
 def test_figures_and_tables_are_saved_from_the_page(opened, files):
-    """The SVG is the file beside the page, the PNG has its size and colours, and the CSV its numbers."""
+    """The SVG is the file beside the page, the PNG has its size and colours, and the CSV its
+    numbers.
+    """
     page = opened(files["report"], PHONE, accept_downloads=True)
     beside = files["report"].parent
 

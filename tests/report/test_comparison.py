@@ -1,4 +1,6 @@
-"""The papers' numbers held against small runs: the rule at its edges, what counts, and what only stands beside."""
+"""The papers' numbers held against small runs: the rule at its edges, what counts, and what
+only stands beside.
+"""
 
 import json
 import math
@@ -61,7 +63,9 @@ def test_a_model_is_known_by_the_last_part_of_its_path():
 
 @pytest.fixture(scope="module")
 def outputs(written, tmp_path_factory):
-    """The tables of a run with two language models and one imported, on real passages of Wikipedia."""
+    """The tables of a run with two language models and one imported, on real passages of
+    Wikipedia.
+    """
     data = shutil.copytree(written[0], tmp_path_factory.mktemp("run") / "data")
     raw = [{"path": "wikipedia/psgs_w100.tsv.gz", "dataset": "wikipedia"}]
     (data / "raw/manifest.json").write_text(json.dumps(raw))
@@ -187,7 +191,9 @@ def test_a_fictional_world_and_outputs_of_other_params_are_never_shown(run):
 
 
 def test_how_imported_answers_were_made_is_not_asked(run):
-    """What is asked is the question set, and the name that their model was given, which may have dots."""
+    """What is asked is the question set, and the name that their model was given, which may
+    have dots.
+    """
     setups = {
         "theirs": {"answer.n_shots": 15, "files.wikipedia": ["*201812*"]},
         "size": {"questions.popqa": 800},
@@ -285,7 +291,9 @@ def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
 
 
 def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
-    """A median of 2 s without passages and 4 s with them: twice as long, and half of what is not retrieved is saved."""
+    """A median of 2 s without passages and 4 s with them: twice as long, and half of what is
+    not retrieved is saved.
+    """
     taken = {
         "closed_book": {
             "median": {"value": 2.0, "low": 1.8, "high": 2.2},
@@ -371,7 +379,9 @@ def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
 
 @pytest.fixture
 def longtail(outputs, tmp_path, monkeypatch, call, root):
-    """The command in a DVC project that has these outputs, and whose stage `analyse` follows answer.n_shots."""
+    """The command in a DVC project that has these outputs, and whose stage `analyse` follows
+    answer.n_shots.
+    """
     shutil.copytree(outputs, tmp_path / "data")
     shutil.copytree(root / "conf", tmp_path / "conf")
     (tmp_path / "dvc.yaml").write_text(

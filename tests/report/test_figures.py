@@ -1,4 +1,6 @@
-"""Figures say their numbers, keep their colours, draw only what is known, and are the same bytes every time."""
+"""Figures say their numbers, keep their colours, draw only what is known, and are the same
+bytes every time.
+"""
 
 import math
 import re
@@ -214,7 +216,10 @@ def test_no_two_methods_look_alike_to_any_eye(sight):
 
 
 def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
-    """Of a further retriever, or another language model, it has another mark. A policy is grey, whatever the page."""
+    """Of a further retriever, or another language model, it has another mark.
+
+    A policy is grey, whatever the page.
+    """
     of_methods = dict(zip(METHODS, drawing.STYLES, strict=True))
     charts = [
         ["tiny", "small", "large"],

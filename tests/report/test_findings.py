@@ -1,4 +1,6 @@
-"""Findings are of every method of a run, say what can't be tested, and are corrected for how many they are."""
+"""Findings are of every method of a run, say what can't be tested, and are corrected for how
+many they are.
+"""
 
 import json
 import math

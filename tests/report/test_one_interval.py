@@ -16,7 +16,9 @@ from pipelines.pages.values import Percent, show
 
 
 def of_run(data) -> dict[tuple, dict[str, Interval]]:
-    """What is measured, (question set, model, method, relation or "") -> the table -> the accuracy in it."""
+    """What is measured, (question set, model, method, relation or "") -> the table -> the
+    accuracy in it.
+    """
     found = defaultdict(dict)
 
     def add(table: str, row: dict, figure: Interval, method: str = "", relation: str = "") -> None:

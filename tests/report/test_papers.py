@@ -1,4 +1,6 @@
-"""The papers' numbers as data: complete, printed as they add up, and found where the outputs really have them."""
+"""The papers' numbers as data: complete, printed as they add up, and found where the outputs
+really have them.
+"""
 
 import math
 from collections import Counter
@@ -190,7 +192,9 @@ def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root)
 
 
 def test_set_ups_and_profiles_are_used_and_name_params_that_there_are(root, tmp_path):
-    """A param that is renamed or gone raises; one with another value only counts as a difference."""
+    """A param that is renamed or gone raises; one with another value only counts as a
+    difference.
+    """
     assert {name for _, number in NUMBERS for name in number.setups} == set(PAPERS.setups)
     assert {entry["table"] for entry in PAPERS.drawn} <= set(tables.TABLES)
     assert {group.profile for group in PAPERS.groups} == PROFILES <= set(profiles.names(root))

@@ -1,4 +1,6 @@
-"""The report on adaptive retrieval: what the tables say is what was measured, and what is not known is left out."""
+"""The report on adaptive retrieval: what the tables say is what was measured, and what is not
+known is left out.
+"""
 
 from types import SimpleNamespace
 
@@ -26,7 +28,9 @@ def evaluate(chosen=CHOSEN, **columns):
 
 @pytest.fixture(scope="module")
 def found():
-    """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told no probabilities."""
+    """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told no
+    probabilities.
+    """
     return {
         ("small", "dense"): evaluate(),
         ("small", "genread"): evaluate(seed=1),
@@ -36,7 +40,8 @@ def found():
 
 
 def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
-    """The blocks of the section and its studies on these models' results on PopQA, its tables and figures.
+    """The blocks of the section and its studies on these models' results on PopQA, its tables and
+    figures.
 
     `also` are figures of other sets.
     """

@@ -1,4 +1,6 @@
-"""The report says when an effect is absent, and shows a run that has more, fewer or other parts than the sample."""
+"""The report says when an effect is absent, and shows a run that has more, fewer or other parts
+than the sample.
+"""
 
 import copy
 import json
@@ -26,9 +28,10 @@ from pipelines.with_studies import run_analyse
 def richer(written, tmp_path_factory):
     """The report on a run that has more, its folder.
 
-    It has a second retriever, e5-base, whose answers and bits are those of LSR or copies; tiny is on a server; an
-    imported model lacks the 200 least popular questions and has a file that answers others; the popularity of the 80
-    least popular is not known; the subjects of EntityQuestions are linked; and an example has a passage.
+    It has a second retriever, e5-base, whose answers and bits are those of LSR or copies; tiny is
+    on a server; an imported model lacks the 200 least popular questions and has a file that answers
+    others; the popularity of the 80 least popular is not known; the subjects of EntityQuestions are
+    linked; and an example has a passage.
     """
     home = tmp_path_factory.mktemp("richer")
     data, chosen = shutil.copytree(written[0], home / "data"), copy.copy(SETTINGS)

@@ -1,4 +1,6 @@
-"""Sections of the report: benchmarks, language modelling, what a model could have seen, studies, and what was run."""
+"""Sections of the report: benchmarks, language modelling, what a model could have seen,
+studies, and what was run.
+"""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,6 @@
-"""BM25 scores as the formula says, with one analyser for documents and queries, however the index was built."""
+"""BM25 scores as the formula says, with one analyser for documents and queries, however the
+index was built.
+"""
 
 import math
 import os
@@ -92,7 +94,9 @@ def test_scores_are_the_formulas_and_ties_go_by_position(searching, settings):
 
 @pytest.fixture(scope="module")
 def zipf(tmp_path_factory):
-    """300 documents of words of a Zipf distribution, indexed in segments of 64, merged 500 postings at a time."""
+    """300 documents of words of a Zipf distribution, indexed in segments of 64, merged 500
+    postings at a time.
+    """
     folder = tmp_path_factory.mktemp("zipf")
     words = np.random.default_rng(0).zipf(1.3, (300, 30)) % 500
     texts = [" ".join(f"w{word}" for word in row) for row in words]

@@ -1,4 +1,6 @@
-"""Every kind of index finds as much of what comparing with all finds as was asked for, in the memory there is."""
+"""Every kind of index finds as much of what comparing with all finds as was asked for, in the
+memory there is.
+"""
 
 import faiss
 import hypothesis
@@ -123,7 +125,9 @@ def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
 
 @pytest.fixture
 def agrees_with_faiss(tmp_path, monkeypatch):
-    """A function that compares a flat search, in small blocks and batches, with FAISS's: documents, queries, k."""
+    """A function that compares a flat search, in small blocks and batches, with FAISS's:
+    documents, queries, k.
+    """
     for name, size in {
         "BLOCK_EMBEDDINGS": 300,
         "QUERIES_PER_BLOCK": {"cpu": 7},

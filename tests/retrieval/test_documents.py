@@ -1,4 +1,6 @@
-"""Documents come back in the order and shape of the positions asked for; source documents have theirs."""
+"""Documents come back in the order and shape of the positions asked for; source documents have
+theirs.
+"""
 
 import shutil
 from pathlib import Path

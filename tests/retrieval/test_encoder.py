@@ -1,6 +1,8 @@
-"""The encoder gives what a plain loop over transformers gives, whatever the pooling, towers, prefixes and numerics.
+"""The encoder gives what a plain loop over transformers gives, whatever the pooling, towers,
+prefixes and numerics.
 
-A saved one embeds the same without us, by transformers alone; tests/parity opens it in sentence-transformers.
+A saved one embeds the same without us, by transformers alone; tests/parity opens it in
+sentence-transformers.
 """
 
 import json

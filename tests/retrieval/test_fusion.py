@@ -1,4 +1,6 @@
-"""Ranks of two retrievers are fused by their reciprocals; documents without a term of the query have no rank."""
+"""Ranks of two retrievers are fused by their reciprocals; documents without a term of the query
+have no rank.
+"""
 
 import numpy as np
 
@@ -46,7 +48,10 @@ def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
 
 
 def test_enough_of_both_is_fused_whatever_is_asked_for_and_nothing_that_no_term_matches():
-    """Document 80, 41st by terms and 51st by vectors, is the only one in both. No term is in the documents 0 to 29."""
+    """Document 80, 41st by terms and 51st by vectors, is the only one in both.
+
+    No term is in the documents 0 to 29.
+    """
     by_terms = [*range(200, 240), 80, *range(30)]
     bm25 = Ranking(by_terms, [*np.linspace(9, 1, 41), *[0.0] * 30])
     dense = Ranking([*range(300, 350), 80, *range(400, 450)], np.linspace(0.9, -0.5, 101))

@@ -1,4 +1,6 @@
-"""The stage `index` finds what brute force finds; it is refused where it is of other inputs, or damaged."""
+"""The stage `index` finds what brute force finds; it is refused where it is of other inputs, or
+damaged.
+"""
 
 import json
 import shutil

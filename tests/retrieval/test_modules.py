@@ -1,4 +1,5 @@
-"""A sentence-transformers folder is embedded as all its modules and settings say, or refused by the name of one.
+"""A sentence-transformers folder is embedded as all its modules and settings say, or refused by the
+name of one.
 
 The expected vectors are made by plain torch; tests/parity compares with the library itself.
 """
@@ -31,7 +32,9 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def folder_of(out: Path, *kinds: str, files: dict | None = None, model: str = "") -> Path:
-    """A tiny encoder with the modules `kinds` after a Transformer, which is in the folder `model`, and a Pooling."""
+    """A tiny encoder with the modules `kinds` after a Transformer, which is in the folder
+    `model`, and a Pooling.
+    """
     tiny_models.encoder(out / model)
     names = ["Transformer", "Pooling", *kinds]
     places = [

@@ -67,7 +67,10 @@ def test_scores_are_those_of_each_pair_alone(tmp_path, monkeypatch, labels, max_
 
 
 class Ranking:
-    """A retriever with the documents 20, 21, ... for each text, and one less for each further text."""
+    """A retriever with the documents 20, 21, ...
+
+    for each text, and one less for each further text.
+    """
 
     count = 60
 

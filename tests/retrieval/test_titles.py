@@ -1,4 +1,6 @@
-"""Encoder, BM25 and prompts read a document's title beside its text, whatever piece of its page the document is."""
+"""Encoder, BM25 and prompts read a document's title beside its text, whatever piece of its page
+the document is.
+"""
 
 import re
 from functools import partial
@@ -25,7 +27,9 @@ from pipelines.retrieval.tower import Tower
 
 @pytest.fixture(scope="module")
 def settings(root):
-    """The sample's params, whose templates are the defaults, with documents as long as the papers'."""
+    """The sample's params, whose templates are the defaults, with documents as long as the
+    papers'.
+    """
     values = yaml.safe_load(profiles.compose("sample", root))
     values["compute"] |= {"threads": 1, "workers": 1}
     values["chunk"] |= {"tokens": 128, "min_tokens": 16}
@@ -124,7 +128,9 @@ def bert(folder: Path) -> Path:
 
 
 def test_dprs_template_gives_dprs_own_tokens(tmp_path):
-    """DPR's authors encode title and text as a pair: [CLS] title [SEP] text [SEP], cut at the end of the text."""
+    """DPR's authors encode title and text as a pair: [CLS] title [SEP] text [SEP], cut at the
+    end of the text.
+    """
     folder = bert(tmp_path)
     title, text = "Oslo (film)", "The citys. The city [the] city, Oslo"
     texts = documents.fill("{title} [SEP] {text}", [title, ""], [text, text])

@@ -1,4 +1,6 @@
-"""A query's candidates: comparable scores of BM25, random documents, the best of a corpus's shares; scores by pair."""
+"""A query's candidates: comparable scores of BM25, random documents, the best of a corpus's
+shares; scores by pair.
+"""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,6 @@
-"""What retrieval reads and what the language model continues with, of texts: never another split's."""
+"""What retrieval reads and what the language model continues with, of texts: never another
+split's.
+"""
 
 from pathlib import Path
 

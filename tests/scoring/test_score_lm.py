@@ -1,4 +1,6 @@
-"""The stage `score_lm` asks the language model once about each query and candidate, and writes what it said."""
+"""The stage `score_lm` asks the language model once about each query and candidate, and writes
+what it said.
+"""
 
 import shutil
 from pathlib import Path
@@ -112,7 +114,10 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
 def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(
     scored, tmp_path, monkeypatch
 ):
-    """It is killed while candidates and while controls are scored. What a run with other pairs left is not taken."""
+    """It is killed while candidates and while controls are scored.
+
+    What a run with other pairs left is not taken.
+    """
     real, union, seen, limits = LocalModel.score, score_lm.union, [], []
 
     def dying(self, prompts, continuations):

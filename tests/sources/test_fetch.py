@@ -100,7 +100,9 @@ TEMPLATES = "entityquestions/relation_query_templates.json"
 
 @pytest.fixture
 def queried(wikimedia: Wikimedia, monkeypatch) -> params.Wikidata:
-    """A played Wikidata: 40 people with an article and one without, jobs (PopQA's) and schools (EntityQuestions')."""
+    """A played Wikidata: 40 people with an article and one without, jobs (PopQA's) and schools
+    (EntityQuestions').
+    """
     people = [f"Q{100 + n}" for n in range(41)]
     statements = {
         "P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)],
@@ -220,7 +222,8 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
         assert not RAW.exists()
 
 
-# A download arrives whole, as the server announced it, or is a clear error; a cut one goes on where it stopped
+# A download arrives whole, as the server announced it, or is a clear error; a cut one goes on where
+# it stopped
 
 DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
 KEPT = 6 * http.BLOCK

@@ -1,4 +1,6 @@
-"""Files are unpacked and decoded by their content; what can't be is refused in a line that says what to do."""
+"""Files are unpacked and decoded by their content; what can't be is refused in a line that says
+what to do.
+"""
 
 import io
 import lzma

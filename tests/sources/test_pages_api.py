@@ -1,4 +1,6 @@
-"""Pages come from the API as from a dump: each once, under their titles of today; what has no page is named."""
+"""Pages come from the API as from a dump: each once, under their titles of today; what has no
+page is named.
+"""
 
 import bz2
 from pathlib import Path
@@ -77,7 +79,9 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
 
 
 def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wikimedia) -> None:
-    """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is the same subject."""
+    """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is
+    the same subject.
+    """
     texts = {
         "New name": "moved",
         "List of dogs": "merged",

@@ -1,6 +1,8 @@
-"""Page views: an article's views are summed over access methods and files, whatever the spelling of its title.
+"""Page views: an article's views are summed over access methods and files, whatever the spelling of
+its title.
 
-Redirects and pages, which say what a title leads to, come from MediaWiki's tables as MySQL dumps them.
+Redirects and pages, which say what a title leads to, come from MediaWiki's tables as MySQL dumps
+them.
 """
 
 import duckdb
@@ -135,8 +137,9 @@ REDIRECTS = [
 
 
 def test_requests_of_redirects_count_for_their_target_once(tmp_path):
-    """By the redirect's page id (124) or the target's (123); not where nothing is known to redirect (200), nor over
-    two steps (125); and what is asked for under a name of its own keeps its views."""
+    """By the redirect's page id (124) or the target's (123); not where nothing is known to redirect
+    (200), nor over two steps (125); and what is asked for under a name of its own keeps its
+    views."""
     saved(tmp_path / "v.txt", REQUESTS)
     titles = ["Ada Lovelace", "Charles Babbage", "Analytical engine"]
     counts = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)

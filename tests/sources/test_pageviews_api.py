@@ -1,4 +1,6 @@
-"""The page views API: each article's month is asked for by its title, and a wrong answer is told from no views."""
+"""The page views API: each article's month is asked for by its title, and a wrong answer is
+told from no views.
+"""
 
 import json
 from collections.abc import Callable

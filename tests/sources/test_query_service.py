@@ -1,4 +1,6 @@
-"""The query service's statements and names arrive whole, however it falters; what is not of two items is counted."""
+"""The query service's statements and names arrive whole, however it falters; what is not of two
+items is counted.
+"""
 
 import gzip
 from pathlib import Path

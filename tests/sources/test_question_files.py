@@ -1,4 +1,6 @@
-"""Questions in every layout that they are published in, and what happens to bad records and files."""
+"""Questions in every layout that they are published in, and what happens to bad records and
+files.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`latest` is the last whole dump by the end of the month; what the server still states is not fetched twice."""
+"""`latest` is the last whole dump by the end of the month; what the server still states is not
+fetched twice.
+"""
 
 import hashlib
 import shutil

@@ -1,4 +1,6 @@
-"""Whatever is wrong with a whole file, its reader names it in one line; a record that can't be read is a reject."""
+"""Whatever is wrong with a whole file, its reader names it in one line; a record that can't be
+read is a reject.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""Texts of the Pile and C4, DPR's passages and WikiText's articles: each with its place, and what is bad is named."""
+"""Texts of the Pile and C4, DPR's passages and WikiText's articles: each with its place, and
+what is bad is named.
+"""
 
 import csv
 import io

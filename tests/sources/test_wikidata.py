@@ -1,4 +1,6 @@
-"""Wikidata dumps: both layouts, ranks and snaktypes, names in a run's language, and that no damage passes for data."""
+"""Wikidata dumps: both layouts, ranks and snaktypes, names in a run's language, and that no
+damage passes for data.
+"""
 
 import json
 from collections import namedtuple
@@ -131,7 +133,9 @@ ORDERS = [
 def test_the_order_of_keys_and_spaces_between_them_change_nothing(
     tmp_path, order, title, separators
 ):
-    """The claims of an item without an article are cut away unparsed where they stand behind its names, only there."""
+    """The claims of an item without an article are cut away unparsed where they stand behind
+    its names, only there.
+    """
     tricky = 'a "claims": {"enwiki" \\'
     whole = item(
         7, tricky, title, {"P50": [statement(2)]}, [tricky + "2"], lastrevid=9, other={"claims": {}}

@@ -1,4 +1,6 @@
-"""The client gets every answer once, politely, whatever the server does; or says what the server did."""
+"""The client gets every answer once, politely, whatever the server does; or says what the
+server did.
+"""
 
 import math
 import os

@@ -138,7 +138,9 @@ def test_an_index_is_no_part_and_small_and_other_files_are_one(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def plain() -> bytes:
-    """Pages of some 10 kB that compress badly, every fourth of another namespace, one longer than a block."""
+    """Pages of some 10 kB that compress badly, every fourth of another namespace, one longer
+    than a block.
+    """
     rng, texts = np.random.default_rng(0), []
     for number in range(60):
         text = rng.bytes(200_000 if number == 30 else int(rng.integers(1, 10_000))).hex()

@@ -35,7 +35,8 @@ def test_an_error_with_a_file_names_it_and_other_errors_have_no_such_line():
 @pytest.mark.parametrize(
     "said",
     [
-        "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device",  # pyarrow
+        # pyarrow
+        "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device",
         "database or disk is full",  # SQLite
         "Could not write file: No space left on device",  # DuckDB
         "Error while serializing: I/O error: No space left on device (os error 28)",  # safetensors

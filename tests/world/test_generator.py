@@ -1,4 +1,6 @@
-"""The sample world is repeatable, in its sources' layouts, and has the skew and namesakes that experiments need."""
+"""The sample world is repeatable, in its sources' layouts, and has the skew and namesakes that
+experiments need.
+"""
 
 import bz2
 import csv
