@@ -17,8 +17,6 @@ csv.field_size_limit(bounds.RECORD)
 LONGEST_CELL = 1 << 17  # characters of a cell that `one_row` reads
 # The most lines of a row. Together they have at most `bounds.RECORD` characters.
 LINES_PER_ROW = 100
-    100  # the most lines of a row; together they have at most `bounds.RECORD` characters
-)
 
 
 def table_rows(
@@ -64,7 +62,7 @@ def _read_ahead(
 def _row_of_lines(
     text: str, ahead: Iterable[tuple[int, str]], delimiter: str, columns: int
 ) -> tuple[list[str], int] | None:
-    """The cells of a row that begins with the line `text`, and how many lines of `ahead` it takes."""
+    """The cells of a row that begins with the line `text`, and the lines of `ahead` it takes."""
     lines = [text]
     for _, line in ahead:
         lines.append(line)

@@ -139,7 +139,7 @@ def read_records(
 
 
 def _rows(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
-    """The rows of a file: values of Parquet and of a JSON list, and lines of other files as bytes."""
+    """The rows of a file: values of Parquet and of a JSON list, lines of other files as bytes."""
     if is_parquet(path):
         rows = parquet.foreign_rows(
             path, lambda schema: [name for name in columns if name in schema.names], PARQUET_BATCH

@@ -84,7 +84,7 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
     answers, note = answer_lists.gold_answers(cells, "")
     assert answers == [[cell] for cell in cells]
     assert note.startswith("1 of 13 cells of answers hold ','")
-    with pytest.raises(LongtailError, match="of row 1 is .*json.dumps"):
+    with pytest.raises(LongtailError, match=r"of row 1 is .*json\.dumps"):
         answer_lists.gold_answers(["['a' 'b']", *"abc"], "")  # no answer is spelled so
 
 
