@@ -24,7 +24,7 @@ class Addressed:
         """
         defaults = {field.name: field.default for field in fields(self)}
         if "page" in defaults and "page" not in changes:
-            changes["page"] = self.page if id else 1
+            changes["page"] = asdict(self)["page"] if id else 1
 
         parameters = asdict(replace(self, **changes)) | {"id": id, "prompt": prompt}
         named = {}

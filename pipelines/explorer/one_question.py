@@ -176,7 +176,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     place = pool.ids.index(answer["question_id"])
     made, _, retrieved = passages.prompts_of_question(params, dataset, pool, place, lm, source)
     documents = []
-    if source is not None and not source.written:
+    if retrieved is not None and source is not None and not source.written:
         (row,) = retrieved.slice(0, 1).to_pylist()
         documents = _weighted_documents(run, kind, row)
     return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])

@@ -225,8 +225,8 @@ def accuracies(run: Run) -> list[dict[str, Any]]:
                 continue
             closed_book = next((row for row in methods if row["method"] == "closed_book"), None)
             best = next((row for row in methods if row is not closed_book), None)
-            shown = best or closed_book
-            slice_ = Slice.parse(run, {"set": dataset, "lm": lm, "method": shown["method"]})
+            compared_method = (best or methods[0])["method"]
+            slice_ = Slice.parse(run, {"set": dataset, "lm": lm, "method": compared_method})
             compared = {"closed_book": closed_book, "best": best, "at": slice_.to()}
             rows.append(methods[0] | compared)
     return rows

@@ -254,7 +254,7 @@ def _file_object(folder: Path, name: str) -> dict[str, str]:
 def _record_set(table: contents.ReleaseTable) -> dict[str, Any]:
     fields = []
     for name, (type_name, meaning) in table.columns.items():
-        field = {
+        field: dict[str, Any] = {
             "@type": "cr:Field",
             "@id": f"{table.name}/{name}",
             "name": name,

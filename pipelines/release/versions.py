@@ -244,10 +244,10 @@ def _table_changes(
     if not old_columns and not new_columns:
         return None
 
-    old_rows = parquet.metadata(old_file).num_rows if old_columns else 0
-    new_rows = parquet.metadata(new_file).num_rows if new_columns else 0
+    old_rows = _count_rows(old_file)
+    new_rows = _count_rows(new_file)
     gone = [name for name, type_ in old_columns.items() if type_ != new_columns.get(name)]
-    entry = {
+    entry: dict[str, Any] = {
         "rows": new_rows,
         "columns_added": [name for name in new_columns if name not in old_columns],
         "columns_gone": gone,
@@ -257,7 +257,7 @@ def _table_changes(
         "values_changed": {},
     }
     in_both = old_columns.keys() & new_columns.keys()
-    if set(table.key) <= in_both:
+    if old_file is not None and set(table.key) <= in_both:
         compared = []
         for name, type_ in new_columns.items():
             if old_columns.get(name) == type_ and name not in table.key:
@@ -274,6 +274,12 @@ def _columns(file: Path | None) -> dict[str, str]:
         return {}
     described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
     return {name: type_ for name, type_, *_ in described}
+
+
+def _count_rows(file: Path | None) -> int:
+    if file is None or not file.is_file():
+        return 0
+    return parquet.metadata(file).num_rows
 
 
 def _row_changes(
