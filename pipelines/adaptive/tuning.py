@@ -131,7 +131,7 @@ def tune_pairs(
             row = {
                 "search": search,
                 "relation": relation,
-                "questions": rows.stop - rows.start,
+                "questions": int(rows.stop - rows.start),
                 "pooled": relation in shared,
                 "popularity_least": observed[relation][0],
                 "popularity_most": observed[relation][1],
