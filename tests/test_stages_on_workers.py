@@ -41,8 +41,9 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": 1.0})
-    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8)):
-        monkeypatch.setattr(module, "SHARD", size)
+    monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", 6)
+    monkeypatch.setattr(evaluate_tasks, "SHARD", 6)
+    monkeypatch.setattr(embeddings, "SHARD", 8)
     monkeypatch.setattr(dense_build, "SHARD_DOCUMENTS", 8)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
 
