@@ -14,10 +14,10 @@ import numpy as np
 
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
+from pipelines.arrays import take_rows
 from pipelines.intervals import Interval, Statistic
 
 FEWEST = 10  # questions that a correlation needs
-ARRAYS = ("ids", "relations", "subjects", "popularity", "ambiguous")  # fields of Answers
 GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table -> its rule
 
 
@@ -45,8 +45,7 @@ class MethodAnswers:
 
     def take(self, rows: np.ndarray) -> Self:
         """The answers at these positions, or under this mask."""
-        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
-        return replace(self, **columns)
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,10 @@ class Answers:
 
     def take(self, rows: np.ndarray) -> Self:
         """The questions at these positions, or under this mask."""
-        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
-        by_method = {method: answers.take(rows) for method, answers in self.by_method.items()}
-        return replace(self, **arrays, by_method=by_method)
+        by_method = {}
+        for method, answers in self.by_method.items():
+            by_method[method] = answers.take(rows)
+        return replace(take_rows(self, rows), by_method=by_method)
 
     def gain(self, method: str, rule: str = "correct") -> np.ndarray:
         """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}.

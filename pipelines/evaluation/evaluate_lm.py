@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, intervals
+from pipelines.arrays import take_rows
 from pipelines.methods import Method
 from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Replug, Report
@@ -99,16 +100,8 @@ class ScoredQueries:
 
     def take(self, rows: np.ndarray) -> Self:
         """Some of the queries, by a mask (queries,)."""
-        return replace(
-            self,
-            ids=self.ids[rows],
-            nats={ensemble: nats[rows] for ensemble, nats in self.nats.items()},
-            bytes=self.bytes[rows],
-            tokens=self.tokens[rows],
-            words=self.words[rows],
-            source_documents=self.source_documents[rows],
-            sources=self.sources[rows],
-        )
+        nats = {ensemble: nats[rows] for ensemble, nats in self.nats.items()}
+        return replace(take_rows(self, rows), nats=nats)
 
 
 class BitsStudy(Protocol):
@@ -164,7 +157,8 @@ def measure(tables: Path, queries: Path, replug: Replug) -> ScoredQueries:
     ids, tokens, n_bytes, nats_of_blocks = [], [], [], []
     for by_retriever in read_scored_texts(tables, 1):
         alone = by_retriever.pop("none")
-        nats = {Ensemble("none", 0, replug.temperature): -alone.closed.sum(1)}
+        nats_alone = -alone.log_probs_alone.sum(1)
+        nats = {Ensemble("none", 0, replug.temperature): nats_alone}
         for name, texts in by_retriever.items():
             rows = np.searchsorted(alone.ids, texts.ids)
             for ensemble in _ensembles(name, texts.similarities.shape[1], replug):
