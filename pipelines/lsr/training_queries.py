@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pipelines import draws
 from pipelines.answering import passages, prompts
+from pipelines.arrays import arrays_of
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import supervising_lm
@@ -61,7 +62,7 @@ class CorpusQueries:
         answers = None if self.answers is None else self.answers.tolist()
         content = (self.name, self.train, self.queries.document, answers)
         digest = blake2b(repr(content).encode(), digest_size=16)
-        columns = [column.tolist() for column in self.queries.columns().values()]
+        columns = [column.tolist() for column in arrays_of(self.queries).values()]
         for row in zip(*columns, strict=True):
             digest.update(repr(row).encode())
         return digest.hexdigest()

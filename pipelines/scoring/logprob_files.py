@@ -124,16 +124,16 @@ class ScoredTexts:
     ids: np.ndarray  # (n,) str
     bytes: np.ndarray  # (n, tokens) int64
     lengths: np.ndarray  # (n,) tokens
-    closed: np.ndarray  # (n, tokens) log p without documents
+    log_probs_alone: np.ndarray  # (n, tokens) log p without documents
     # (n, k, tokens) log p with each document; in empty places without documents
     log_probs: np.ndarray
     similarities: np.ndarray  # (n, k); -inf in empty places
     doc_ids: np.ndarray  # (n, k) str; "" in empty places
 
     @property
-    def real(self) -> np.ndarray:
+    def is_token(self) -> np.ndarray:
         """Which places are tokens, (n, tokens) bool."""
-        return np.arange(self.closed.shape[1]) < self.lengths[:, None]
+        return np.arange(self.log_probs_alone.shape[1]) < self.lengths[:, None]
 
 
 def read_scored_texts(
@@ -191,7 +191,7 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
         params=[retriever, at_most],
     ).to_arrow_table()
     ids = alone["query_id"].to_numpy().astype(object)
-    closed = padded(alone["log_probs"], np.float64)
+    log_probs_alone = padded(alone["log_probs"], np.float64)
     lengths = pc.list_value_length(alone["log_probs"]).to_numpy().astype(np.int64)
 
     k = pc.max(ranked["rank"]).as_py() or 0
@@ -201,14 +201,14 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
     similarities[rows, columns] = ranked["similarity"].to_numpy()
     doc_ids = np.full((len(ids), k), "", object)
     doc_ids[rows, columns] = ranked["doc_id"].to_numpy()
-    log_probs = np.repeat(closed[:, None], k, axis=1)
+    log_probs = np.repeat(log_probs_alone[:, None], k, axis=1)
     if k:
         log_probs[rows, columns] = padded(ranked["log_probs"], np.float64)
     return ScoredTexts(
         ids=ids,
         bytes=padded(alone["bytes"], np.int64),
         lengths=lengths,
-        closed=closed,
+        log_probs_alone=log_probs_alone,
         log_probs=log_probs,
         similarities=similarities,
         doc_ids=doc_ids,

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import draws
+from pipelines.arrays import arrays_of, take_rows
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
@@ -63,19 +64,13 @@ class Queries:
             return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
 
-    def columns(self) -> dict[str, np.ndarray]:
-        """The fields that have a row for each query, by name."""
-        names = ("ids", "texts", "contexts", "continuations", "shots")
-        return {name: getattr(self, name) for name in names}
-
     def take(self, rows: np.ndarray) -> Queries:
-        columns = {name: column[rows] for name, column in self.columns().items()}
-        return replace(self, **columns)
+        return take_rows(self, rows)
 
     def and_then(self, other: Queries) -> Queries:
-        others = other.columns()
+        others = arrays_of(other)
         columns: dict[str, Any] = {}
-        for name, column in self.columns().items():
+        for name, column in arrays_of(self).items():
             columns[name] = np.concatenate([column, others[name]])
         return replace(self, **columns)
 

@@ -10,7 +10,6 @@ imported here that it does not use: a change there would score all texts again.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,14 @@ import pyarrow as pa
 
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
+from pipelines.scoring.bits_per_byte import bits_per_byte_of_sums, percent_saved
 from pipelines.scoring.logprobs import Candidates, Queries, sums
 from pipelines.storage import database, parquet
 from pipelines.storage.work_store import content_key
 from pipelines.work import code, workers
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.evaluate_lm import Bits
+    from pipelines.evaluation.evaluate_lm import ScoredQueries
     from pipelines.evaluation.stage_metrics import StageMetrics
     from pipelines.lm.open_lm import LMWorkers
     from pipelines.params.params import Replug
@@ -224,12 +224,12 @@ class Control:
 
 
 def figures_of_bits(
-    bits: Bits, tables: Path, replug: Replug, intervals_of: Callable
+    queries: ScoredQueries, tables: Path, replug: Replug, intervals_of: Callable
 ) -> dict[str, list[dict]]:
     """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder
     `tables`."""
-    controls = read_controls(tables, bits.ids)
-    return {"controls": compare_controls(bits, controls, replug, intervals_of)}
+    controls = read_controls(tables, queries.ids)
+    return {"controls": compare_controls(queries, controls, replug, intervals_of)}
 
 
 def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
@@ -260,7 +260,7 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
 
 
 def compare_controls(
-    bits: Bits, controls: Sequence[Control], replug: Replug, intervals_of: Callable
+    queries: ScoredQueries, controls: Sequence[Control], replug: Replug, intervals_of: Callable
 ) -> list[dict]:
     """Bits per byte of each control, and the % saved against no documents, the same documents and
     the whole ensemble.
@@ -275,21 +275,21 @@ def compare_controls(
         compared_with = [control.retriever] if control.control == CONCATENATED else retrievers
         with_documents = control.documents[control.documents > 0]
         for retriever in compared_with:
-            ensembles = _ensembles(bits, retriever, replug)
+            ensembles = _ensembles(queries, retriever, replug)
             k = len(ensembles) - 1
             # an ensemble of as many documents as the prompt has room for, or of the best one
-            sizes = np.ones(len(bits.ids), np.int64)
+            sizes = np.ones(len(queries.ids), np.int64)
             if control.control == CONCATENATED:
                 sizes = control.documents
             same_documents = ensembles[sizes, np.arange(len(sizes))]
-            statistics = [("bits_per_byte", _bits_per_byte, [control.nats, bits.bytes])]
+            statistics = [("bits_per_byte", bits_per_byte_of_sums, [control.nats, queries.bytes])]
             against = {
                 "saved": ensembles[0],
                 "saved_over_same": same_documents,
                 "saved_over_ensemble": ensembles[k],
             }
             for name, nats in against.items():
-                statistics.append((name, _percent_saved, [control.nats, nats]))
+                statistics.append((name, percent_saved, [control.nats, nats]))
             row = {
                 "control": control.control,
                 "retriever": retriever,
@@ -302,23 +302,14 @@ def compare_controls(
     return rows
 
 
-def _ensembles(bits: Bits, retriever: str, replug: Replug) -> np.ndarray:
+def _ensembles(queries: ScoredQueries, retriever: str, replug: Replug) -> np.ndarray:
     """The nats of ensembles of 0, 1 ... k documents of a retriever, (k + 1, queries)."""
-    by_size = {0: bits.nats["none", 0, replug.temperature]}
-    for (name, k, temperature), nats in bits.nats.items():
+    by_size = {0: queries.nats["none", 0, replug.temperature]}
+    for (name, k, temperature), nats in queries.nats.items():
         if (name, temperature) == (retriever, replug.temperature):
             by_size[k] = nats
     most = min(replug.top_k, max(by_size))
     return np.stack([by_size[k] for k in range(most + 1)])
-
-
-def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
-    return sums[:, 0] / (math.log(2) * sums[:, 1])
-
-
-def _percent_saved(sums: np.ndarray) -> np.ndarray:
-    """How far the first column lies below the second, in %."""
-    return 100 * (1 - sums[:, 0] / sums[:, 1])
 
 
 def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
