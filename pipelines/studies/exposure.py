@@ -79,7 +79,8 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
     Raises LongtailError on damaged files.
     """
     datasets = settings.parts.answered
-    files = tuple(data / f"questions/{dataset}/{dataset}.parquet" for dataset in datasets)
+    questions = data / "questions"
+    files = tuple(questions / dataset / f"{dataset}.parquet" for dataset in datasets)
     sources = source_files(data / "raw" / name)
     stats = []
     for file in sources:
