@@ -93,7 +93,7 @@ class Refresher(ExitStack):
         untuned = Method("dense", retriever)
         model = methods.encoder_folder(untuned)
         self.encoder = Encoder.open(model, self._encoder_settings, settings.compute)
-        # A corpus may have several sets of queries. It is embedded once, under the first one's name.
+        # A corpus with several sets of queries is embedded once, under the name of the first.
         self._sets_of_corpora: dict[str, CorpusQueries] = {}
         for queries in corpora:
             self._sets_of_corpora.setdefault(queries.corpus, queries)
