@@ -17,9 +17,9 @@ from duckdb import DuckDBPyConnection
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
-from pipelines.sources.wikipedia import Part
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 

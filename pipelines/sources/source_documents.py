@@ -20,6 +20,7 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import delimited
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.corpus_layouts import (
     ARTICLES,
     DOC,
@@ -39,7 +40,7 @@ from pipelines.sources.streams import (
     parse_whole,
     read_head,
 )
-from pipelines.sources.wikipedia import Page, Part, read_articles
+from pipelines.sources.wikipedia import Page, read_articles
 from pipelines.storage import parquet
 
 PARQUET_ROWS = 1 << 10  # rows of a Parquet file that are read at once

@@ -141,18 +141,22 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def open_runs(
-    path: str | Path, size: int, blocks: Iterable[bytes] | None = None
-) -> Iterator[list[bytes]]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as a list
+def open_runs(path: str | Path, size: int) -> Iterator[list[bytes]]:
+    """Yield the decompressed file in runs of whole lines; see `runs_of`. Raises the errors of
+    `open_lines`.
+    """
+    return runs_of(path, open_blocks(path), size)
+
+
+def runs_of(path: str | Path, blocks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield the blocks of a file in runs of whole lines, each of at least `size` bytes, as a list
     of its pieces.
 
-    `blocks` are some of the file's lines, to be read in place of the file. Where a run ends depends
-    on the data and `size` alone. Raises the errors of `open_lines`.
+    Where a run ends depends on the data and `size` alone.
     """
     run: list[bytes] = []
     length = 0
-    for block in open_blocks(path) if blocks is None else blocks:
+    for block in blocks:
         while length + len(block) >= size:
             end = block.find(b"\n", max(size - 1 - length, 0)) + 1
             if end == 0:
