@@ -105,7 +105,7 @@ class Statement(msgspec.Struct, gc=False):
     def dates(self) -> str:
         """When it holds, as "START/END/POINT", each by `iso` or empty; "" if all are.
 
-        Of several dates of one qualifier the last as text counts.
+        Of several dates of one qualifier the last counts, by the order of texts.
         """
         dates = []
         for pid in QUALIFIERS.values():
