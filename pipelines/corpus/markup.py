@@ -72,6 +72,9 @@ LINE_MARKS = _marks(r"[^][{}<\n]")
 SINGLE = re.compile(LINE_MARKS, re.VERBOSE)
 MARK = re.compile(rf"{WHOLE} | {_marks('[^][{}<]')}", re.VERBOSE)
 MARK_OR_LINE = re.compile(rf"{WHOLE} | {LINE_MARKS} | \n(?P<line>)", re.VERBOSE)
+# Kind of a mark -> the mark that it opens, or that was open and ends. A table's lines are special.
+OPENED = {"link": "[[", "address": "[", "braces": "{{"}
+CLOSED = {"link_end": "[[", "address_end": "["}
 # This begins with the line break before a line, because a pattern with "^" would be tried at every
 # character.
 LIST_MARKS = re.compile(r"\n[*#:;]+")
@@ -189,28 +192,19 @@ class _MarkupPass:
             if self._depth < DEEPEST:
                 return end  # complete links without marks inside, as nearly all links are
             kind = "link"
-        if kind == "tag":
-            return self._tag(match)
-        if kind == "whole_reference":
-            return self._whole(begin, end, kept=False)
-        if kind == "whole_template":
-            return self._whole(begin, end, kept=self._keep_template(begin + 2, end - 2))
-
         if kind == "link":
             end = begin + len("[[")
-            self._push("[[", begin, end)
-        elif kind == "link_end":
-            self._pop("[[")
-        elif kind == "address":
-            self._push("[", begin, end)
-        elif kind == "address_end":
-            self._pop("[")
-        elif kind == "braces":
-            if end - begin > DEEPEST:
-                raise BadWikitext(f"{end - begin} braces open at once")
-            self._push("{{", begin, end)
+
+        if kind == "tag":
+            end = self._tag(match)
+        elif kind in ("whole_template", "whole_reference"):
+            end = self._whole(kind, begin, end)
         elif kind == "braces_end":
             self._close_braces(begin, end)
+        elif kind in OPENED:
+            self._push(OPENED[kind], begin, end)
+        elif kind in CLOSED:
+            self._pop(CLOSED[kind])
         else:
             self._line_mark(kind, begin, end)
         return end
@@ -226,10 +220,11 @@ class _MarkupPass:
             if table:
                 self._cuts.append(_Cut(table.begin, end, LINE))
 
-    def _whole(self, begin: int, end: int, *, kept: bool) -> int:
-        """Cut a template or a reference, unless it is `kept`. One that has to be looked into is
-        read mark by mark.
+    def _whole(self, kind: str, begin: int, end: int) -> int:
+        """Cut a reference or a template that is not shown. One that has to be looked into is read
+        mark by mark; return the place from which to search on.
         """
+        kept = kind == "whole_template" and self._keep_template(begin + 2, end - 2)
         has_template = kept and self._text.find("{{", begin + 2, end) >= 0
         if self._depth + NESTING >= DEEPEST or has_template:
             first_mark = SINGLE.match(self._text, begin)
@@ -301,6 +296,8 @@ class _MarkupPass:
         return self._long <= UNCLOSED
 
     def _push(self, mark: str, begin: int, end: int) -> None:
+        if mark == "{{" and end - begin > DEEPEST:
+            raise BadWikitext(f"{end - begin} braces open at once")
         self._stack.append(_Open(mark, begin, end))
         self._depth += not mark.startswith("<")
         self._check()
