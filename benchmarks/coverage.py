@@ -147,7 +147,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    figures = savings.saved(savings.spent(answers(pairs), "dense"), policy, drawn)
+    figures = savings.saved(savings.spent(answers(pairs, seed), "dense"), policy, drawn)
     yield "tokens saved", figures["tokens_saved"]
 
 
@@ -170,7 +170,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
                 yield f"{name}, {row['system']}", figure
 
 
-def answers(pairs: Pairs) -> answer_sets.Answers:
+def answers(pairs: Pairs, seed: int) -> answer_sets.Answers:
     nothing = np.full(len(pairs.ids), np.nan)
 
     def method(right: np.ndarray, cost: np.ndarray) -> answer_sets.MethodAnswers:
@@ -185,30 +185,30 @@ def answers(pairs: Pairs) -> answer_sets.Answers:
     methods = {"closed_book": method(pairs.right_above, rng.gamma(4.0, 0.25, n))}
     methods["dense"] = method(pairs.right_below, rng.gamma(16.0, 0.25, n))
     columns = pairs.ids, pairs.relations, pairs.subjects, pairs.signal, pairs.signal < 100
-    return answer_sets.Answers(*columns, by_method=methods)
+    return answer_sets.Answers(*columns, by_method=methods, seed=seed, resamples=RESAMPLES)
 
 
 def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     """What `analyse` says of accuracy."""
     pairs = world.draw(n, seed)
-    asked = answers(pairs).take(np.argsort(pairs.ids.astype(str)))
-    closed, _ = accuracy.accuracy(asked, seed, RESAMPLES)
+    asked = answers(pairs, seed).take(np.argsort(pairs.ids.astype(str)))
+    closed, _ = accuracy.accuracy(asked)
     yield "accuracy", closed["substring"]
     yield "correlation with log popularity", closed["correlation"]
-    for row in accuracy.by_relation(asked, seed, RESAMPLES):
+    for row in accuracy.by_relation(asked):
         if row["method"] == "dense":
             yield f"accuracy of a relation|{row['relation']}", row["substring"]
             yield f"correlation in a relation|{row['relation']}", row["correlation"]
-    for row in popularity_bins.by_decile(asked, seed, RESAMPLES, popularity_bins.LEAST):
+    for row in popularity_bins.by_decile(asked, popularity_bins.LEAST):
         if row["method"] == "dense":
             yield (
                 f"accuracy in a bin of {popularity_bins.LEAST} or more|{row['decile']}",
                 row["substring"],
             )
             yield f"gain in a bin of {popularity_bins.LEAST} or more|{row['decile']}", row["gain"]
-    (row,) = paired.comparisons({"lm": asked}, seed, RESAMPLES)
+    (row,) = paired.comparisons({"lm": asked})
     yield "paired difference of two methods, by subject", row["gain"]
-    for row in retrieval_effects.where_retrieval_helps(asked, seed, RESAMPLES):
+    for row in retrieval_effects.where_retrieval_helps(asked):
         if row["group"] in ("tail", retrieval_effects.TAIL_LESS_HEAD):
             yield f"gain, {row['group']}", row["gain"]
     cells = {row["answers"]: row for row in retrieval_effects.recall(asked)}

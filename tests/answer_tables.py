@@ -46,4 +46,5 @@ def read(
     files = {method: folder / f"{method}.parquet" for method in right}
     for method, file in files.items():
         write_answers(file, right[method])
-    return answer_sets.read_answered(folder / "questions.parquet", files)
+    questions = folder / "questions.parquet"
+    return answer_sets.read_answered(questions, files, seed=0, resamples=100)

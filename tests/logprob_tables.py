@@ -11,6 +11,12 @@ from pipelines.scoring import logprob_files
 QUERIES = 10  # their ids are q00 ...
 DRAWN = 4  # of which are on the datastore curve
 K = 3
+TEXTS = [
+    ("The city", " of Velm is"),
+    ("It ends mid", "dle of a word \n"),
+    (" = Velm = \n", " \n <unk> , or\tnot\n"),
+]
+WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 
 def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
@@ -52,3 +58,18 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
                 np.arange(len(table)), np.searchsorted(columns["query_id"], ["q03", "q06"])
             ):
                 writer.write_table(table.take(pa.array(some)))
+
+
+def write_queries(path: Path) -> None:
+    """The queries and one more, of two sources; two in a row are of one source document."""
+    n = QUERIES + 1
+    contexts, continuations = zip(*(TEXTS[i % 3] for i in range(n)), strict=True)
+    columns = {
+        "id": [f"q{i:02}" for i in range(n)],
+        "source": ["CC", "Hub"] * (QUERIES // 2) + ["CC"],
+        "source_document": [f"s{i // 2}" for i in range(n)],
+        "split": ["test"] * n,
+        "context": contexts,
+        "continuation": continuations,
+    }
+    pq.write_table(pa.table(columns), path)

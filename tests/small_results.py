@@ -222,13 +222,7 @@ def write_data(
     write_json(
         data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}]
     )
-    analyse.analyse(
-        data,
-        data / "analyses",
-        data / "metrics/analyses.json",
-        chosen,
-        run_analyse.STUDIES,
-    )
+    analyse.analyse(data, chosen, run_analyse.STUDIES)
     return right
 
 

@@ -282,10 +282,10 @@ def sample(root) -> Path:
     """The data of the finished run of the sample that dvc.lock is of."""
     lock = yaml.load((root / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
     (named,) = [
-        out["md5"] for out in lock["analyse"]["outs"] if out["path"] == "data/analyses.json"
+        out["md5"] for out in lock["report"]["outs"] if out["path"] == "data/headlines.json"
     ]
     profile = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["profile"]
-    here = root / "data/analyses.json"
+    here = root / "data/headlines.json"
     if (
         profile != "sample"
         or not here.is_file()

@@ -86,9 +86,7 @@ def fit(
     gains = pairs.gains
     members = pairs.members()
     small = pairs.small_relations(settings.min_questions)
-    order = np.arange(0)
-    if small or search == "shrunk":
-        order = np.argsort(pairs.signal, kind="stable")
+    order = np.argsort(pairs.signal, kind="stable")
 
     blocks: dict[str, list[np.ndarray]] = {relation: [] for relation in members}
     splits_at_a_time = max(1, CELLS_AT_A_TIME // max(len(pairs.signal), 1))
@@ -97,24 +95,25 @@ def fit(
         relations = []
         for rows in members.values():
             relations.append((pairs.signal[rows], gains[rows], block[rows]))
-        everything = (pairs.signal[order], gains[order], block[order])
-        cuts, pooled = _search(relations, everything, search)
+        all_together = (pairs.signal[order], gains[order], block[order])
+
+        if search == "shrunk":
+            cuts, pooled = _shrunk(relations, all_together)
+        else:
+            find = {"exact": searches.exact, "bins": searches.bins}[search]
+            cuts = [find(*questions) for questions in relations]
+            pooled = find(*all_together) if small else None
         for relation, cut in zip(members, cuts, strict=True):
             blocks[relation].append(pooled if relation in small else cut)
     return {relation: np.concatenate(cuts) for relation, cuts in blocks.items()}
 
 
-def _search(
-    relations: list[searches.Questions], everything: searches.Questions, search: str
+def _shrunk(
+    relations: list[searches.Questions], all_together: searches.Questions
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The thresholds of each relation, and of all together, (splits,) each."""
-    if search == "shrunk":
-        signal, _, train = everything
-        return searches.shrunk(relations, searches.quantile_cuts(signal, train))
-
-    find = {"exact": searches.exact, "bins": searches.bins}[search]
-    cuts = [find(signal, gains, train) for signal, gains, train in relations]
-    return cuts, find(*everything)
+    signal, _, train = all_together
+    return searches.shrunk(relations, searches.quantile_cuts(signal, train))
 
 
 def fit_all(
@@ -180,11 +179,10 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
     """
     n, splits = train.shape
     # float32 holds these counts exactly and is the fastest to multiply
-    gains = pairs.gains
-    right_either = pairs.right_above | pairs.right_below
-    answers = [np.ones(n), pairs.right_above, pairs.right_below, right_either]
-    of_held_out = np.stack(answers).astype(np.float32)
-    of_retrieving = np.stack([np.ones(n), gains]).astype(np.float32)
+    right_above = pairs.right_above.astype(np.float32)
+    right_below = pairs.right_below.astype(np.float32)
+    right_either = np.maximum(right_above, right_below)
+    gains = right_below - right_above
 
     counts = Counts(splits)
     retrieved = np.empty(n)
@@ -194,18 +192,20 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
         held_out = test.astype(np.float32)
         retrieves = ((signal[:, None] < cuts[relation]) & test).astype(np.float32)
 
-        questions, above, below, either = of_held_out[:, rows] @ held_out
-        retrieving, gained = of_retrieving[:, rows] @ retrieves
-        counts.questions += questions
+        above = right_above[rows] @ held_out
+        gained = gains[rows] @ retrieves
+        counts.questions += held_out.sum(axis=0)
         counts.adaptive += above + gained
-        counts.always += below
+        counts.always += right_below[rows] @ held_out
         counts.never += above
-        counts.oracle += either
-        counts.retrieved += retrieving
+        counts.oracle += right_either[rows] @ held_out
+        counts.retrieved += retrieves.sum(axis=0)
 
-        gained_on_both_sides = np.append(0, np.cumsum(gains[rows]))
-        train_gained = gained_on_both_sides[np.searchsorted(signal, cuts[relation])] - gained
-        train_above = pairs.right_above[rows].sum() - above
+        # the same counts of the training questions: of all questions, less of those held out
+        n_retrieving = np.searchsorted(signal, cuts[relation])
+        gained_by_first = np.append(0, np.cumsum(gains[rows]))
+        train_gained = gained_by_first[n_retrieving] - gained
+        train_above = right_above[rows].sum() - above
         counts.train_adaptive += train_above + train_gained
 
         with np.errstate(invalid="ignore"):

@@ -138,21 +138,24 @@ def sums(
     other parts.
     """
     n, resamples = drawn.times.shape
-    summed = {key: np.zeros((1 + column.apart, resamples)) for key, column in columns.items()}
+    summed = {}
+    for key, column in columns.items():
+        n_ways = 2 if column.apart else 1
+        summed[key] = np.zeros((n_ways, resamples))
+
     for start in range(0, n, ROWS_AT_A_TIME):
         rows = slice(start, start + ROWS_AT_A_TIME)
         times = drawn.times[rows].astype(float)
-        retrieves = {}
-        for name, policy in policies.items():
-            retrieves[name] = (times * policy.fitted[rows], times * policy.counted[rows])
+        fitted = {name: times * policy.fitted[rows] for name, policy in policies.items()}
+        counted = {name: times * policy.counted[rows] for name, policy in policies.items()}
 
         for key, column in columns.items():
             block = column.take(rows, n)
             summed[key] += block.base @ times
             for name, slope in block.slopes.items():
-                # a column that is not `apart` has no second row
-                for total, retrieving in zip(summed[key], retrieves[name], strict=False):
-                    total += slope @ retrieving
+                summed[key][0] += slope @ fitted[name]
+                if column.apart:
+                    summed[key][1] += slope @ counted[name]
     return summed
 
 

@@ -26,10 +26,7 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     if not n:
         return np.zeros(splits)
 
-    is_first = np.append(True, signal[1:] != signal[:-1])
-    first = np.flatnonzero(is_first)  # the first place of each value
-    gained = np.zeros((len(first) + 1, splits), dtype=gains.dtype)
-    np.cumsum(np.add.reduceat(train * gains[:, None], first, axis=0), axis=0, out=gained[1:])
+    first, gained = gained_below(signal, train * gains[:, None])
     best = np.argmax(gained, axis=0)
 
     # the cut is the next value that training questions have; a value that only held-out questions
@@ -39,6 +36,19 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     lowest = np.argmax(above, axis=0)
     cuts = np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
     return np.where(best == 0, 0.0, cuts)
+
+
+def gained_below(signal: np.ndarray, gains: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of the m distinct values of the signal begins, (m,), and what is gained below
+    each value and below infinity, (m + 1, columns).
+
+    `gains` (n, columns) are what retrieving gains each question.
+    """
+    _, first = np.unique(signal, return_index=True)
+    gains_of_values = np.add.reduceat(gains, first, axis=0)
+    gained = np.zeros((len(first) + 1, gains.shape[1]), gains.dtype)
+    np.cumsum(gains_of_values, axis=0, out=gained[1:])
+    return first, gained
 
 
 def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:

@@ -172,7 +172,7 @@ def candidates(
     }
     columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
     query = f"""WITH named AS MATERIALIZED (
-        SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM entities
+        SELECT qid, label AS name, aliases, wiki_title, popularity, false AS asked FROM entities
         WHERE qid = $qid OR plain(label) = plain($name)
             OR list_contains(list_transform(aliases, lambda x: plain(x)), plain($name))
         UNION ALL
@@ -180,11 +180,11 @@ def candidates(
         WHERE relation = $relation
             AND (s_uri = '{ENTITY}' || $qid OR plain(subj) = plain($name)) AND qid != ''
     ), known AS (
-        SELECT qid, arg_min(label, (asked, label)) AS label, flatten(list(aliases)) AS aliases,
-            max(wiki_title) AS title,
+        SELECT qid, coalesce(min(name) FILTER (NOT asked), min(name)) AS label,
+            flatten(list(aliases)) AS aliases, max(wiki_title) AS title,
             coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
             bool_or(asked) AS asked,
-            plain(arg_min(label, (asked, label))) = plain($name) AS by_label
+            plain(label) = plain($name) AS by_label
         FROM named GROUP BY qid
     ), stated AS (
         SELECT DISTINCT 'Q' || s AS qid FROM claims

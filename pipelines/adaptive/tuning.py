@@ -15,7 +15,7 @@ from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs, of_known
 from pipelines.adaptive.rule import Rule, make_rule
-from pipelines.adaptive.searches import SEARCHES
+from pipelines.adaptive.searches import SEARCHES, gained_below
 from pipelines.errors import LongtailError
 from pipelines.params.params import Thresholds
 
@@ -202,13 +202,9 @@ def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> t
     not clearly worse here than the best one. A cut is clearly worse if the best one is right more
     often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
     """
-    is_first = np.append(True, signal[1:] != signal[:-1])
-    first = np.flatnonzero(is_first)  # where each distinct value begins
-
     # what is gained below each cut, by the questions and by each resample
-    gained = np.zeros((len(first) + 1, 1 + drawn.n))
-    weights = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
-    np.cumsum(np.add.reduceat(weights * gains[:, None], first, axis=0), axis=0, out=gained[1:])
+    times = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
+    first, gained = gained_below(signal, times * gains[:, None])
     less = gained[np.argmax(gained[:, 0])] - gained
 
     reach = intervals.reach(len(np.unique(drawn.clusters)), 0.90)

@@ -103,13 +103,12 @@ def open_passages(method: str, data: Path) -> GivenPassages:
         raise LongtailError(f"{data / FOLDER}: no passages for {method}; `longtail run` joins them")
 
     table = pa.concat_tables([parquet.read_parquet(file, schema=PASSAGES) for file in files])
-    ids = table["question_id"].to_numpy()
-    is_first = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
-    starts = np.flatnonzero(is_first)
-    ends = np.append(starts[1:], len(ids))
+    starts = np.flatnonzero(table["rank"].to_numpy() == 1)
+    ends = np.append(starts[1:], table.num_rows)
+    ids = table["question_id"].take(starts).to_pylist()
     rows = {}
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        rows[ids[start]] = range(start, end)
+    for question_id, start, end in zip(ids, starts.tolist(), ends.tolist(), strict=True):
+        rows[question_id] = range(start, end)
     return GivenPassages(rows, table, data / FOLDER)
 
 

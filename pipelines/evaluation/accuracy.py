@@ -31,8 +31,6 @@ class Group:
 def by_groups(
     answers: Answers,
     groups: Sequence[Group],
-    seed: int,
-    resamples: int,
     measured: Collection[str] = (),
 ) -> list[dict]:
     """A row for each method and group: how many questions, and accuracy by both rules.
@@ -49,10 +47,10 @@ def by_groups(
             for name in GAINS.keys() & set(measured):
                 change = answers.gain(method, GAINS[name])
                 gains |= {(name, i): (change, group.rows) for i, group in numbered.items()}
-        figures = answers.means(gains, seed, resamples)
+        figures = answers.means(gains)
         if "correlation" in measured:
             masks = {("correlation", i): group.rows for i, group in numbered.items()}
-            figures |= answers.correlations(method_answers.correct, masks, seed, resamples)
+            figures |= answers.correlations(method_answers.correct, masks)
 
         for i, group in numbered.items():
             row = {
@@ -75,14 +73,14 @@ def _median(popularity: np.ndarray) -> float:
     return float(np.median(finite)) if len(finite) else np.nan
 
 
-def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
+def accuracy(answers: Answers) -> list[dict]:
     """Accuracy by method and rule, and its correlation with log popularity."""
     with_popularity = int(np.isfinite(answers.popularity).sum())
     everyone = Group({"popularity_known": with_popularity}, answers.everyone)
-    return by_groups(answers, [everyone], seed, resamples, ["correlation"])
+    return by_groups(answers, [everyone], ["correlation"])
 
 
-def by_group(answers: Answers, guesses: Guesses, seed: int, resamples: int) -> list[dict]:
+def by_group(answers: Answers, guesses: Guesses) -> list[dict]:
     """Accuracy by method of ambiguous, least popular and guessable questions, and of others.
 
     An empty group has no row.
@@ -99,7 +97,7 @@ def by_group(answers: Answers, guesses: Guesses, seed: int, resamples: int) -> l
         "not guessable": guesses.guessable == 0,
     }
     groups = [Group({"group": name}, rows) for name, rows in masks.items() if rows.any()]
-    return by_groups(answers, groups, seed, resamples)
+    return by_groups(answers, groups)
 
 
 def guessable(answers: Answers, guesses: Guesses) -> list[dict]:
@@ -149,7 +147,7 @@ def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
     return by_popularity[: min(with_popularity, count)]
 
 
-def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
+def by_relation(answers: Answers) -> list[dict]:
     """Accuracy by method and relation, and its correlation with log popularity.
 
     These are Figures 4 and 16 to 19.
@@ -157,4 +155,4 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
     groups = []
     for relation, rows in answers.by_relation().items():
         groups.append(Group({"relation": relation}, rows))
-    return by_groups(answers, groups, seed, resamples, ["correlation"])
+    return by_groups(answers, groups, ["correlation"])

@@ -1,13 +1,10 @@
 """Stage `analyse`: the papers' tables and the data of their figures, from answers and from other
 stages' figures.
 
-data/analyses/<name>.parquet: a file for each table, empty where a run has nothing for it
-data/analyses.json: by question set, language model and method: accuracy by both rules, gain over
-closed-book answers
+It writes data/analyses/<name>.parquet: a file for each table, empty where a run has nothing for it.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +29,10 @@ from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.params.params import Exposure, Parts, Replug, Report, Thresholds
 from pipelines.questions.guessable import read_guesses
 from pipelines.storage import database
-from pipelines.storage.atomic import atomic, write_json
+from pipelines.storage.atomic import atomic
 from pipelines.work import stage
 
-OUT = Path("data/analyses")
-METRICS = Path("data/analyses.json")
+DATA = Path("data")
 EXAMPLE = "dense"  # the method whose answers are shown, or else the first one
 POPULARITY = """SELECT 10 ** (bin / 4) AS least, 10 ** ((bin + 1) / 4) AS below,
         count(*) AS questions
@@ -96,86 +92,79 @@ class Studies:
     of_figures: Sequence[FiguresStudy] = ()
 
 
-NO_STUDIES = Studies(tables.TABLES)
+def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
+    """Write every table to <data>/analyses; return the accuracies.
 
-
-def analyse(
-    data: Path, out: Path, metrics: Path, settings: Settings, studies: Studies = NO_STUDIES
-) -> stage.Metrics:
-    """Write every table, and the metrics. Raises LongtailError as `read_answered` does."""
-    files = {}
+    Raises LongtailError as `read_answered` does.
+    """
+    files = {}  # question set -> language model -> method -> file
+    lms = dict.fromkeys(settings.lms)
     for dataset in settings.parts.answered:
         files[dataset] = answer_files.sets(dataset, settings.lms, settings.retrievers, data)
-    answering_lms = [*settings.lms, *_lms_of(files)]
-    main = answering_lms[0] if answering_lms else ""
+        lms |= dict.fromkeys(files[dataset])
+    main = next(iter(lms), "")
 
     analyses: Tables = {name: [] for name in studies.tables}
     for dataset, by_lm in files.items():
-        for sentence in answer_files.left_out(dataset, settings.lms, settings.retrievers, data):
+        sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
+        for sentence in sentences:
             print(sentence)
             analyses["left_out"].append({"dataset": dataset, "why": sentence})
-        for name, rows in _tables_of_answers(dataset, by_lm, data, settings, studies).items():
-            analyses[name] += [{"dataset": dataset} | row for row in rows]
-        for row in _examples(dataset, by_lm.get(main, {}), data, settings):
-            analyses["examples"].append({"dataset": dataset, "lm": main} | row)
+        _analyse_answers(analyses, dataset, by_lm, data, settings, studies.of_answers)
+        shown = _examples(dataset, by_lm.get(main, {}), data, settings)
+        _add(analyses, {"examples": shown}, {"dataset": dataset, "lm": main})
 
     analyses["popularity"] = popularity(data, settings.parts.question_sets)
-    analyses["models"] = models(settings.lms, files, data / "models/lm")
-    analyses |= tables_of_figures(data, analyses, main, settings, studies.of_figures)
+    analyses["models"] = models(list(lms), settings.lms, data / "models/lm")
+    all_metrics = stage_metrics.read_metrics(data)
+    metrics = StageMetrics(all_metrics, settings.parts.scored, settings.lms)
+    analyses |= _tables_of_figures(metrics, analyses, main, settings)
+    for study in studies.of_figures:
+        analyses |= study.rows_of_figures(metrics)
 
-    with atomic(out) as folder:
+    with atomic(data / "analyses") as folder:
         folder.mkdir()
         for name, rows in analyses.items():
             tables.write_analyses(folder, name, rows, studies.tables)
 
-    figures = summary(analyses)
-    nested: dict = {}
-    for (dataset, lm, method, name), value in figures.items():
-        by_method = nested.setdefault(dataset, {}).setdefault(lm, {})
-        by_method.setdefault(method, {})[name] = value
-
-    write_json(metrics, nested)
-    return {".".join(key): value for key, value in figures.items()}
+    return _accuracies(analyses["accuracy"])
 
 
-def _lms_of(files: Mapping[str, dict]) -> list[str]:
-    """The language models that answered any question set, each once, in the files' order."""
-    names: dict[str, None] = {}
-    for by_lm in files.values():
-        names |= dict.fromkeys(by_lm)
-    return list(names)
+def _add(analyses: Tables, rows_by_table: Tables, key: Mapping[str, str]) -> None:
+    """Add rows to the tables, with the columns of `key`, which are the same for all of them."""
+    for name, rows in rows_by_table.items():
+        analyses[name] += [{**key, **row} for row in rows]
 
 
-def _tables_of_answers(
+def _analyse_answers(
+    analyses: Tables,
     dataset: str,
-    by_lm: Mapping[str, dict[str, Path]],
+    files: Mapping[str, dict[str, Path]],
     data: Path,
     settings: Settings,
-    studies: Studies,
-) -> Tables:
-    """The rows of all answers to a question set, without the column dataset.
+    studies: Sequence[AnswersStudy],
+) -> None:
+    """Add the rows of all answers to a question set.
 
-    `by_lm` is language model -> method -> file.
+    `files` is language model -> method -> file.
     """
     questions = data / f"questions/{dataset}/{dataset}.parquet"
     exposure = {}
     for text in settings.parts.exposure:
         exposure[text] = data / f"exposure/{text}/{dataset}.parquet"
     answered: dict[str, Answers] = {}
-    for lm, by_method in by_lm.items():
-        answers = read_answered(questions, by_method)
+    for lm, by_method in files.items():
+        answers = read_answered(questions, by_method, settings.seed, settings.report.bootstrap)
         if len(answers.ids):
             answered[lm] = answers
 
-    rows: Tables = defaultdict(list)
-    resamples = settings.report.bootstrap
-    rows["comparisons"] = paired.comparisons(answered, settings.seed, resamples)
+    _add(analyses, {"comparisons": paired.comparisons(answered)}, {"dataset": dataset})
     if len(answered) > 1:
         in_common = paired.in_common(list(answered.values()))
         for lm, answers in zip(answered, in_common, strict=True):
-            tables_of_lm = _accuracy_tables(answers, settings)
-            for name in tables.COMPARED:
-                rows[f"common_{name}"] += [{"lm": lm} | row for row in tables_of_lm[name]]
+            rows = _accuracy_tables(answers, settings.report.merge_bins)
+            common_rows = {f"common_{name}": rows[name] for name in tables.COMPARED}
+            _add(analyses, common_rows, {"dataset": dataset, "lm": lm})
 
     for lm, answers in answered.items():
         answered_by_lm = AnswersOfLM(
@@ -186,81 +175,62 @@ def _tables_of_answers(
             data=data,
             settings=settings,
         )
-        for name, rows_of_lm in _tables_of_lm(answered_by_lm, by_lm[lm], studies).items():
-            rows[name] += [{"lm": lm} | row for row in rows_of_lm]
+        rows = _tables_of_lm(answered_by_lm, files[lm])
+        for study in studies:
+            rows |= study.rows_of_answers(answered_by_lm)
+        _add(analyses, rows, {"dataset": dataset, "lm": lm})
 
-    return rows
 
-
-def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path], studies: Studies) -> Tables:
+def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
     """The rows of one language model's answers to a question set; `files` are method -> file."""
     answers = answered.answers
     settings = answered.settings
-    seed = settings.seed
-    resamples = settings.report.bootstrap
     spoken = language.read_language(settings.language)
     guesses = read_guesses(answered.questions, answers.ids, spoken)
 
-    rows = _accuracy_tables(answers, settings)
-    rows |= _effect_tables(answers, settings)
-    rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, seed, resamples)
+    rows = _accuracy_tables(answers, settings.report.merge_bins)
+    rows["accuracy_by_group"] = accuracy.by_group(answers, guesses)
     rows["guessable"] = accuracy.guessable(answers, guesses)
-    for study in studies.of_answers:
-        rows |= study.rows_of_answers(answered)
+    rows["accuracy_by_popularity"] = popularity_bins.by_decile(answers)
+    rows["accuracy_by_relative_popularity"] = popularity_bins.by_relative_popularity(
+        answers, settings.report.merge_bins
+    )
+    rows["retrieval_effect"] = retrieval_effects.where_retrieval_helps(answers)
+    rows["recall"] = retrieval_effects.recall(answers)
+    rows["costs"] = savings.costs(answers)
     if settings.parts.rules:
-        rows["savings"] = savings.savings(
-            answers, answered.questions, files, settings.thresholds, seed, resamples
-        )
+        rows["savings"] = savings.savings(answers, answered.questions, files, settings.thresholds)
 
     return rows
 
 
-def _accuracy_tables(answers: Answers, settings: Settings) -> Tables:
+def _accuracy_tables(answers: Answers, merge_bins: bool) -> Tables:
     """Accuracy of one language model's answers, over all and by what questions are about."""
-    seed = settings.seed
-    resamples = settings.report.bootstrap
-    merge = settings.report.merge_bins
     return {
-        "accuracy": accuracy.accuracy(answers, seed, resamples),
-        "accuracy_by_relation": accuracy.by_relation(answers, seed, resamples),
-        "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers, seed, resamples),
-        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(
-            answers, seed, resamples, merge
-        ),
-    }
-
-
-def _effect_tables(answers: Answers, settings: Settings) -> Tables:
-    """What retrieving changes and costs, for one language model's answers."""
-    seed = settings.seed
-    resamples = settings.report.bootstrap
-    merge = settings.report.merge_bins
-    return {
-        "accuracy_by_popularity": popularity_bins.by_decile(answers, seed, resamples),
-        "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(
-            answers, seed, resamples, merge
-        ),
-        "retrieval_effect": retrieval_effects.where_retrieval_helps(answers, seed, resamples),
-        "recall": retrieval_effects.recall(answers),
-        "costs": savings.costs(answers),
+        "accuracy": accuracy.accuracy(answers),
+        "accuracy_by_relation": accuracy.by_relation(answers),
+        "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers),
+        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, merge_bins),
     }
 
 
 def _examples(
-    dataset: str, by_method: Mapping[str, Path], data: Path, settings: Settings
+    dataset: str, files: Mapping[str, Path], data: Path, settings: Settings
 ) -> list[dict]:
-    """Examples of EXAMPLE's answers, or of the first other method's, beside closed-book answers."""
-    retrieving = [method for method in (EXAMPLE, *by_method) if method != "closed_book"]
-    with_answers = [method for method in retrieving if method in by_method]
-    if not with_answers or "closed_book" not in by_method:
+    """Examples of EXAMPLE's answers, or of the first other method's, beside closed-book answers.
+
+    `files` are method -> file of the language model's answers.
+    """
+    retrieving = [method for method in files if method != "closed_book"]
+    if not retrieving or "closed_book" not in files:
         return []
 
-    method = with_answers[0]
+    method = EXAMPLE if EXAMPLE in retrieving else retrieving[0]
     datastore = settings.parts.datastore or ""
     rows = examples.draw_examples(
         questions=data / f"questions/{dataset}/{dataset}.parquet",
-        closed_book=by_method["closed_book"],
-        augmented=by_method[method],
+        closed_book=files["closed_book"],
+        augmented=files[method],
         docs=data / f"corpus/{datastore}/docs.parquet",
         seed=settings.seed,
         language=language.read_language(settings.language),
@@ -268,39 +238,31 @@ def _examples(
     return [{"method": method} | row for row in rows]
 
 
-def tables_of_figures(
-    data: Path,
-    analyses: Tables,
-    main: str,
-    settings: Settings,
-    studies: Sequence[FiguresStudy],
+def _tables_of_figures(
+    metrics: StageMetrics, analyses: Tables, main: str, settings: Settings
 ) -> Tables:
-    """The tables of other stages' figures, of this run's parts.
+    """The tables of other stages' figures.
 
-    Retrievers are compared by the main language model.
+    Retrievers are compared by the `main` language model, whose rows are in `analyses`.
     """
-    metrics = stage_metrics.read_metrics(data)
-    scored = settings.parts.scored
-    rows: Tables = {}
-    for study in studies:
-        rows |= study.rows_of_figures(StageMetrics(metrics, scored, settings.lms))
-    bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), scored, settings.lms)
-    benchmarks = metrics.get("tasks", {})
-    rows["bits_per_byte"] = bits
-    rows["tasks"] = stage_metrics.tasks(benchmarks, settings.parts.benchmarks, settings.lms)
-
-    bits_of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, scored[0])]
+    bits = metrics.bits_per_byte()
+    main_corpus = settings.parts.scored[:1]
+    bits_of_main = [row for row in bits if row["lm"] == main and row["corpus"] in main_corpus]
     recalls_of_main = [row for row in analyses["recall"] if row["lm"] == main]
     accuracies_of_main = [row for row in analyses["accuracy"] if row["lm"] == main]
     passage_set = next(iter(settings.parts.passages), "")
-    rows["retrievers"] = stage_metrics.retrievers(
+    retrievers = stage_metrics.retrievers(
         bits=bits_of_main,
         recalls=recalls_of_main,
         accuracies=accuracies_of_main,
-        passage_metrics=metrics.get(passage_set, {}),
+        passage_metrics=metrics.metrics.get(passage_set, {}),
         top_k=settings.replug.top_k,
     )
-    return rows
+    return {
+        "bits_per_byte": bits,
+        "tasks": metrics.tasks(settings.parts.benchmarks),
+        "retrievers": retrievers,
+    }
 
 
 def popularity(data: Path, question_sets: list[str]) -> list[dict]:
@@ -315,15 +277,15 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     return rows
 
 
-def models(lms: list[str], files: Mapping[str, dict], folder: Path) -> list[dict]:
+def models(lms: list[str], own: list[str], folder: Path) -> list[dict]:
     """The language models that answered, the main one first; their parameters and families, where
     these are known.
 
-    A run's own models answer the test split, imported ones whatever they were asked.
+    A run's `own` models answer the test split, imported ones whatever they were asked.
     """
     rows = []
-    for lm in dict.fromkeys([*lms, *_lms_of(files)]):
-        imported = lm not in lms
+    for lm in lms:
+        imported = lm not in own
         row = {
             "lm": lm,
             "parameters": count_parameters(folder / lm),
@@ -336,17 +298,15 @@ def models(lms: list[str], files: Mapping[str, dict], folder: Path) -> list[dict
     return rows
 
 
-def summary(analyses: Tables) -> dict[tuple[str, str, str, str], float]:
-    """(question set, language model, method, figure) -> its value."""
+def _accuracies(rows: list[dict]) -> dict[str, float]:
+    """The accuracies of the table `accuracy`, as MLflow shows them."""
     figures = {}
-    for row in analyses["accuracy"]:
-        key = (row["dataset"], row["lm"], row["method"])
+    for row in rows:
+        answered = f"{row['dataset']}.{row['lm']}.{row['method']}"
         for rule in ("substring", "word"):
-            figures[*key, rule] = row[rule].value
-    for row in analyses["comparisons"]:
-        if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
-            figures[row["dataset"], row["lm"], row["method"], "gain"] = row["gain"].value
-    return {key: value for key, value in figures.items() if math.isfinite(value)}
+            if math.isfinite(row[rule].value):
+                figures[f"{answered}.{rule}"] = row[rule].value
+    return figures
 
 
 def main(studies: Studies) -> None:
@@ -354,6 +314,6 @@ def main(studies: Studies) -> None:
     stage.run(
         "analyse",
         Settings,
-        lambda settings: analyse(Path("data"), OUT, METRICS, settings, studies),
-        out=f"{OUT} and {METRICS}",
+        lambda settings: analyse(DATA, settings, studies),
+        out=str(DATA / "analyses"),
     )

@@ -14,10 +14,10 @@ import numpy as np
 
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
+from pipelines.arrays import take_rows
 from pipelines.intervals import Interval, Statistic
 
 FEWEST = 10  # questions that a correlation needs
-ARRAYS = ("ids", "relations", "subjects", "popularity", "ambiguous")  # fields of Answers
 GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table -> its rule
 
 
@@ -45,8 +45,7 @@ class MethodAnswers:
 
     def take(self, rows: np.ndarray) -> Self:
         """The answers at these positions, or under this mask."""
-        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
-        return replace(self, **columns)
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,8 @@ class Answers:
     popularity: np.ndarray  # float, NaN where it is not known
     ambiguous: np.ndarray  # bool: the question set has the same text about another subject as well
     by_method: dict[str, MethodAnswers]
+    seed: int  # of all bootstraps
+    resamples: int
 
     @property
     def everyone(self) -> np.ndarray:
@@ -91,9 +92,10 @@ class Answers:
 
     def take(self, rows: np.ndarray) -> Self:
         """The questions at these positions, or under this mask."""
-        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
-        by_method = {method: answers.take(rows) for method, answers in self.by_method.items()}
-        return replace(self, **arrays, by_method=by_method)
+        by_method = {}
+        for method, answers in self.by_method.items():
+            by_method[method] = answers.take(rows)
+        return replace(take_rows(self, rows), by_method=by_method)
 
     def gain(self, method: str, rule: str = "correct") -> np.ndarray:
         """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}.
@@ -115,18 +117,13 @@ class Answers:
     def bootstraps(
         self,
         statistics: Iterable[tuple[Hashable, Statistic, Sequence[np.ndarray]]],
-        seed: int,
-        resamples: int,
     ) -> dict[Hashable, Interval]:
         """`intervals.of_clusters` over subjects; all calls use the same resamples."""
-        generator = draws.generator(seed, "popqa bootstrap")
-        return intervals.of_clusters(statistics, self._subject_numbers, generator, resamples)
+        generator = draws.generator(self.seed, "popqa bootstrap")
+        return intervals.of_clusters(statistics, self._subject_numbers, generator, self.resamples)
 
     def means(
-        self,
-        columns: Mapping[Hashable, tuple[np.ndarray, np.ndarray]],
-        seed: int,
-        resamples: int,
+        self, columns: Mapping[Hashable, tuple[np.ndarray, np.ndarray]]
     ) -> dict[Hashable, Interval]:
         """For each key the mean of its values (n,) over its rows (n,) bool.
 
@@ -136,37 +133,28 @@ class Answers:
             (key, intervals.ratio, mean_columns(values, rows))
             for key, (values, rows) in columns.items()
         )
-        means = self.bootstraps(statistics, seed, resamples)
+        means = self.bootstraps(statistics)
         return {key: mean.within(-1, 1) for key, mean in means.items()}
 
     def correlations(
-        self, right: np.ndarray, groups: Mapping[Hashable, np.ndarray], seed: int, resamples: int
+        self, right: np.ndarray, groups: Mapping[Hashable, np.ndarray]
     ) -> dict[Hashable, Interval]:
         """For each group, (n,) bool, Pearson's correlation of being right with log10 popularity.
 
-        A group has none if fewer than FEWEST questions have a known popularity, or if
-        either is the same for all.
+        A group that `correlation_columns` has no columns of has no correlation.
         """
         logs = np.log10(np.maximum(self.popularity, 1))
         statistics = []
         for key, group in groups.items():
-            finite = group & np.isfinite(logs)
-            if finite.sum() < FEWEST:
-                continue
-            if np.ptp(logs[finite]) == 0 or np.ptp(right[finite]) == 0:
-                continue
+            columns = correlation_columns(logs, right, group)
+            if columns:
+                statistics.append((key, intervals.pearson, columns))
 
-            # centred, which keeps sums of squares well conditioned
-            x = np.where(finite, logs - logs[finite].mean(), 0.0)
-            y = np.where(finite, right - right[finite].mean(), 0.0)
-            columns = [finite.astype(float), x, y, x * x, y * y, x * y]
-            statistics.append((key, intervals.pearson, columns))
-
-        correlations = self.bootstraps(statistics, seed, resamples)
+        correlations = self.bootstraps(statistics)
         return {key: correlation.within(-1, 1) for key, correlation in correlations.items()}
 
 
-def read_answered(questions: Path, files: dict[str, Path]) -> Answers:
+def read_answered(questions: Path, files: Mapping[str, Path], seed: int, resamples: int) -> Answers:
     """The question set with the answers of each method, a file each, joined by question id.
 
     Raises LongtailError as `answer_files.join` does.
@@ -176,7 +164,7 @@ def read_answered(questions: Path, files: dict[str, Path]) -> Answers:
     by_method = {}
     for method, columns_of_method in columns_by_method.items():
         by_method[method] = MethodAnswers(**columns_of_method)
-    return Answers(**columns, by_method=by_method)
+    return Answers(**columns, by_method=by_method, seed=seed, resamples=resamples)
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -186,3 +174,20 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     """
     finite = rows & np.isfinite(values)
     return [np.where(finite, values, 0.0), finite.astype(float)]
+
+
+def correlation_columns(
+    values: np.ndarray, right: np.ndarray, rows: np.ndarray
+) -> list[np.ndarray]:
+    """Columns for `intervals.pearson`, which correlates being right with `values` over `rows`.
+
+    There are none if fewer than FEWEST of the values are known, or if either is the same for all.
+    """
+    finite = rows & np.isfinite(values)
+    if finite.sum() < FEWEST or np.ptp(values[finite]) == 0 or np.ptp(right[finite]) == 0:
+        return []
+
+    # centred, so that sums of squares keep their digits
+    x = np.where(finite, values - values[finite].mean(), 0.0)
+    y = np.where(finite, right - right[finite].mean(), 0.0)
+    return [finite.astype(float), x, y, x * x, y * y, x * y]

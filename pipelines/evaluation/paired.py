@@ -12,7 +12,7 @@ from pipelines.evaluation.answer_sets import GAINS, Answers
 DIFFERENCES = GAINS | {"recall_gain": "doc_has_answer"}  # column of the table -> what differs
 
 
-def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[dict]:
+def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
     """Each method less every earlier one of its language model, then less the same method of every
     earlier model.
 
@@ -24,13 +24,13 @@ def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[di
     earlier: dict[str, Answers] = {}
     for lm, answers in by_lm.items():
         pairs = [(method, against) for against, method in combinations(answers.by_method, 2)]
-        for row in compared(answers, answers, pairs, seed, resamples):
+        for row in compared(answers, answers, pairs):
             rows.append({"lm": lm, "against_lm": lm} | row)
 
         for against_lm, others in earlier.items():
             same = [(method, method) for method in others.by_method if method in answers.by_method]
             these, those = in_common([answers, others])
-            for row in compared(these, those, same, seed, resamples):
+            for row in compared(these, those, same):
                 rows.append({"lm": lm, "against_lm": against_lm} | row)
         earlier[lm] = answers
 
@@ -43,9 +43,7 @@ def in_common(answers_of_models: Sequence[Answers]) -> list[Answers]:
     return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in answers_of_models]
 
 
-def compared(
-    these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], seed: int, resamples: int
-) -> list[dict]:
+def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]]) -> list[dict]:
     """A row for each pair of a method of `these` answers and one of `those`.
 
     Both are answers to the same questions.
@@ -58,7 +56,7 @@ def compared(
             that = getattr(those.by_method[against], column)
             differences[method, against, name] = (this - that, these.everyone)
 
-    means = these.means(differences, seed, resamples)
+    means = these.means(differences)
 
     rows = []
     for method, against in pairs:

@@ -32,7 +32,7 @@ class Bin:
     rows: np.ndarray  # the questions, (n,) bool
 
 
-def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
+def by_decile(answers: Answers, least: int | None = None) -> list[dict]:
     """Accuracy by method and decile of popularity, and the gain over closed-book answers.
 
     These are Figures 5 to 7. Where deciles would be too small, there are fewer bins of equal size;
@@ -47,18 +47,16 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
         decile = DECILES * merged_bin.first // count + 1
         deciles.append(Group({"decile": decile}, merged_bin.rows))
 
-    return by_groups(answers, deciles, seed, resamples, MEASURED)
+    return by_groups(answers, deciles, MEASURED)
 
 
-def by_log_popularity(
-    answers: Answers, seed: int, resamples: int, least: int | None = None
-) -> list[dict]:
+def by_log_popularity(answers: Answers, least: int | None = None) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers
     (Figure 1)."""
-    return by_groups(answers, _half_decades(answers.popularity, least), seed, resamples, MEASURED)
+    return by_groups(answers, _half_decades(answers.popularity, least), MEASURED)
 
 
-def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False) -> list[dict]:
+def by_relation(answers: Answers, merge: bool = False) -> list[dict]:
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and
     21)."""
     least = LEAST if merge else LEAST_OF_RELATION
@@ -67,11 +65,11 @@ def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False
         popularity = np.where(rows, answers.popularity, np.nan)
         for group in _half_decades(popularity, least, merge):
             groups.append(Group({"relation": relation} | group.key, group.rows))
-    return by_groups(answers, groups, seed, resamples, MEASURED)
+    return by_groups(answers, groups, MEASURED)
 
 
 def by_relative_popularity(
-    answers: Answers, seed: int, resamples: int, merge: bool = False, least: int | None = None
+    answers: Answers, merge: bool = False, least: int | None = None
 ) -> list[dict]:
     """Accuracy by method and log popularity, in standard deviations from the mean of the relation
     (Figure 8)."""
@@ -89,7 +87,7 @@ def by_relative_popularity(
         key = {"bin": merged_bin.first + 1, "relative_popularity": mean}
         groups.append(Group(key, merged_bin.rows))
 
-    return by_groups(answers, groups, seed, resamples)
+    return by_groups(answers, groups)
 
 
 def bins_between(

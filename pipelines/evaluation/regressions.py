@@ -1,17 +1,19 @@
 """Check that no figure of a run is worse than in the last run that landed.
 
 A figure is a number in a stage's metrics file. The figures of the last landed run of each profile
-are kept in one file,
-LANDED. A run of a part of the pipeline replaces the figures of that part only.
+are kept in one file, LANDED. A run of a part of the pipeline replaces the figures of that part
+only.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.intervals import Interval
 from pipelines.storage.atomic import SCRATCH, write_json
 
 LANDED = SCRATCH / "landed.json"  # profile -> metrics file -> figure -> value
@@ -20,20 +22,6 @@ MORE_IS_BETTER = re.compile(  # figures by their last key: quality, and how much
     r"|entities|triples|questions|documents|mentions|titles_with_views"
 )
 LESS_IS_BETTER = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number of a metrics file. The bounds are its confidence interval, None where it has
-    none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def may_be(self, value: float) -> bool:
-        """Whether the confidence interval holds `value`."""
-        return self.low is not None and self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ class Regression:
     def change(self) -> float:
         """How much the figure changed, as a share of what it was."""
         if not self.before:
-            return float("inf")
+            return math.inf
         return (self.now - self.before) / abs(self.before)
 
     def __str__(self) -> str:
@@ -62,8 +50,7 @@ def find_regressions(
     worst first.
 
     A figure is worse if it lost more than `tolerance` of what it was, and its interval does not
-    hold the old value.
-    Returns None if no run of the profile with one of these files has landed.
+    hold the old value. Returns None if no run of the profile with one of these files has landed.
     """
     landed = _read_landed().get(profile, {})
     compared = [file for file in files if file.as_posix() in landed]
@@ -73,9 +60,9 @@ def find_regressions(
     regressions = []
     for file in compared:
         before = landed[file.as_posix()]
-        for name, figure in _read_figures(file).items():
-            if name in before and _is_worse(name, before[name], figure, tolerance):
-                regression = Regression(file.as_posix(), name, before[name], figure.value)
+        for name, now in _read_figures(file).items():
+            if name in before and _is_worse(name, before[name], now, tolerance):
+                regression = Regression(file.as_posix(), name, before[name], now.value)
                 regressions.append(regression)
 
     return sorted(regressions, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
@@ -87,19 +74,20 @@ def keep_figures(profile: str, files: Iterable[Path]) -> None:
     figures_by_file = landed.setdefault(profile, {})
     for file in files:
         figures = _read_figures(file)
-        figures_by_file[file.as_posix()] = {name: f.value for name, f in figures.items()}
+        figures_by_file[file.as_posix()] = {name: now.value for name, now in figures.items()}
     write_json(LANDED, landed)
 
 
-def _is_worse(name: str, before: float, now: Figure, tolerance: float) -> bool:
-    key = name.rsplit("/", 1)[-1]
+def _is_worse(name: str, before: float, now: Interval, tolerance: float) -> bool:
+    key = name.rpartition("/")[2]
     if MORE_IS_BETTER.fullmatch(key):
         loss = before - now.value
     elif LESS_IS_BETTER.fullmatch(key):
         loss = now.value - before
     else:
         return False
-    return loss > tolerance * abs(before) and not now.may_be(before)
+    may_be_as_before = now.low <= before <= now.high
+    return loss > tolerance * abs(before) and not may_be_as_before
 
 
 def _read_landed() -> dict[str, dict[str, dict[str, float]]]:
@@ -108,23 +96,26 @@ def _read_landed() -> dict[str, dict[str, dict[str, float]]]:
     return json.loads(LANDED.read_text(encoding="utf-8"))
 
 
-def _read_figures(file: Path) -> dict[str, Figure]:
+def _read_figures(file: Path) -> dict[str, Interval]:
     """The figures of a metrics file by their keys, with / between them; none if there is no
     file."""
     if not file.is_file():
         return {}
-    figures: dict[str, Figure] = {}
-    _collect_figures(json.loads(file.read_text(encoding="utf-8")), "", figures)
-    return figures
+    return dict(_figures_below("", json.loads(file.read_text(encoding="utf-8"))))
 
 
-def _collect_figures(values: Any, name: str, figures: dict[str, Figure]) -> None:
-    """Add the figures below `name` to `figures`. Curves, which are lists, are left out."""
+def _figures_below(name: str, values: Any) -> Iterator[tuple[str, Interval]]:
+    """Yield the figures below the keys `name`. Curves, which are lists, are left out.
+
+    A figure without an interval has one of NaN, in which no value lies.
+    """
     if isinstance(values, dict) and "value" in values:
         if values["value"] is not None:  # null where nothing could be measured
-            figures[name] = Figure(values["value"], values.get("low"), values.get("high"))
+            low = values.get("low", math.nan)
+            high = values.get("high", math.nan)
+            yield name, Interval(values["value"], low, high)
     elif isinstance(values, dict):
         for key, value in values.items():
-            _collect_figures(value, f"{name}/{key}" if name else key, figures)
+            yield from _figures_below(f"{name}/{key}" if name else key, value)
     elif isinstance(values, int | float):
-        figures[name] = Figure(values)
+        yield name, Interval(values, math.nan, math.nan)

@@ -12,7 +12,7 @@ TAIL_LESS_HEAD = "tail less head"
 SHARES = ("closed_book", "closed_book_word", "augmented", "augmented_word")  # columns
 
 
-def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[dict]:
+def where_retrieval_helps(answers: Answers) -> list[dict]:
     """Augmented and closed-book accuracy by method and group of questions.
 
     Groups go by popularity, and by whose page the passage is from. The gain in TAIL_LESS_HEAD is
@@ -29,16 +29,18 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
         masks = _groups(answers, method)
         groups = [Group({"group": name}, mask) for name, mask in masks.items()]
         pair = replace(answers, by_method={"closed_book": closed_book, method: augmented})
-        measured = by_groups(pair, groups, seed, resamples, GAINS)
-        closed_rows = measured[: len(groups)]
-        augmented_rows = measured[len(groups) :]
-        for closed_row, row in zip(closed_rows, augmented_rows, strict=True):
-            row["closed_book"] = closed_row["substring"]
-            row["closed_book_word"] = closed_row["word"]
+        measured = {}
+        for row in by_groups(pair, groups, GAINS):
+            measured[row["method"], row["group"]] = row
+        for name in masks:
+            closed_book_row = measured["closed_book", name]
+            row = measured[method, name]
+            row["closed_book"] = closed_book_row["substring"]
+            row["closed_book_word"] = closed_book_row["word"]
             row["augmented"] = row.pop("substring")
             row["augmented_word"] = row.pop("word")
             rows.append(row)
-        rows.append(_tail_less_head(answers, method, seed, resamples))
+        rows.append(_tail_less_head(answers, method))
 
     return rows
 
@@ -61,18 +63,19 @@ def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     }
 
 
-def _tail_less_head(answers: Answers, method: str, seed: int, resamples: int) -> dict:
+def _tail_less_head(answers: Answers, method: str) -> dict:
     """The row with the gain in the tail less the gain at the head, by both rules."""
     masks = _groups(answers, method)
     statistics = []
     for name, rule in GAINS.items():
         change = answers.gain(method, rule)
-        columns = mean_columns(change, masks["tail"]) + mean_columns(change, masks["head"])
-        statistics.append((name, _difference_of_means, columns))
+        tail = mean_columns(change, masks["tail"])
+        head = mean_columns(change, masks["head"])
+        statistics.append((name, _difference_of_means, [*tail, *head]))
     questions = int((masks["tail"] | masks["head"]).sum())
     row = {"method": method, "group": TAIL_LESS_HEAD, "questions": questions}
     row |= dict.fromkeys(SHARES, NOTHING)
-    return row | answers.bootstraps(statistics, seed, resamples)
+    return row | answers.bootstraps(statistics)
 
 
 def _difference_of_means(sums: np.ndarray) -> np.ndarray:

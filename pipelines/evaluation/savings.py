@@ -45,8 +45,6 @@ def savings(
     questions: Path,
     files: Mapping[str, Path],
     thresholds: Thresholds,
-    seed: int,
-    resamples: int,
 ) -> list[dict]:
     """What retrieving only below thresholds saves against always retrieving, in per cent.
 
@@ -62,7 +60,7 @@ def savings(
         pairs = read_pairs(questions, above=files["closed_book"], below=file)
         if method == "closed_book" or not pairs.usable(thresholds.min_questions):
             continue
-        train, drawn = held_out.sides(pairs, thresholds, seed, resamples)
+        train, drawn = held_out.sides(pairs, thresholds, answers.seed, answers.resamples)
         fitted = held_out.fit_all(pairs, train, drawn, thresholds.search, thresholds)
         retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
         policy = held_out.policy(pairs, retrieved, drawn, fitted)

@@ -4,7 +4,7 @@ section 6)."""
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,72 +59,44 @@ def retrievers_of(names: Iterable[str]) -> list[str]:
     return [name for name in ordered if Method.of_name(name).kind in RETRIEVERS]
 
 
-def bits_per_byte(
-    language_modelling: Mapping[str, dict], corpora: list[str], lms: list[str]
-) -> list[dict]:
-    """Bits per byte and perplexity by corpus, language model, retriever and k (Table 1, Figures 4
-    and 5).
-
-    The retriever "none" and k = 0 are without documents. Figures by other temperatures have no row.
-    """
-    rows = []
-    for corpus in corpora:
-        for lm in lms:
-            figures = language_modelling.get(corpus, {}).get(lm, {})
-            rows += [{"corpus": corpus, "lm": lm} | row for row in _bits_of_lm(figures)]
-    return rows
-
-
-def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
-    """The rows of one language model on one corpus."""
-    settings = []
-    for name in figures:
-        if match := BITS.fullmatch(name):
-            settings.append((match[1], int(match[2])))
-
-    settings.sort()
-    if "bpb_none" in figures:
-        settings.insert(0, ("none", 0))
-
-    rows = []
-    for retriever, k in settings:
-        setting = f"{retriever}_k{k}" if k else retriever
-        names = {
-            "bits_per_byte": f"bpb_{setting}",
-            "saved": f"gain_{setting}",
-            "saved_over_random": f"gain_over_random_{setting}",
-            "saved_over_dense": f"{retriever}_gain_k{k}",
-            "perplexity": f"perplexity_{setting}",
-            "word_perplexity": f"word_perplexity_{setting}",
-        }
-        row = {"retriever": retriever, "k": k}
-        for column, name in names.items():
-            row[column] = interval(figures.get(name))
-        rows.append(row)
-
-    return rows
-
-
 @dataclass(frozen=True)
 class StageMetrics:
-    """Other stages' metrics of this run's corpora and language models, for studies."""
+    """Other stages' metrics of this run's corpora and language models."""
 
     metrics: dict[str, dict]  # as `read_metrics` returns them
     corpora: list[str]
     lms: list[str]
 
+    def bits_per_byte(self) -> list[dict]:
+        """Bits per byte and perplexity by corpus, language model, retriever and k (Table 1, Figures
+        4 and 5).
+
+        The retriever "none" and k = 0 are without documents. Figures by other temperatures have no
+        row.
+        """
+        rows = []
+        for key, figures in self._figures_of_lms():
+            rows += [key | row for row in _bits_of_lm(figures)]
+        return rows
+
     def by_lm(self, name: str) -> list[dict]:
         """The rows that `evaluate_lm` wrote under a name, by corpus and language model."""
-        figures = self.metrics.get("language_modelling", {})
         rows = []
+        for key, figures in self._figures_of_lms():
+            for row in figures.get(name, []):
+                columns = {
+                    column: interval(value) if isinstance(value, dict) else value
+                    for column, value in row.items()
+                }
+                rows.append(key | columns)
+        return rows
+
+    def _figures_of_lms(self) -> Iterator[tuple[dict[str, str], dict]]:
+        """Corpus and language model, with the figures that `evaluate_lm` wrote of them."""
+        by_corpus = self.metrics.get("language_modelling", {})
         for corpus in self.corpora:
             for lm in self.lms:
-                for figures_of_row in figures.get(corpus, {}).get(lm, {}).get(name, []):
-                    row = {"corpus": corpus, "lm": lm}
-                    for column, value in figures_of_row.items():
-                        row[column] = interval(value) if isinstance(value, dict) else value
-                    rows.append(row)
-        return rows
+                yield {"corpus": corpus, "lm": lm}, by_corpus.get(corpus, {}).get(lm, {})
 
     def by_tokens(self, name: str, fact: str | None = None) -> list[dict]:
         """The rows that `attribute` wrote under a name, by corpus and retriever.
@@ -143,6 +115,48 @@ class StageMetrics:
 
         return rows
 
+    def tasks(self, benchmarks: list[str]) -> list[dict]:
+        """Accuracy by benchmark, language model and method over all questions ("all"), and by
+        category (Tables 2 and 3)."""
+        by_benchmark = self.metrics.get("tasks", {})
+        rows = []
+        for benchmark in benchmarks:
+            for lm in self.lms:
+                for method, figures in by_benchmark.get(benchmark, {}).get(lm, {}).items():
+                    if "accuracy" in figures:
+                        key = {"task": benchmark, "lm": lm, "method": method}
+                        rows += [key | row for row in _rows_of_task(figures)]
+        return rows
+
+
+def _bits_of_lm(figures: Mapping[str, dict]) -> list[dict]:
+    """The rows of one language model on one corpus."""
+    settings = []
+    for name in figures:
+        match = BITS.fullmatch(name)
+        if match:
+            settings.append((match[1], int(match[2])))
+
+    settings.sort()
+    if "bpb_none" in figures:
+        settings.insert(0, ("none", 0))
+
+    rows = []
+    for retriever, k in settings:
+        setting = f"{retriever}_k{k}" if k else retriever
+        names = {
+            "bits_per_byte": f"bpb_{setting}",
+            "saved": f"gain_{setting}",
+            "saved_over_random": f"gain_over_random_{setting}",
+            "saved_over_dense": f"{retriever}_gain_k{k}",
+            "perplexity": f"perplexity_{setting}",
+            "word_perplexity": f"word_perplexity_{setting}",
+        }
+        row = {column: interval(figures.get(name)) for column, name in names.items()}
+        rows.append({"retriever": retriever, "k": k} | row)
+
+    return rows
+
 
 def _rows_of_tokens(rows_of_metrics: list[dict]) -> list[dict]:
     """Rows of figures of tokens, each with its share of all tokens."""
@@ -154,21 +168,6 @@ def _rows_of_tokens(rows_of_metrics: list[dict]) -> list[dict]:
         for column, name in TOKEN_FIGURES.items():
             row[column] = interval(figures[name])
         rows.append(row)
-    return rows
-
-
-def tasks(
-    metrics: Mapping[str, dict[str, dict]], benchmarks: list[str], lms: list[str]
-) -> list[dict]:
-    """Accuracy by benchmark, language model and method over all questions ("all"), and by category
-    (Tables 2 and 3)."""
-    rows = []
-    for benchmark in benchmarks:
-        for lm in lms:
-            for method, figures in metrics.get(benchmark, {}).get(lm, {}).items():
-                if "accuracy" in figures:
-                    key = {"task": benchmark, "lm": lm, "method": method}
-                    rows += [key | row for row in _rows_of_task(figures)]
     return rows
 
 

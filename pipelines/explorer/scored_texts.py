@@ -147,7 +147,7 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     replug = run.params.replug
     attributed = responsibility.attribute_tokens(scored, replug.temperature, replug.mixture)
 
-    alone = scored.closed[0]  # (tokens,) nats
+    alone = scored.log_probs_alone[0]  # (tokens,) nats
     bits = -alone / LN2
     saved = (attributed.mixed[0] - alone) / LN2
     saved_by_document = (scored.log_probs[0] - alone) / LN2  # (k, tokens)
@@ -199,7 +199,7 @@ def _scored(run: Run, texts: Texts, query_id: str, retrieved: list[dict]) -> Sco
         ids=np.array([query_id]),
         bytes=sizes[None],
         lengths=np.array([len(alone)]),
-        closed=alone[None],
+        log_probs_alone=alone[None],
         log_probs=log_probs[None],
         similarities=similarities[None],
         doc_ids=np.array([doc_ids]),

@@ -43,29 +43,35 @@ def compare_systems(
         return -int(system.correct[in_common].sum()), system.name
 
     best_first = sorted(answered, key=rank)
-    answers = _answers(questions, best_first, in_common)
+    answers = _answers(questions, best_first, in_common, seed, resamples)
     return Compared(
         questions=int(in_common.sum()),
         month=questions.month,
         counts={system.name: int(system.has.sum()) for system in best_first},
-        accuracy=accuracy.accuracy(answers, seed, resamples),
-        by_relation=accuracy.by_relation(answers, seed, resamples),
+        accuracy=accuracy.accuracy(answers),
+        by_relation=accuracy.by_relation(answers),
         by_popularity=by_popularity(questions, best_first),
-        pairs=paired.comparisons({"": answers}, seed, resamples),
+        pairs=paired.comparisons({"": answers}),
         examples=_examples(questions, best_first, in_common, seed),
     )
 
 
 def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:
     """Accuracy by deciles of popularity on the common questions; none for few questions."""
-    answers = _answers(questions, answered, in_all(answered))
+    answers = _answers(questions, answered, in_all(answered), seed=0, resamples=1)
     n_known = np.isfinite(answers.popularity).sum()
     if n_known < 3 * popularity_bins.FEWEST:
         return []
-    return popularity_bins.by_decile(answers, 0, 1)
+    return popularity_bins.by_decile(answers)
 
 
-def _answers(questions: Questions, answered: Sequence[Answered], in_common: np.ndarray) -> Answers:
+def _answers(
+    questions: Questions,
+    answered: Sequence[Answered],
+    in_common: np.ndarray,
+    seed: int,
+    resamples: int,
+) -> Answers:
     """The common questions in the form in which the analyses have them, ordered by id."""
     ids = np.array(questions.ids, dtype=object)
     places = np.flatnonzero(in_common)
@@ -83,6 +89,8 @@ def _answers(questions: Questions, answered: Sequence[Answered], in_common: np.n
         popularity=questions.signal[order],
         ambiguous=np.zeros(len(order), bool),
         by_method=by_method,
+        seed=seed,
+        resamples=resamples,
     )
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from pipelines import draws
 from pipelines.answering import passages, prompts
+from pipelines.arrays import arrays_of
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import supervising_lm
@@ -61,7 +62,7 @@ class CorpusQueries:
         answers = None if self.answers is None else self.answers.tolist()
         content = (self.name, self.train, self.queries.document, answers)
         digest = blake2b(repr(content).encode(), digest_size=16)
-        columns = [column.tolist() for column in self.queries.columns().values()]
+        columns = [column.tolist() for column in arrays_of(self.queries).values()]
         for row in zip(*columns, strict=True):
             digest.update(repr(row).encode())
         return digest.hexdigest()
@@ -99,10 +100,8 @@ def read_texts(name: str, settings: Settings, retriever: str) -> CorpusQueries:
     """Language-modelling queries of a corpus."""
     folder = CORPORA / name
     lsr = settings.lsr
-    train, train_sources, _ = read_language_modelling(
-        folder, "train", settings.seed, lsr.lm_queries
-    )
-    validation, validation_sources, _ = read_language_modelling(
+    train, train_sources = read_language_modelling(folder, "train", settings.seed, lsr.lm_queries)
+    validation, validation_sources = read_language_modelling(
         folder, "validation", settings.seed, lsr.validation_queries
     )
     return CorpusQueries(

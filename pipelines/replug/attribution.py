@@ -15,7 +15,7 @@ Intervals are 95 % bootstrap intervals over source documents.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import duckdb
 import numpy as np
@@ -39,7 +39,8 @@ OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
 TEXTS_AT_ONCE = 512  # in memory
 
-# queries, their tokens, and the ids of their documents -> a number for each token, (tokens,)
+# queries, their tokens, and the ids of their documents -> a number for each token, (tokens,),
+# UNKNOWN for none
 TokenNumbering = Callable[[slice, slice, np.ndarray], np.ndarray]
 
 _KEY = {"lm": pa.string(), "retriever": pa.string(), "query_id": pa.string()}
@@ -90,9 +91,7 @@ class TokenStudy(Protocol):
     COLUMN: pa.Field  # the number's column in tokens.parquet
     EDGES: np.ndarray  # where each row of figures begins, but the first
 
-    def number_tokens(
-        self, attributing: Attributing
-    ) -> tuple[TokenNumbering | None, dict[str, str]]:
+    def number_tokens(self, attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
         """The function that numbers a block's tokens, and facts for the metrics."""
 
 
@@ -104,26 +103,20 @@ class Block:
     shares: Attribution
     continuations: np.ndarray  # (n,) str
     clusters: np.ndarray  # (n,) numbers of the texts' source documents
-    # column of a study -> the number of each token, (tokens,), UNKNOWN for none; None where the
-    # study has none at all
-    numbers: Mapping[str, np.ndarray | None]
+    numbers: Mapping[str, np.ndarray]  # column of a study -> the number of each token, (tokens,)
 
 
 def tokens_schema(studies: Sequence[TokenStudy]) -> pa.Schema:
     """The columns of tokens.parquet, with those of studies."""
-    return pa.schema(
-        {
-            **_KEY,
-            "token": pa.int32(),
-            "text": pa.string(),
-            **{study.COLUMN.name: study.COLUMN.type for study in studies},
-            "log_prob_none": pa.float32(),
-            "log_prob": pa.float32(),
-            "memory": pa.float32(),
-            "documents": _SHARES,
-            "responsibilities": _SHARES,
-        }
-    )
+    columns = {**_KEY, "token": pa.int32(), "text": pa.string()}
+    for study in studies:
+        columns[study.COLUMN.name] = study.COLUMN.type
+    columns["log_prob_none"] = pa.float32()
+    columns["log_prob"] = pa.float32()
+    columns["memory"] = pa.float32()
+    columns["documents"] = _SHARES
+    columns["responsibilities"] = _SHARES
+    return pa.schema(columns)
 
 
 def attribute_corpus(
@@ -133,11 +126,8 @@ def attribute_corpus(
 
     Writes the tables and the metrics.
     """
-    lm = settings.lms[0]
-    tables = LOGPROBS / corpus / lm
-    schema = tokens_schema(studies)
-    edges = {f"by_{study.COLUMN.name}": study.EDGES for study in studies}
-    numberings = {}  # column of a study -> its TokenNumbering, or None
+    tables = LOGPROBS / corpus / settings.lms[0]
+    numberings = {}  # column of a study -> its TokenNumbering
     facts: dict[str, str] = {}  # of studies, for the metrics
     figures = {}
     with atomic(OUT / corpus) as folder:
@@ -146,14 +136,13 @@ def attribute_corpus(
             database.view(db, "logprobs", tables / "logprobs.parquet")
             database.view(db, "retrieved", tables / "retrieved.parquet")
             retrievers = _retrievers(db)
-            queries = _scored_queries(db, corpus, folder.parent)
             attributing = Attributing(
                 settings=settings,
                 corpus=corpus,
                 docs=CORPORA / corpus / "docs.parquet",
                 tables=tables,
                 db=db,
-                queries=queries,
+                queries=_scored_queries(db, corpus, folder.parent),
                 block=TEXTS_AT_ONCE,
                 scratch=folder.parent,
             )
@@ -162,28 +151,27 @@ def attribute_corpus(
                 numberings[study.COLUMN.name] = numbering
                 facts |= facts_of_study
 
-        sources = queries["source_document"].to_numpy().astype(object)
-        distinct_sources, clusters = np.unique(sources, return_inverse=True)
+        schema = tokens_schema(studies)
+        edges = {f"by_{study.COLUMN.name}": study.EDGES for study in studies}
+        sources = attributing.queries["source_document"].to_numpy().astype(object)
+        source_documents, clusters = np.unique(sources, return_inverse=True)
+        n_texts = len(retrievers) * len(attributing.queries)
         with (
             parquet.writer(folder / "tokens.parquet", schema) as token_rows,
             database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
-            progress.bar(f"attribute@{corpus}", len(retrievers) * len(queries), "text") as bar,
+            progress.bar(f"attribute@{corpus}", n_texts, "text") as bar,
         ):
             for retriever in retrievers:
-                sums = TokenSums(len(distinct_sources), edges)
-                for block in _blocks(
-                    tables,
-                    retriever,
-                    queries=queries,
-                    clusters=clusters,
-                    numberings=numberings,
-                    replug=settings.replug,
-                ):
-                    token_rows.write_table(_tokens(lm, retriever, block, schema))
-                    add_text_rows(_texts(lm, retriever, block))
+                sums = TokenSums(len(source_documents), edges)
+                for block in _blocks(attributing, retriever, numberings, clusters):
+                    key = {"lm": settings.lms[0], "retriever": retriever}
+                    token_rows.write_table(_tokens(key, block, schema))
+                    add_text_rows(_texts(key, block))
                     _add_block(sums, block)
                     bar.update(len(block.texts.ids))
-                figures[retriever] = sums.figures(settings.seed, settings.report.bootstrap) | facts
+                figures_of_tokens = sums.figures(settings.seed, settings.report.bootstrap)
+                figures[retriever] = figures_of_tokens | facts
+
     write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
@@ -208,32 +196,37 @@ def _scored_queries(db: duckdb.DuckDBPyConnection, corpus: str, scratch: Path) -
 
 
 def _blocks(
-    tables: Path,
+    attributing: Attributing,
     retriever: str,
-    queries: pa.Table,
+    numberings: Mapping[str, TokenNumbering],
     clusters: np.ndarray,
-    numberings: Mapping[str, TokenNumbering | None],
-    replug: params.Replug,
 ) -> Iterator[Block]:
-    """The texts with a retriever's documents, in the order of `queries`."""
+    """The texts with a retriever's documents, in the order of the queries.
+
+    `clusters` (queries,) are numbers of the queries' source documents.
+    """
+    queries = attributing.queries
+    replug = attributing.settings.replug
     lengths = pc.list_value_length(queries["bytes"]).to_numpy()
     bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))  # of each query's tokens
     start = 0
-    for texts_of_names in read_scored_texts(tables, TEXTS_AT_ONCE, retriever, replug.top_k):
-        texts = texts_of_names[retriever]
+    for by_retriever in read_scored_texts(
+        attributing.tables, TEXTS_AT_ONCE, retriever, replug.top_k
+    ):
+        texts = by_retriever[retriever]
         stop = start + len(texts.ids)
-        ids = queries["query_id"][start:stop].to_pylist()
+        rows = slice(start, stop)
+        ids = queries["query_id"][rows].to_pylist()
         assert ids == list(texts.ids), "data/logprobs is of others"
 
-        rows = slice(start, stop)
         tokens = slice(bounds[start], bounds[stop])
         numbers = {}
-        for column, numbering in numberings.items():
-            numbers[column] = numbering and numbering(rows, tokens, texts.doc_ids)
+        for column, number_tokens in numberings.items():
+            numbers[column] = number_tokens(rows, tokens, texts.doc_ids)
         yield Block(
             texts=texts,
             shares=responsibility.attribute_tokens(texts, replug.temperature, replug.mixture),
-            continuations=queries["continuation"][start:stop].to_numpy(),
+            continuations=queries["continuation"][rows].to_numpy(),
             clusters=clusters[rows],
             numbers=numbers,
         )
@@ -242,83 +235,85 @@ def _blocks(
 
 def _add_block(sums: TokenSums, block: Block) -> None:
     texts = block.texts
-    real = texts.real
+    is_token = texts.is_token
+    numbers = {f"by_{column}": numbers for column, numbers in block.numbers.items()}
     sums.add(
-        nats_none=-texts.closed[real],
-        nats=-block.shares.mixed[real],
-        memory=block.shares.memory[real],
-        numbers={f"by_{column}": numbers for column, numbers in block.numbers.items()},
+        nats_without=-texts.log_probs_alone[is_token],
+        nats=-block.shares.mixed[is_token],
+        memory=block.shares.memory[is_token],
+        numbers=numbers,
         clusters=np.repeat(block.clusters, texts.lengths),
     )
 
 
-def _tokens(lm: str, retriever: str, block: Block, schema: pa.Schema) -> pa.Table:
-    """The rows of tokens.parquet for a block."""
+def _tokens(key: Mapping[str, str], block: Block, schema: pa.Schema) -> pa.Table:
+    """The rows of tokens.parquet for a block, with the language model and retriever of `key`."""
     texts = block.texts
     shares = block.shares
-    real = texts.real
+    is_token = texts.is_token
     n_tokens = int(texts.lengths.sum())
-    numbers_in_text = np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)
+    numbers_in_text = np.arange(is_token.shape[1], dtype=np.int32)
+    columns: dict[str, Any] = {name: [value] * n_tokens for name, value in key.items()}
+    columns["query_id"] = np.repeat(texts.ids, texts.lengths)
+    columns["token"] = np.broadcast_to(numbers_in_text, is_token.shape)[is_token]
+    columns["text"] = _texts_of_tokens(block)
+    columns["log_prob_none"] = texts.log_probs_alone[is_token].astype(np.float32)
+    columns["log_prob"] = shares.mixed[is_token].astype(np.float32)
+    columns["memory"] = shares.memory[is_token].astype(np.float32)
+    columns["documents"] = _lists(shares.documents.swapaxes(1, 2)[is_token])
+    columns["responsibilities"] = _lists(shares.responsibilities.swapaxes(1, 2)[is_token])
+    for column, numbers in block.numbers.items():
+        column_type = schema.field(column).type
+        columns[column] = pa.array(numbers, column_type, mask=numbers == UNKNOWN)
+    return pa.table(columns, schema=schema)
+
+
+def _texts_of_tokens(block: Block) -> list[str]:
+    """The text of each token of a block."""
+    texts = block.texts
     token_texts = []
     rows = zip(block.continuations, texts.bytes, texts.lengths.tolist(), strict=True)
     for continuation, n_bytes, length in rows:
         token_texts += responsibility.token_texts(continuation, n_bytes[:length])
-
-    columns = {
-        "lm": [lm] * n_tokens,
-        "retriever": [retriever] * n_tokens,
-        "query_id": np.repeat(texts.ids, texts.lengths),
-        "token": numbers_in_text[real],
-        "text": token_texts,
-        "log_prob_none": texts.closed[real].astype(np.float32),
-        "log_prob": shares.mixed[real].astype(np.float32),
-        "memory": shares.memory[real].astype(np.float32),
-        "documents": _lists(np.moveaxis(shares.documents, 1, 2)[real]),
-        "responsibilities": _lists(np.moveaxis(shares.responsibilities, 1, 2)[real]),
-    }
-    for column, numbers in block.numbers.items():
-        column_type = schema.field(column).type
-        if numbers is None:
-            columns[column] = pa.nulls(n_tokens, column_type)
-        else:
-            columns[column] = pa.array(numbers, column_type, mask=numbers == UNKNOWN)
-    return pa.table(columns, schema=schema)
+    return token_texts
 
 
-def _texts(lm: str, retriever: str, block: Block) -> pa.Table:
-    """The rows of texts.parquet for a block."""
+def _texts(key: Mapping[str, str], block: Block) -> pa.Table:
+    """The rows of texts.parquet for a block, with the language model and retriever of `key`."""
     texts = block.texts
     shares = block.shares
     n, k = texts.doc_ids.shape
-    bounds = np.arange(0, n * k + 1, k, dtype=np.int32)
     memory = responsibility.means_over_tokens(shares.memory, texts)
-    columns = {
-        "lm": [lm] * n,
-        "retriever": [retriever] * n,
-        "query_id": texts.ids,
-        "tokens": texts.lengths.astype(np.int32),
-        "nats_none": -texts.closed.sum(1),
-        "nats": -np.where(texts.real, shares.mixed, 0.0).sum(1),
-        "memory": memory.astype(np.float32),
-        "documents": _lists(responsibility.means_over_tokens(shares.documents, texts)),
-        "weights": _lists(shares.weights),
-        "doc_ids": pa.ListArray.from_arrays(bounds, pa.array(texts.doc_ids.ravel())),
-    }
+    doc_ids = pa.array(texts.doc_ids.ravel())
+    columns: dict[str, Any] = {name: [value] * n for name, value in key.items()}
+    columns["query_id"] = texts.ids
+    columns["tokens"] = texts.lengths.astype(np.int32)
+    columns["nats_none"] = -texts.log_probs_alone.sum(1)
+    columns["nats"] = -np.where(texts.is_token, shares.mixed, 0.0).sum(1)
+    columns["memory"] = memory.astype(np.float32)
+    columns["documents"] = _lists(responsibility.means_over_tokens(shares.documents, texts))
+    columns["weights"] = _lists(shares.weights)
+    columns["doc_ids"] = pa.ListArray.from_arrays(_bounds(n, k), doc_ids)
     return pa.table(columns, schema=TEXTS)
 
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
     """Shares (rows, k) as a column of lists."""
     n, k = shares.shape
-    bounds = np.arange(0, n * k + 1, k, dtype=np.int32)
-    return pa.ListArray.from_arrays(bounds, shares.ravel().astype(np.float32))
+    return pa.ListArray.from_arrays(_bounds(n, k), shares.ravel().astype(np.float32))
+
+
+def _bounds(n: int, k: int) -> np.ndarray:
+    """Where n lists of k values begin and end, (n + 1,) int32."""
+    return np.arange(0, n * k + 1, k, dtype=np.int32)
 
 
 def main(studies: Sequence[TokenStudy]) -> None:
     """Run the stage on the corpus that the command line names."""
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-
-    def work(settings: Settings) -> stage.Metrics:
-        return attribute_corpus(settings, corpus, studies)
-
-    stage.run(f"attribute@{corpus}", Settings, work, out=str(OUT / corpus))
+    stage.run(
+        f"attribute@{corpus}",
+        Settings,
+        lambda settings: attribute_corpus(settings, corpus, studies),
+        out=str(OUT / corpus),
+    )

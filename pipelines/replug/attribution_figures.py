@@ -1,15 +1,16 @@
 """The figures of an attribution: bits saved and memory's share, over all tokens and in rows."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.intervals import NOTHING
+from pipelines.intervals import NOTHING, Interval
 
 UNKNOWN = -1  # a study's number of a token of which it knows none
-SUMMED = ("tokens", "none", "gain", "memory")  # tokens, bits without documents, bits saved, share
+SUMMED = ("tokens", "bits_without", "bits_saved", "memory")
 
 
 class TokenSums:
@@ -24,74 +25,77 @@ class TokenSums:
         self._all = np.zeros((len(SUMMED), 1, clusters))
         self._by_row = {}  # (summed, rows, clusters)
         for name, bounds in edges.items():
-            self._by_row[name] = np.zeros((len(SUMMED), len(bounds) + 1, clusters))
+            n_rows = len(bounds) + 1
+            self._by_row[name] = np.zeros((len(SUMMED), n_rows, clusters))
 
     def add(
         self,
-        nats_none: np.ndarray,
+        nats_without: np.ndarray,
         nats: np.ndarray,
         memory: np.ndarray,
-        numbers: Mapping[str, np.ndarray | None],
+        numbers: Mapping[str, np.ndarray],
         clusters: np.ndarray,
     ) -> None:
         """Add tokens: nats without and with documents, share of memory, and source document.
 
-        All are (tokens,), as are the `numbers` of each study, which are None where it has none.
+        All are (tokens,), as are the `numbers` of each study.
         """
-        values = [
-            np.ones(len(nats_none)),
-            nats_none / np.log(2),
-            (nats_none - nats) / np.log(2),
-            memory,
-        ]
+        tokens = np.ones(len(nats))
+        bits_without = nats_without / np.log(2)
+        bits_saved = (nats_without - nats) / np.log(2)
+        values = [tokens, bits_without, bits_saved, memory]
         _add_at(self._all, clusters, values)
         for name, numbers_of_tokens in numbers.items():
-            if numbers_of_tokens is None:
-                continue
             has_number = numbers_of_tokens != UNKNOWN
-            rows = np.searchsorted(self._edges[name], numbers_of_tokens[has_number], side="right")
+            known_numbers = numbers_of_tokens[has_number]
+            rows = np.searchsorted(self._edges[name], known_numbers, side="right")
             places = rows * self._clusters + clusters[has_number]
             _add_at(self._by_row[name], places, [value[has_number] for value in values])
 
     def figures(self, seed: int, resamples: int) -> dict[str, Any]:
         """The retriever's part of the metrics."""
-
-        def ratio(sums: np.ndarray, to: np.ndarray, drawn: np.ndarray) -> dict[str, Any]:
-            # All means have the same resamples, so that they can be compared.
-            generator = draws.generator(seed, "attribution")
-            columns = np.stack([sums, to], axis=1)[drawn]
-            interval = intervals.bootstrap(columns, intervals.ratio, generator, resamples)
-            return interval.as_json()
-
-        def row_figures(least: int, stop: int | None, row: np.ndarray) -> dict[str, Any]:
-            tokens, nats_none, gain, memory_of_row = row
-            has_tokens = tokens > 0
-            share = NOTHING.as_json()
-            if saves:
-                share = ratio(gain, saved, in_all)
-            return {
-                "least": least,
-                "most": None if stop is None else stop - 1,
-                "tokens": int(tokens.sum()),
-                "none": ratio(nats_none, tokens, has_tokens),
-                "gain": ratio(gain, tokens, has_tokens),
-                "memory": ratio(memory_of_row, tokens, has_tokens),
-                "share_of_gain": share,
-            }
-
-        n_tokens, _, saved, memory = self._all[:, 0]
+        ratio = partial(_ratio, seed=seed, resamples=resamples)
+        n_tokens, _, all_saved, memory = self._all[:, 0]
         in_all = n_tokens > 0
+        figures: dict[str, Any] = {"memory": ratio(memory, n_tokens, in_all).as_json()}
         # A share of nothing, or of a loss, is nothing.
-        saves = (ratio(saved, n_tokens, in_all)["low"] or 0) > 0
-        figures: dict[str, Any] = {"memory": ratio(memory, n_tokens, in_all)}
+        clearly_saves = ratio(all_saved, n_tokens, in_all).sign == 1
+
         for name, sums in self._by_row.items():
-            edges = [int(edge) for edge in self._edges[name]]
-            rows = zip([0, *edges], [*edges, None], sums.swapaxes(0, 1), strict=True)
+            edges = self._edges[name].tolist()
+            starts = [0, *edges]
+            stops = [*edges, None]
             figures[name] = []
-            for least, stop, row in rows:
-                if row[0].any():
-                    figures[name].append(row_figures(least, stop, row))
+            for start, stop, row in zip(starts, stops, sums.swapaxes(0, 1), strict=True):
+                tokens, bits_without, saved, memory_of_row = row
+                if not tokens.any():
+                    continue
+                has_tokens = tokens > 0
+                share = ratio(saved, all_saved, in_all) if clearly_saves else NOTHING
+                row_figures = {
+                    "least": start,
+                    "most": None if stop is None else stop - 1,
+                    "tokens": int(tokens.sum()),
+                    "none": ratio(bits_without, tokens, has_tokens).as_json(),
+                    "gain": ratio(saved, tokens, has_tokens).as_json(),
+                    "memory": ratio(memory_of_row, tokens, has_tokens).as_json(),
+                    "share_of_gain": share.as_json(),
+                }
+                figures[name].append(row_figures)
+
         return figures
+
+
+def _ratio(
+    sums: np.ndarray, to: np.ndarray, drawn: np.ndarray, seed: int, resamples: int
+) -> Interval:
+    """The ratio of two sums over source documents, of which those `drawn` are resampled.
+
+    All ratios have the same resamples, so that they can be compared.
+    """
+    generator = draws.generator(seed, "attribution")
+    columns = np.stack([sums, to], axis=1)[drawn]
+    return intervals.bootstrap(columns, intervals.ratio, generator, resamples)
 
 
 def _add_at(sums: np.ndarray, places: np.ndarray, values: list[np.ndarray]) -> None:

@@ -37,10 +37,12 @@ def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> At
     `sequence_mixture` lambda_d is the weight at the token (see ensemble).
     """
     weights = ensemble.log_weights(texts.similarities, temperature)
-    joint = texts.log_probs + ensemble.WEIGHTS[mixture](texts.log_probs, weights)
+    weights_at_tokens = ensemble.WEIGHTS[mixture](texts.log_probs, weights)
+    joint = texts.log_probs + weights_at_tokens
     mixed = np.logaddexp.reduce(joint, axis=1)
     responsibilities = np.exp(joint - mixed[:, None])
-    log_share = np.minimum(texts.closed[:, None] - texts.log_probs, 0.0)  # of min(1, p_0 / p_d)
+    log_ratio = texts.log_probs_alone[:, None] - texts.log_probs  # log p_0 / p_d
+    log_share = np.minimum(log_ratio, 0.0)  # of min(1, p_0 / p_d)
     return Attribution(
         weights=np.exp(weights),
         mixed=mixed,
@@ -54,9 +56,9 @@ def means_over_tokens(shares: np.ndarray, texts: ScoredTexts) -> np.ndarray:
     """The mean of shares (n, ..., tokens) over each text's tokens, (n, ...)."""
     n = len(shares)
     between = [1] * (shares.ndim - 2)
-    real = texts.real.reshape(n, *between, -1)
+    is_token = texts.is_token.reshape(n, *between, -1)
     lengths = np.maximum(texts.lengths, 1).reshape(n, *between)
-    return np.where(real, shares, 0.0).sum(-1) / lengths
+    return np.where(is_token, shares, 0.0).sum(-1) / lengths
 
 
 def token_texts(continuation: str, n_bytes: np.ndarray) -> list[str]:

@@ -389,7 +389,7 @@ class Run:
         if method not in files:
             return NOTHING
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
-        answers = answer_sets.read_answered(questions, {method: files[method]})
+        answers = answer_sets.read_answered(questions, {method: files[method]}, seed=0, resamples=0)
         order = accuracy.least_popular(answers, find["least_popular"])
         if len(order) < find["least_popular"]:
             return NOTHING

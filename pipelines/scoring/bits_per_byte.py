@@ -11,3 +11,16 @@ def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.nda
     It is not the mean of the queries' bits per byte.
     """
     return nats / (math.log(2) * n_bytes)
+
+
+def bits_per_byte_of_sums(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 2) sums of nats and of bytes."""
+    return bits_per_byte(sums[:, 0], sums[:, 1])
+
+
+def percent_saved(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 2) sums of nats: how far the first lies below the second, in %.
+
+    The bytes are the same, so they cancel out.
+    """
+    return 100 * (1 - sums[:, 0] / sums[:, 1])

@@ -72,7 +72,8 @@ def write_logprobs(
                 retrieved.write_table(_ranked(candidates, bounds, ids, scored))
 
         for name, parts in others.items():
-            with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
+            schema = parquet.schema_of(parts[0])
+            with parquet.writer(folder / f"{name}.parquet", schema) as writer:
                 for part in parts:
                     writer.write_table(parquet.read_parquet(part))
 
@@ -101,15 +102,17 @@ def _ranked(
         positions = retrieved.positions[first:stop]
         similarities = retrieved.similarities[first:stop]
         n, k = positions.shape
-        places = np.searchsorted(keys, pair_keys(rows[:, None], positions).ravel())
-        part = {
+        wanted = pair_keys(rows[:, None], positions).ravel()
+        places = np.searchsorted(keys, wanted)
+        ranks = np.arange(1, k + 1, dtype=np.int32)
+        columns = {
             "query_id": np.repeat(ids[rows], k),
-            "retriever": np.full(n * k, retrieved.retriever, object),
-            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), n),
+            "retriever": [retrieved.retriever] * (n * k),
+            "rank": np.tile(ranks, n),
             "doc_id": doc_ids[places],
             "similarity": similarities.astype(np.float32).ravel(),
         }
-        parts.append(pa.table(part, schema=RETRIEVED))
+        parts.append(pa.table(columns, schema=RETRIEVED))
     order = [("query_id", "ascending"), ("retriever", "ascending"), ("rank", "ascending")]
     return pa.concat_tables(parts).sort_by(order)
 
@@ -124,16 +127,17 @@ class ScoredTexts:
     ids: np.ndarray  # (n,) str
     bytes: np.ndarray  # (n, tokens) int64
     lengths: np.ndarray  # (n,) tokens
-    closed: np.ndarray  # (n, tokens) log p without documents
+    log_probs_alone: np.ndarray  # (n, tokens) log p without documents
     # (n, k, tokens) log p with each document; in empty places without documents
     log_probs: np.ndarray
     similarities: np.ndarray  # (n, k); -inf in empty places
     doc_ids: np.ndarray  # (n, k) str; "" in empty places
 
     @property
-    def real(self) -> np.ndarray:
+    def is_token(self) -> np.ndarray:
         """Which places are tokens, (n, tokens) bool."""
-        return np.arange(self.closed.shape[1]) < self.lengths[:, None]
+        places = np.arange(self.log_probs_alone.shape[1])
+        return places < self.lengths[:, None]
 
 
 def read_scored_texts(
@@ -165,8 +169,9 @@ def read_scored_texts(
 def _block(
     db: duckdb.DuckDBPyConnection, groups: Groups, retriever: str | None, at_most: int | None
 ) -> dict[str, ScoredTexts]:
-    db.register("scored", pa.concat_tables([scored for scored, _ in groups]))
-    db.register("candidates", pa.concat_tables([candidates for _, candidates in groups]))
+    scored, candidates = zip(*groups, strict=True)
+    db.register("scored", pa.concat_tables(scored))
+    db.register("candidates", pa.concat_tables(candidates))
     if retriever:
         names = [retriever]
     else:
@@ -191,7 +196,7 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
         params=[retriever, at_most],
     ).to_arrow_table()
     ids = alone["query_id"].to_numpy().astype(object)
-    closed = padded(alone["log_probs"], np.float64)
+    log_probs_alone = padded(alone["log_probs"], np.float64)
     lengths = pc.list_value_length(alone["log_probs"]).to_numpy().astype(np.int64)
 
     k = pc.max(ranked["rank"]).as_py() or 0
@@ -201,14 +206,14 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
     similarities[rows, columns] = ranked["similarity"].to_numpy()
     doc_ids = np.full((len(ids), k), "", object)
     doc_ids[rows, columns] = ranked["doc_id"].to_numpy()
-    log_probs = np.repeat(closed[:, None], k, axis=1)
+    log_probs = np.repeat(log_probs_alone[:, None], k, axis=1)
     if k:
         log_probs[rows, columns] = padded(ranked["log_probs"], np.float64)
     return ScoredTexts(
         ids=ids,
         bytes=padded(alone["bytes"], np.int64),
         lengths=lengths,
-        closed=closed,
+        log_probs_alone=log_probs_alone,
         log_probs=log_probs,
         similarities=similarities,
         doc_ids=doc_ids,

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from pipelines.lm.ragged import Ragged
 from pipelines.lm.token_prompts import open_tokenizer
+from pipelines.replug.attribution_figures import UNKNOWN
 from pipelines.storage import database
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ TABLES = {
 }
 
 
-def number_tokens(attributing: Attributing) -> tuple[TokenNumbering | None, dict[str, str]]:
-    """The longest n-gram that each token shares with the documents; None where the model's
+def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
+    """The longest n-gram that each token shares with the documents; UNKNOWN where the model's
     tokenizer is not known."""
     tokenizer = open_tokenizer(MODELS / attributing.settings.lms[0])
     if not tokenizer:
-        return None, {}
+        return _unknown, {}
     database.view(attributing.db, "docs", attributing.docs, columns=["id", "text"])
     rows = attributing.db.sql(RETRIEVED).to_arrow_reader(BATCH_ROWS)
     documents = database.mapped(attributing.scratch / "documents", rows.schema, rows)
@@ -57,6 +58,10 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering | None, dict
         return shared(tokens_of_texts, tokens_of_documents, text_numbers)
 
     return number_block, {}
+
+
+def _unknown(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
+    return np.full(tokens.stop - tokens.start, UNKNOWN)
 
 
 def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np.ndarray:

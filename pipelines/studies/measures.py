@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines import intervals
-from pipelines.evaluation.answer_sets import FEWEST, Answers
+from pipelines.evaluation.answer_sets import FEWEST, Answers, correlation_columns
 from pipelines.intervals import NOTHING
 from pipelines.questions.subject_articles import view_subjects
 from pipelines.storage import database, parquet
@@ -49,10 +49,7 @@ TABLES = {
 
 def rows_of_answers(answered: AnswersOfLM) -> Tables:
     """The table of measures."""
-    settings = answered.settings
-    rows = compare_measures(
-        answered.answers, read_measures(answered), settings.seed, settings.report.bootstrap
-    )
+    rows = compare_measures(answered.answers, read_measures(answered))
     return {"popularity_measures": rows}
 
 
@@ -94,9 +91,7 @@ def _read_column(answered: AnswersOfLM, file: Path, column: str, key: str) -> np
     return np.array([values.get(id_) for id_ in answered.answers.ids.tolist()], float)
 
 
-def compare_measures(
-    answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int
-) -> list[dict]:
+def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> list[dict]:
     """A row for each measure: its correlation with being right closed-book, and that less the
     correlation of page views.
 
@@ -116,7 +111,7 @@ def compare_measures(
         complete &= np.isfinite(values)
     comparable = {measure: values[complete] for measure, values in comparable.items()}
     answers = answers.take(complete)
-    figures = answers.bootstraps(_statistics(answers, comparable), seed, resamples)
+    figures = answers.bootstraps(_statistics(answers, comparable))
 
     rows = []
     for measure, n in counts.items():
@@ -132,16 +127,11 @@ def compare_measures(
 def _statistics(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> Iterator[tuple]:
     """The correlations and differences to bootstrap, as `intervals.of_clusters` takes them."""
     right = answers.by_method["closed_book"].correct
-    if len(right) < FEWEST or np.ptp(right) == 0:
-        return
-
     columns = {}
     for measure, values in measures.items():
-        if np.ptp(values) > 0:
-            # centred, so that sums of squares keep their digits
-            x = values - values.mean()
-            y = right - right.mean()
-            columns[measure] = [np.ones(len(x)), x, y, x * x, y * y, x * y]
+        columns_of_measure = correlation_columns(values, right, answers.everyone)
+        if columns_of_measure:
+            columns[measure] = columns_of_measure
 
     for measure, columns_of_measure in columns.items():
         yield (measure, "correlation"), intervals.pearson, columns_of_measure

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
+from pipelines.replug.attribution_figures import UNKNOWN
 from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
@@ -32,7 +33,6 @@ CATEGORIES_OF_WORDS = "LNM"  # of Unicode: letters, numbers, marks
 TEXT = pa.schema([("text", pa.string())])
 WORDS = pa.schema([("place", pa.int64()), ("word", pa.large_string())])  # of tokens
 BATCH = 4096  # texts in memory at once
-UNKNOWN = -1  # frequency of a token without a word, as in replug/attribution.py
 COLUMN = pa.field("frequency", pa.int64())
 EDGES = 10 ** np.arange(18)  # never, then powers of ten
 C4 = Path("data/raw/c4")

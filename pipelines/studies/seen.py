@@ -45,16 +45,13 @@ TABLES = {
 def rows_of_answers(answered: AnswersOfLM) -> Tables:
     """The tables by what the language model could have seen."""
     answers = answered.answers
-    settings = answered.settings
-    seed = settings.seed
-    resamples = settings.report.bootstrap
     counts = {text: read_counts(file, answers.ids) for text, file in answered.exposure.items()}
-    rows = {"accuracy_by_documents": by_documents(answers, counts, seed, resamples)}
+    rows = {"accuracy_by_documents": by_documents(answers, counts)}
     dates = answered.data / "knowledge/wikidata/dates.parquet"
-    cutoff = settings.exposure.cutoffs.get(answered.lm)
+    cutoff = answered.settings.exposure.cutoffs.get(answered.lm)
     if cutoff and dates.is_file():
         latest = latest_dates(answered.questions, dates, answers.ids)
-        rows["accuracy_by_date"] = by_date(answers, latest, cutoff, seed, resamples)
+        rows["accuracy_by_date"] = by_date(answers, latest, cutoff)
     return rows
 
 
@@ -66,9 +63,7 @@ def read_counts(file: Path, ids: np.ndarray) -> np.ndarray:
     return np.array([counts.get(id_, np.nan) for id_ in ids.tolist()], float)
 
 
-def by_documents(
-    answers: Answers, together: Mapping[str, np.ndarray], seed: int, resamples: int
-) -> list[dict]:
+def by_documents(answers: Answers, together: Mapping[str, np.ndarray]) -> list[dict]:
     """Accuracy and gain by the documents of each text that have the subject and an answer, in half
     powers of ten."""
     rows = []
@@ -82,14 +77,12 @@ def by_documents(
                 "most": int(counts_of_bin.max()),
             }
             groups.append(Group(key, documents.rows))
-        rows += _by_group_then_method(answers, groups, seed, resamples, ["popularity", "gain"])
+        rows += _by_group_then_method(answers, groups, ["popularity", "gain"])
 
     return rows
 
 
-def by_date(
-    answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamples: int
-) -> list[dict]:
+def by_date(answers: Answers, latest: np.ndarray, cutoff: str) -> list[dict]:
     """Accuracy and gain on facts that surely changed after the month `cutoff`, on other dated ones,
     and on all others.
 
@@ -107,14 +100,14 @@ def by_date(
         if mask.any():
             groups.append(Group({"cutoff": cutoff, "group": name}, mask))
 
-    return _by_group_then_method(answers, groups, seed, resamples, ["gain"])
+    return _by_group_then_method(answers, groups, ["gain"])
 
 
 def _by_group_then_method(
-    answers: Answers, groups: Sequence[Group], seed: int, resamples: int, measured: list[str]
+    answers: Answers, groups: Sequence[Group], measured: list[str]
 ) -> list[dict]:
     """The rows of `by_groups`, which come method by method, group by group instead."""
-    rows_by_method = by_groups(answers, groups, seed, resamples, measured)
+    rows_by_method = by_groups(answers, groups, measured)
     rows = []
     for number in range(len(groups)):
         rows += rows_by_method[number :: len(groups)]

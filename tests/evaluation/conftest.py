@@ -32,7 +32,8 @@ def files(tmp_path) -> dict[str, Path]:
 
 @pytest.fixture
 def answers(files) -> answer_sets.Answers:
-    return answer_sets.read_answered(files["dense"].with_name("questions.parquet"), files)
+    questions = files["dense"].with_name("questions.parquet")
+    return answer_sets.read_answered(questions, files, seed=0, resamples=100)
 
 
 @pytest.fixture

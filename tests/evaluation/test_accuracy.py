@@ -27,16 +27,16 @@ def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
         answers,
         by_method={"dense": replace(answers.by_method["dense"], correct_word=np.full(N, np.nan))},
     )
-    assert math.isnan(accuracy.accuracy(silent, 0, 10)[0]["word"].value)
+    assert math.isnan(accuracy.accuracy(silent)[0]["word"].value)
 
 
 def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_relation(answers):
-    row, logs = accuracy.accuracy(answers, 0, 200)[0], np.log10(answers.popularity)
+    row, logs = accuracy.accuracy(answers)[0], np.log10(answers.popularity)
     assert (row["method"], row["questions"], row["popularity_known"]) == ("closed_book", N, N)
     assert (row["substring"].value, row["word"].value) == (0.5, 0.45)
     assert row["correlation"].value == pytest.approx(np.corrcoef(logs, NUMBER >= 10)[0, 1])
     assert row["correlation"].sign == 1
-    rows = {(row["method"], row["relation"]): row for row in accuracy.by_relation(answers, 0, 100)}
+    rows = {(row["method"], row["relation"]): row for row in accuracy.by_relation(answers)}
     odd = NUMBER % 2 == 1
     expected = np.corrcoef(logs[odd], NUMBER[odd] < 15)[0, 1]
     assert rows["dense", "P1"]["correlation"].value == pytest.approx(expected)
@@ -45,22 +45,25 @@ def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_
         10,
     )
     few = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    assert math.isnan(
-        accuracy.by_relation(few, 0, 10)[0]["correlation"].value
-    )  # 8 questions are too few
+    assert math.isnan(accuracy.by_relation(few)[0]["correlation"].value)  # 8 questions are too few
 
 
 def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answers):
     unknown = replace(answers, popularity=np.where(NUMBER < 10, np.nan, answers.popularity))
     np.testing.assert_allclose(unknown.ranks, [*[np.nan] * 10, *(np.arange(10) + 0.5) / 10])
     values = np.where(NUMBER < 3, np.nan, NUMBER / 10)
-    found = answers.means({"some": (values, NUMBER < 6), "none": (values, NUMBER < 3)}, 0, 50)
+    found = answers.means({"some": (values, NUMBER < 6), "none": (values, NUMBER < 3)})
     assert found["some"].value == pytest.approx(0.4)
     assert found["some"].low < 0.4 < found["some"].high
     assert math.isnan(found["none"].value)
-    two = replace(answers, subjects=np.where(NUMBER < 10, "s1", "s2").astype(object))
+    two = replace(
+        answers,
+        subjects=np.where(NUMBER < 10, "s1", "s2").astype(object),
+        seed=3,
+        resamples=200,
+    )
     right = two.by_method["closed_book"].correct
-    found = two.means({"right": (right, np.ones(N, bool))}, 3, 200)["right"]
+    found = two.means({"right": (right, np.ones(N, bool))})["right"]
     whole = intervals.mean(right, draws.generator(3, "popqa bootstrap"), 200, two.subjects)
     assert found == whole.within(-1, 1)
     assert (whole.high, found.high) == (
@@ -73,7 +76,7 @@ def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
     nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(
         ("named", *accuracy.GUESSED[1:3]), np.zeros(N)
     )
-    return accuracy.by_group(answers, Guesses(**nothing | guesses), 0, 10)
+    return accuracy.by_group(answers, Guesses(**nothing | guesses))
 
 
 def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(
@@ -112,7 +115,7 @@ def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(fi
     table["question"][1] = table["question"][0]
     table["question"][3], table["s_uri"][3] = table["question"][2], table["s_uri"][2]
     pq.write_table(pa.table(table), path)
-    answers = answer_sets.read_answered(path, files)
+    answers = answer_sets.read_answered(path, files, seed=0, resamples=10)
     assert answers.ambiguous.tolist() == [True, True] + [False] * 18
     rows = {row["group"]: row for row in by_group(answers) if row["method"] == "dense"}
     assert (rows["ambiguous"]["questions"], rows["ambiguous"]["substring"].value) == (2, 1.0)
@@ -156,7 +159,7 @@ def many(
 
 
 def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
-    rows = by_decile(answers, 0, 50)
+    rows = by_decile(answers)
     closed, dense = rows[:10], rows[10:]
     assert [row["questions"] for row in closed] == [2] * 10
     assert [row["substring"].value for row in closed] == [0] * 5 + [1] * 5
@@ -168,27 +171,22 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
             [1, 3] + [2] * 8,
         ),  # a tie's rank is 2 of 20, an edge: the upper decile
     ):
-        rows = by_decile(replace(answers, popularity=popularity), 0, 10)
+        rows = by_decile(replace(answers, popularity=popularity))
         assert [row["questions"] for row in rows] == sizes * 2
 
 
 def test_questions_without_popularity_are_in_no_bin(answers):
     unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    relative = by_relative_popularity(unknown, 0, 10, least=1)
-    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), relative):
+    relative = by_relative_popularity(unknown, least=1)
+    for rows in (by_decile(unknown), by_log_popularity(unknown), relative):
         assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
     nobody = replace(answers, popularity=np.full(N, np.nan))
-    assert (
-        by_decile(nobody, 0, 10)
-        == by_log_popularity(nobody, 0, 10)
-        == by_relative_popularity(nobody, 0, 10)
-        == []
-    )
+    assert by_decile(nobody) == by_log_popularity(nobody) == by_relative_popularity(nobody) == []
 
 
 def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_one(answers):
     views = [0, 1, 3, 4, 10, 31, 32, 99, 100, 100, 999, 1000, *[10**5] * 8]
-    rows = by_log_popularity(replace(answers, popularity=np.array(views, float)), 0, 20)
+    rows = by_log_popularity(replace(answers, popularity=np.array(views, float)))
     closed = [row for row in rows if row["method"] == "closed_book"]
     assert [row["bin"] for row in closed] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [row["questions"] for row in closed] == [3, 1, 2, 2, 2, 1, 1, 8]
@@ -208,7 +206,7 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
 def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
     """By whole words, dense is right below 5 only, and closed-book answers not at 12."""
     stricter = replace(answers.by_method["dense"], correct_word=(NUMBER < 5).astype(float))
-    rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}), 0, 20)
+    rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}))
     gains = [
         (row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"
     ]
@@ -225,7 +223,7 @@ def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
         (-1, -1),
     ]
     alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
-    assert all(math.isnan(row["gain"].value) for row in by_decile(alone, 0, 10))
+    assert all(math.isnan(row["gain"].value) for row in by_decile(alone))
 
 
 def test_neighbours_are_put_together_until_each_has_enough():
@@ -255,12 +253,11 @@ def test_no_bin_has_fewer_than_forty_questions_and_few_questions_have_fewer_smal
             [f"P{i % 2}" for i in range(questions)],
         )
         deciles, *others = (
-            popularity_bins.by_decile(some, 0, 10),
-            popularity_bins.by_log_popularity(some, 0, 10),
+            popularity_bins.by_decile(some),
+            popularity_bins.by_log_popularity(some),
         )
         others += [
-            make(some, 0, 10, merge=True)
-            for make in (popularity_bins.by_relation, by_relative_popularity)
+            make(some, merge=True) for make in (popularity_bins.by_relation, by_relative_popularity)
         ]
         assert [row["questions"] for row in deciles if row["method"] == "dense"] == sizes
         for rows in others:
@@ -274,7 +271,7 @@ def test_a_relation_has_bins_of_its_own(answers):
     5 or more."""
     views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
     some = many(answers, views, ["P1"] * 80 + ["P2"] * 60)
-    rows = popularity_bins.by_relation(some, 0, 10, merge=True)
+    rows = popularity_bins.by_relation(some, merge=True)
     closed = [row for row in rows if row["method"] == "closed_book"]
     bins = [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed]
     assert bins == [("P1", 1, 40, 1), ("P1", 2, 40, 100), ("P2", 1, 60, 50.5)]
@@ -284,11 +281,11 @@ def test_a_relation_has_bins_of_its_own(answers):
         pytest.approx(0.25)
     ]
     rows = popularity_bins.by_relation(
-        many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4), 0, 10
+        many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4)
     )
     assert [(row["bin"], row["questions"]) for row in rows[:2]] == [(1, 70), (5, 70)]
     assert {row["relation"] for row in rows} == {"P1"}, "four questions are too few"
-    rows = popularity_bins.by_relation(many(answers, [*views, *[1e4] * 5]), 0, 10)
+    rows = popularity_bins.by_relation(many(answers, [*views, *[1e4] * 5]))
     assert {row["bin"] for row in rows} == {1, 5}
 
 
@@ -300,11 +297,7 @@ def test_relative_popularity_compares_within_a_relation(answers):
         np.repeat(["P1", "P2"], 10),
     )
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
-    rows = [
-        row
-        for row in by_relative_popularity(twice, 0, 10, least=1)
-        if row["method"] == "closed_book"
-    ]
+    rows = [row for row in by_relative_popularity(twice, least=1) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
     assert all(
         row["substring"].value == 0.5 for row in rows
@@ -319,11 +312,9 @@ def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_ou
     """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39
     questions."""
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
-    closed = [row for row in by_relative_popularity(some, 0, 10) if row["method"] == "closed_book"]
+    closed = [row for row in by_relative_popularity(some) if row["method"] == "closed_book"]
     assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]
     merged = [
-        row
-        for row in by_relative_popularity(some, 0, 10, merge=True)
-        if row["method"] == "closed_book"
+        row for row in by_relative_popularity(some, merge=True) if row["method"] == "closed_book"
     ]
     assert [(row["bin"], row["questions"]) for row in merged] == [(1, 40), (2, 289)]

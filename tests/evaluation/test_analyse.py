@@ -2,7 +2,6 @@
 stages' figures."""
 
 import copy
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,15 +80,13 @@ def write_data(data: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(folder of the tables, the stage's metrics, its file of metrics)."""
+    """(folder of the tables, the stage's metrics)."""
     home = tmp_path_factory.mktemp("analysed")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         write_data(home / "data")
-        metrics = analyse.analyse(
-            home / "data", home / "out", home / "metrics.json", PARAMS, run_analyse.STUDIES
-        )
-    return home / "out", metrics, json.loads((home / "metrics.json").read_text())
+        metrics = analyse.analyse(home / "data", PARAMS, run_analyse.STUDIES)
+    return home / "data/analyses", metrics
 
 
 def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made):
@@ -200,16 +197,18 @@ def test_figures_of_other_stages_become_rows(made):
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
 
-def test_the_metrics_are_those_of_the_tables(made):
-    _, metrics, written = made
-    tiny = written["popqa"]["tiny"]
-    gain = pytest.approx(0.5 - tiny["closed_book"]["substring"])
-    assert tiny["dense"] == {"substring": 0.5, "word": 0.5, "gain": gain}
-    assert tiny["genread"]["gain"] == pytest.approx(0), "over closed-book answers, not over dense"
+def test_the_metrics_are_the_accuracies_and_gains_are_over_a_models_own_closed_book_answers(made):
+    folder, metrics = made
+    assert metrics["popqa.tiny.dense.substring"] == metrics["popqa.tiny.dense.word"] == 0.5
     assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
-    assert "gain" not in written["popqa"]["davinci"]["closed_book"], (
-        "that is over another language model"
-    )
+    gains = {}
+    for row in tables.read_analyses(folder, "comparisons"):
+        if row["lm"] == row["against_lm"] and row["against"] == "closed_book":
+            gains[row["lm"], row["method"]] = row["gain"].value
+    assert set(gains) == {("tiny", "dense"), ("tiny", "genread"), ("davinci", "dense")}
+    closed_book = metrics["popqa.tiny.closed_book.substring"]
+    assert gains["tiny", "dense"] == pytest.approx(0.5 - closed_book)
+    assert gains["tiny", "genread"] == pytest.approx(0)
 
 
 def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k():
@@ -217,7 +216,9 @@ def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k
     for k, gain in ((10, 20.0), (2, 10.0), (16, 30.0)):
         figures |= {f"bpb_dense_k{k}": figure(1 - gain / 100), f"gain_dense_k{k}": figure(gain)}
         figures |= {f"gain_over_random_dense_k{k}": figure(gain - 5)}
-    bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
+    bits = stage_metrics.StageMetrics(
+        {"language_modelling": {"pile": {"tiny": figures}}}, ["pile"], ["tiny"]
+    ).bits_per_byte()
     found = {(row["retriever"], row["k"]): row["bits_per_byte"] for row in bits}
     assert list(found) == [("none", 0), ("dense", 2), ("dense", 10), ("dense", 16)], (
         "none by another temperature"

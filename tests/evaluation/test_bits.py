@@ -19,6 +19,7 @@ def replug(mixture: str, **changes) -> params.Replug:
 @pytest.fixture
 def folder(tmp_path):
     logprob_tables.write(tmp_path / "tables")
+    logprob_tables.write_queries(tmp_path / "tables/queries.parquet")
     return tmp_path / "tables"
 
 
@@ -38,7 +39,8 @@ def by_the_ensemble(
 @pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 40.0), (3, 0.5)])
 @pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
 def test_nats_are_the_ensembles_for_any_k_and_temperature(folder, k, temperature, mixture):
-    measured = evaluate_lm.measure(folder, replug(mixture, top_k=k, temperature=temperature))
+    chosen = replug(mixture, top_k=k, temperature=temperature)
+    measured = evaluate_lm.measure(folder, folder / "queries.parquet", chosen)
     assert measured.ids.tolist() == [f"q{i:02}" for i in range(logprob_tables.QUERIES)]
     wanted = {
         (name, n, temperature) for name in ("bm25", "dense", "lsr", "random") for n in (1, 2, 3)

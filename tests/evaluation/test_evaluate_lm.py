@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import logprob_tables
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,33 +18,17 @@ REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=F
 PARAMS = SimpleNamespace(
     seed=0, lms=["tiny", "second"], replug=REPLUG, report=SimpleNamespace(bootstrap=40)
 )
-TEXTS = [
-    ("The city", " of Velm is"),
-    ("It ends mid", "dle of a word \n"),
-    (" = Velm = \n", " \n <unk> , or\tnot\n"),
-]
-WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
     """The stage's metrics, its table, its file of metrics, and the names of the figures of each
     bootstrap in order."""
-    folder, n = tmp_path_factory.mktemp("evaluated"), logprob_tables.QUERIES
+    folder = tmp_path_factory.mktemp("evaluated")
     for seed, lm in enumerate(PARAMS.lms):
         logprob_tables.write(folder / "data/logprobs/pile" / lm, lm, seed)
-    contexts, continuations = zip(*(TEXTS[i % 3] for i in range(n + 1)), strict=True)
-    queries = {
-        "id": [f"q{i:02}" for i in range(n + 1)],
-        "source": ["CC", "Hub"] * (n // 2) + ["CC"],
-    }
-    queries |= {
-        "source_document": [f"s{i // 2}" for i in range(n + 1)],
-        "split": ["test"] * (n + 1),
-    }
     (folder / "data/corpus/pile").mkdir(parents=True)
-    columns = queries | {"context": contexts, "continuation": continuations}
-    pq.write_table(pa.table(columns), folder / "data/corpus/pile/queries.parquet")
+    logprob_tables.write_queries(folder / "data/corpus/pile/queries.parquet")
     over_documents, orders = evaluate_lm.over_documents, []
 
     def recorded(documents, chosen, asked):
@@ -178,5 +161,5 @@ def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):
         assert own.equals(own.sort_values(list(own.columns)))
     assert (
         evaluated.table.drop_duplicates("query_id").sort_values("query_id").words[:3].tolist()
-        == WORDS
+        == logprob_tables.WORDS
     )

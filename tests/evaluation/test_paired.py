@@ -27,7 +27,7 @@ def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> answer_sets.An
         files[method] = folder / f"{method}.parquet"
         rows = {"question_id": [f"q{i:03}" for i in asked], "doc_has_answer": NUMBER[asked] < 8}
         answer_tables.write_answers(files[method], correct[asked], **rows)
-    return answer_sets.read_answered(questions, files)
+    return answer_sets.read_answered(questions, files, seed=0, resamples=100)
 
 
 @pytest.fixture
@@ -47,11 +47,7 @@ def models(tmp_path) -> dict[str, answer_sets.Answers]:
 
 
 def test_methods_of_one_model_are_compared_over_its_own_questions(models):
-    rows = [
-        row
-        for row in paired.comparisons(models, 0, 100)
-        if row["lm"] == row["against_lm"] == "tiny"
-    ]
+    rows = [row for row in paired.comparisons(models) if row["lm"] == row["against_lm"] == "tiny"]
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
     assert [(row["method"], row["against"]) for row in rows] == named
     dense = rows[1]
@@ -67,11 +63,7 @@ def test_methods_of_one_model_are_compared_over_its_own_questions(models):
 
 def test_language_models_are_compared_on_what_both_answered_and_by_the_same_method(models):
     def of(lm, models):
-        return [
-            row
-            for row in paired.comparisons(models, 0, 200)
-            if row["lm"] == lm != row["against_lm"]
-        ]
+        return [row for row in paired.comparisons(models) if row["lm"] == lm != row["against_lm"]]
 
     closed, dense = of("big", models)
     for row, method in ((closed, "closed_book"), (dense, "dense")):
@@ -100,15 +92,13 @@ def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, 
     third = read(tmp_path / "third", NUMBER[[2, 5, 15, 18]], closed_book=NUMBER > 5)
     common = paired.in_common([*models.values(), third])
     assert {tuple(answers.ids) for answers in common} == {("q005", "q015")}
-    rows = [
-        row for row in paired.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"
-    ]
+    rows = [row for row in paired.comparisons(models | {"third": third}) if row["lm"] == "third"]
     assert [(row["against_lm"], row["questions"]) for row in rows] == [("tiny", 3), ("big", 3)]
     apart = {
         "third": third,
         "fourth": read(tmp_path / "fourth", NUMBER[6:9], closed_book=NUMBER > 5),
     }
-    (row,) = paired.comparisons(apart, 0, 20)
+    (row,) = paired.comparisons(apart)
     assert (row["questions"], row["only_this"], row["only_that"]) == (0, 0, 0)
     assert math.isnan(row["gain"].value)
     assert (row["p"], intervals.mcnemar(7, 7)) == (1, 1)

@@ -15,6 +15,7 @@ BEFORE = {
     "loss": 2.0,
     "seconds": 1.0,
     "curve": [1, 2],
+    "train_adaptive": {"value": 0.5},
     "pile": {"bpb_lsr_k10": {"value": 0.50, "low": 0.48, "high": 0.52}},
     "tasks": {"accuracy": {"value": 0.40, "low": 0.30, "high": 0.50}},
 }

@@ -42,7 +42,7 @@ def files(tmp_path) -> dict[str, Path]:
 
 
 def test_where_retrieval_helps(answers):
-    helps = retrieval_effects.where_retrieval_helps(answers, 0, 50)
+    helps = retrieval_effects.where_retrieval_helps(answers)
     rows = {row["group"]: row for row in helps if row["method"] == "dense"}
     found = {group: (row["questions"], row["gain"].value) for group, row in rows.items()}
     assert found["tail"] == (12, pytest.approx(9 / 12))
@@ -76,9 +76,7 @@ def test_recall_in_the_two_by_two(answers):
     alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
     assert (
-        retrieval_effects.where_retrieval_helps(alone, 0, 10)
-        == paired.comparisons({"tiny": alone}, 0, 10)
-        == []
+        retrieval_effects.where_retrieval_helps(alone) == paired.comparisons({"tiny": alone}) == []
     )
 
 

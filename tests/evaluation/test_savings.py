@@ -32,7 +32,7 @@ def priced(tmp_path) -> answer_sets.Answers:
         spent = {name: [value] * 10 for name, value in zip(names, of_question, strict=True)}
         answer_tables.write_answers(files[method], ALL_RIGHT, **spent)
     answer_tables.write_answers(files["dense"], ALL_RIGHT)
-    return answer_sets.read_answered(tmp_path / "questions.parquet", files)
+    return answer_sets.read_answered(tmp_path / "questions.parquet", files, seed=0, resamples=50)
 
 
 def saved(
@@ -124,12 +124,10 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     answer_tables.write_answers(files["closed_book"], (number >= 100) ^ noise, **cheap)
     answer_tables.write_answers(files["dense"], (number < 100) ^ noise, **dear)
     answer_tables.write_answers(files["bm25"], np.ones(n, bool), **dear)
-    answers = answer_sets.read_answered(questions, files)
+    answers = answer_sets.read_answered(questions, files, seed=3, resamples=50)
     for split_by in ("subject", "question"):
         chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
-        rows = {
-            row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)
-        }
+        rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen)}
         assert list(rows) == ["dense", "bm25"]
         for method, row in rows.items():
             of_method = pairs.read_pairs(questions, files["closed_book"], files[method])
@@ -144,16 +142,14 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
         assert rows["dense"]["tokens_saved"].value == pytest.approx(90 * (1 - share))
     # few questions have no thresholds, and so no savings
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
-    assert savings.savings(answers, questions, files, few, 0, 10) == []
+    assert savings.savings(answers, questions, files, few) == []
     alone = {"dense": files["dense"]}
     assert (
         savings.savings(
-            answer_sets.read_answered(questions, alone),
+            answer_sets.read_answered(questions, alone, seed=0, resamples=10),
             questions,
             alone,
             adaptive_pairs.CHOSEN,
-            0,
-            10,
         )
         == []
     )

@@ -61,9 +61,9 @@ def scored(tmp_path_factory) -> Run:
             small_results.SETTINGS.retriever,
             small_results.SETTINGS.retrievers,
         )
-        measured = evaluate_lm.measure(home / "data/logprobs/pile/tiny", chosen.replug)
-        texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
-        tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)
+        queries = home / "data/corpus/pile/queries.parquet"
+        measured = evaluate_lm.measure(home / "data/logprobs/pile/tiny", queries, chosen.replug)
+        tables = evaluate_lm.per_query("pile", "tiny", measured, chosen.replug.temperature)
         small_results.write(
             home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables)
         )

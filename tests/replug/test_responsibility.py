@@ -61,7 +61,7 @@ def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_
     for i, weights in enumerate(np.exp(log_weights).tolist()):
         for t in range(made.lengths[i]):
             p = [math.exp(x) for x in made.log_probs[i, :, t]]
-            none = math.exp(made.closed[i, t])
+            none = math.exp(made.log_probs_alone[i, t])
             pairs = list(zip(weights, p, strict=True))
             total = sum(w * x for w, x in pairs)
             assert found.memory[i, t] == pytest.approx(

@@ -60,14 +60,7 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
         shutil.copy(root / "dvc.yaml", home)
         if spoilt:
             hostile.spoil(home / "data")
-            metrics = home / "data/metrics/analyses.json"
-            analyse.analyse(
-                home / "data",
-                home / "data/analyses",
-                metrics,
-                small_results.SETTINGS,
-                run_analyse.STUDIES,
-            )
+            analyse.analyse(home / "data", small_results.SETTINGS, run_analyse.STUDIES)
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.setattr(terminal, "CALLED_FROM", home)
         closed, *others = _predictions(home, spoilt)

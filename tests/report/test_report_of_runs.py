@@ -49,13 +49,7 @@ def richer(written, tmp_path_factory):
     write(file, rows.set_column(rows.column_names.index("s_pop"), "s_pop", views))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        analyse.analyse(
-            data,
-            data / "analyses",
-            data / "metrics/analyses.json",
-            chosen,
-            run_analyse.STUDIES,
-        )
+        analyse.analyse(data, chosen, run_analyse.STUDIES)
         examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {
             "passage": "It is <i>Answer 7</i>, not answer 70.",

@@ -101,7 +101,7 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
 
 
 def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(scored):
-    measured = evaluate_lm.measure(OUT, scored.params.replug)
+    measured = evaluate_lm.measure(OUT, CORPUS / "queries.parquet", scored.params.replug)
     row = list(measured.ids).index(scored.bare)
     (continuation,) = (q["continuation"] for q in rows("queries", CORPUS) if q["id"] == scored.bare)
     lm = open_lm(*supervising_lm(scored.params), scored.params.compute)

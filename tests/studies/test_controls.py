@@ -69,7 +69,10 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
             counts.add((n, len(documents)))
     assert {n for n, _ in counts} >= {2, 3}
     assert any(n < retrieved for n, retrieved in counts)
-    ids, expected = evaluate_lm.measure(OUT, scored.params.replug).ids, {}
+    ids, expected = (
+        evaluate_lm.measure(OUT, CORPUS / "queries.parquet", scored.params.replug).ids,
+        {},
+    )
     found = controls.read_controls(OUT, ids)
     for row in table:
         own = -sum(row["log_probs"]), row["documents"], row["added_bytes"]
@@ -115,8 +118,9 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path)
         logprob_tables.QUERIES,
     )
     logprob_tables.write(tmp_path / "tables")
+    logprob_tables.write_queries(tmp_path / "queries.parquet")
     measured, counts, nats = (
-        evaluate_lm.measure(tmp_path / "tables", replug),
+        evaluate_lm.measure(tmp_path / "tables", tmp_path / "queries.parquet", replug),
         np.arange(n) % 4,
         np.linspace(3, 9, n),
     )
@@ -125,9 +129,7 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path)
         controls.Control("concatenated", name, nats + i, counts, counts) for i, name in of_both
     ]
     longer = controls.Control("longer_context", "", nats + 2, 0 * counts, 7 + 0 * counts)
-    intervals_of = partial(
-        evaluate_lm.over_documents, np.array([f"s{i // 2}" for i in range(n)]), chosen
-    )
+    intervals_of = partial(evaluate_lm.over_documents, measured.source_documents, chosen)
     rows = controls.compare_controls(measured, [*concatenated, longer], replug, intervals_of)
     named = [
         (control, name)

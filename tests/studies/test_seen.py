@@ -27,7 +27,7 @@ def answers(tmp_path):
 
 
 def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
-    rows = seen.by_documents(answers, {"c4": DOCUMENTS.astype(float)}, 0, 50)
+    rows = seen.by_documents(answers, {"c4": DOCUMENTS.astype(float)})
     bins = [
         (r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"
     ]
@@ -39,7 +39,7 @@ def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
     assert rows[0]["popularity"] == np.median((NUMBER % 7 + 1)[:20])
     # few questions are put with their neighbours, and uncounted ones are in no bin
     together = np.where(NUMBER < 3, 50.0, np.where(NUMBER == 59, np.nan, DOCUMENTS))
-    rows = seen.by_documents(answers, {"pile": together}, 0, 50)
+    rows = seen.by_documents(answers, {"pile": together})
     bins = [(r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"]
     assert bins == [(0, 3, 37), (4, 50, 22)]
 
@@ -84,11 +84,11 @@ def test_a_fact_changed_since_where_one_of_its_dates_is_surely_after_the_month(a
         "2023-01-01",
         "",
     ]
-    found = seen.by_date(answers, latest, "2021-10", 0, 50)
+    found = seen.by_date(answers, latest, "2021-10")
     groups = {
         r["group"]: (r["questions"], r["gain"].value) for r in found if r["method"] == "dense"
     }
     undated = (54, pytest.approx((24 - 20) / 54))
     assert groups == {seen.CHANGED: (3, 1.0), seen.BEFORE: (3, 1.0), seen.UNDATED: undated}
-    later = {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01", 0, 50)}
+    later = {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01")}
     assert later == {seen.BEFORE: 6, seen.UNDATED: 54}
