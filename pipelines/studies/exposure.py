@@ -26,11 +26,12 @@ from pipelines.lm.ragged import Ragged
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest, Parts
 from pipelines.questions.subject_articles import view_subjects
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import Part, wikipedia_parts
+from pipelines.sources.wikipedia import wikipedia_parts
 from pipelines.sources.wikipedia_links import Links, count_incoming
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
