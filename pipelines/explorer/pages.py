@@ -31,7 +31,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 FULL_SHADE = 3.0  # bits that shade a token fully
 SHADES = 5
 TEXT_LENGTH = 20_000  # characters of a prompt or a text that a page shows
-JUDGEMENTS = {"published": "published rule", "words": "whole words"}
 QUESTION_ORDERS = {
     "popular": "most viewed first",
     "rare": "least viewed first",
@@ -52,7 +51,6 @@ def _templates() -> jinja2.Environment:
     environment = rendering.environment()
     environment.loader = jinja2.FileSystemLoader(TEMPLATES)
     environment.filters |= FILTERS
-    environment.globals["judgements"] = JUDGEMENTS
     return environment
 
 

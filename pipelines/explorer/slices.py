@@ -36,8 +36,6 @@ CELLS = {  # cell of the table of who is right -> whether the first and the seco
     "neither": (False, False),
 }
 CELL_OF = {right: cell for cell, right in CELLS.items()}
-# Which column of the predictions judges: the published rule (substring), or whole words.
-JUDGEMENTS = {"published": "correct", "words": "correct_word"}
 ORDERS = {
     "popular": "popularity DESC NULLS LAST, question_id",
     "rare": "popularity NULLS LAST, question_id",
@@ -61,12 +59,12 @@ SEARCHED = """lower(nfc_normalize(concat_ws(chr(10), question, question_id,
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
 ANSWERED = """WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
-        base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
-        method.prediction AS method_answer, method.{judged} AS method_right,
+        base.prediction AS base_answer, base.correct AS base_right, base.doc_title AS base_title,
+        method.prediction AS method_answer, method.correct AS method_right,
         method.doc_title AS method_title,
         {base_whose} AS base_whose, {method_whose} AS method_whose,
         method.doc_has_answer AS has_answer,
-        coalesce(has_answer AND NOT method.{judged}, false) AS misread,
+        coalesce(has_answer AND NOT method.correct, false) AS misread,
         {band} AS band, {inside} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
     WHERE {has_words}
@@ -82,7 +80,7 @@ COUNTS = """SELECT band, inside, misread, base_right, method_right, count(*) AS 
     FROM answered WHERE {of_relation} GROUP BY ALL ORDER BY ALL"""
 JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside,
     base_right, method_right
-    FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
+    FROM answered WHERE {{of_relation}}"""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ class Slice(Addressed):
     popularity: str = ""  # LEAST-MOST, either may be left out; or unknown; "": all
     cell: str = ""  # one of CELLS: who is right; "": all
     passage: str = ""  # MISREAD; "": all
-    judged: str = "published"  # one of JUDGEMENTS
     words: str = ""  # that the question, its answers and ids have, in any order and case
     order: str = "popular"  # one of ORDERS
     page: int = 1
@@ -136,7 +133,6 @@ class Slice(Addressed):
             popularity=popularity,
             cell=value_of(parameters, "cell", ["", *CELLS]),
             passage=value_of(parameters, "passage", ["", MISREAD]),
-            judged=value_of(parameters, "judged", JUDGEMENTS, "published"),
             words=parameters.get("words", "")[:WORDS_LENGTH],
             order=value_of(parameters, "order", ORDERS, "popular"),
             page=page_number(parameters),
@@ -155,7 +151,6 @@ class Listed:
 
     rows: list[dict]
     cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
-    unjudged: int  # questions of the slice of which an answer is not judged
     misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
     # band -> shares that both ways get right; "": those of the slice, of whatever cell and passage
@@ -177,7 +172,7 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
     misread = 0
     of_any_cell = replace(slice_, cell="", passage="")
     for row in _rows(run, of_any_cell, COUNTS):
-        cell = CELL_OF.get((row["base_right"], row["method_right"]))
+        cell = CELL_OF[row["base_right"], row["method_right"]]
         n_inside = row["n"] if row["inside"] else 0
         if row["misread"]:
             misread += n_inside
@@ -189,7 +184,6 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
-        unjudged=cells[None],
         misread=misread,
         bands=bands,
         accuracies=_accuracies(judged),
@@ -322,7 +316,6 @@ def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.Duc
         has_words.append(f"contains({SEARCHED}, $word{i})")
     places = f"len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))"
     answered = ANSWERED.format(
-        judged=JUDGEMENTS[slice_.judged],
         band=f"CASE WHEN s_pop IS NOT NULL THEN {places} END",
         base_whose=PASSAGE_IS_OF.format(answer="base."),
         method_whose=PASSAGE_IS_OF.format(answer="method."),
