@@ -23,7 +23,13 @@ from pyarrow import csv
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.addresses import ROWS_OF_PAGE, Addressed, page_number, value_of
+from pipelines.explorer.addresses import (
+    ROWS_OF_PAGE,
+    Addressed,
+    number_of_pages,
+    page_number,
+    value_of,
+)
 from pipelines.explorer.run import PASSAGE_IS_OF, RUN_MAKES_IT, Run
 from pipelines.intervals import Interval
 from pipelines.pages.table_texts import FORMULA
@@ -57,17 +63,19 @@ SEARCHED = """lower(nfc_normalize(concat_ws(chr(10), question, question_id,
     string_split(s_uri, '/')[-1], array_to_string(possible_answers, chr(10)),
     base.prediction, method.prediction)))"""
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
-ANSWERED = """WITH answered AS (
+ANSWERED = f"""WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
         base.prediction AS base_answer, base.correct AS base_right, base.doc_title AS base_title,
         method.prediction AS method_answer, method.correct AS method_right,
         method.doc_title AS method_title,
-        {base_whose} AS base_whose, {method_whose} AS method_whose,
+        {PASSAGE_IS_OF.format(answer="base.")} AS base_whose,
+        {PASSAGE_IS_OF.format(answer="method.")} AS method_whose,
         method.doc_has_answer AS has_answer,
         coalesce(has_answer AND NOT method.correct, false) AS misread,
-        {band} AS band, {inside} AS inside
+        CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))
+        END AS band, {{inside}} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
-    WHERE {has_words}
+    WHERE {{has_words}}
 ) """
 PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
     base_answer, base_right, base_title, base_whose,
@@ -120,6 +128,7 @@ class Slice(Addressed):
         if method_lm != base_lm:
             method = f"{method_lm}/{method}"
 
+        relation = value_of(parameters, "relation", ["", *relations(run, name)])
         popularity = parameters.get("popularity", "")
         if not POPULARITY.fullmatch(popularity):
             expected = f"expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}"
@@ -129,7 +138,7 @@ class Slice(Addressed):
             lm=base_lm,
             base=base,
             method=method,
-            relation=value_of(parameters, "relation", ["", *relations(run, name)]),
+            relation=relation,
             popularity=popularity,
             cell=value_of(parameters, "cell", ["", *CELLS]),
             passage=value_of(parameters, "passage", ["", MISREAD]),
@@ -159,7 +168,7 @@ class Listed:
 
     @property
     def pages(self) -> int:
-        return max(1, math.ceil(self.total / ROWS_OF_PAGE))
+        return number_of_pages(self.total)
 
 
 def list_questions(run: Run, slice_: Slice) -> Listed:
@@ -181,13 +190,14 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
             cells[cell] += n_inside
 
     judged = _ask(run, of_any_cell, JUDGED).to_arrow_table()
+    total = cells[slice_.cell] if slice_.cell else cells.total()
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
         misread=misread,
         bands=bands,
         accuracies=_accuracies(judged),
-        total=cells[slice_.cell] if slice_.cell else cells.total(),
+        total=total,
     )
 
 
@@ -314,23 +324,18 @@ def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.Duc
     for i, word in enumerate(words):
         values[f"word{i}"] = word
         has_words.append(f"contains({SEARCHED}, $word{i})")
-    places = f"len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))"
     answered = ANSWERED.format(
-        band=f"CASE WHEN s_pop IS NOT NULL THEN {places} END",
-        base_whose=PASSAGE_IS_OF.format(answer="base."),
-        method_whose=PASSAGE_IS_OF.format(answer="method."),
         inside=_popularity_condition(slice_.popularity),
         has_words=" AND ".join(has_words) or "true",
     )
     (base_lm, base), (method_lm, method) = slice_.compared
     answers = run.answers(slice_.set)
-    return database.ask(
-        answered + query,
-        values,
-        questions=run.questions(slice_.set),
-        base=answers[base_lm][base],
-        method=answers[method_lm][method],
-    )
+    files = {
+        "questions": run.questions(slice_.set),
+        "base": answers[base_lm][base],
+        "method": answers[method_lm][method],
+    }
+    return database.ask(answered + query, values, **files)
 
 
 def _popularity_condition(popularity: str) -> str:
