@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pipelines.foreign.answer_lists import gold_answers
 from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
 from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
-from pipelines.foreign.records import listed, plain, read_records, to_columns
+from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
@@ -102,7 +102,7 @@ class Table(NamedTuple):
     path: Path
     kind: str  # of the file, in words
     columns: dict[str, str]  # role -> column
-    cells: dict[str, list[Any]]
+    cells: Cells
 
     def texts(self, role: str) -> list[str]:
         """The column with a role as texts; none if there is no such column."""
