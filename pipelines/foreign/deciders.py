@@ -75,9 +75,10 @@ def _check_retrieved(file: Answered, place: str, expected: bool) -> None:
     retrieved = file.calls[np.isfinite(file.calls)] > 0
     if (retrieved != expected).any():
         does = "always" if expected else "never"
+        count = f"{int(retrieved.sum()):,} of {len(retrieved):,} questions"
         raise LongtailError(
-            f"{file.name}: retrieved for {int(retrieved.sum()):,} of {len(retrieved):,} questions, "
-            f"expected a {place} file that {does} does; give files that decide last"
+            f"{file.name}: retrieved for {count}, expected a {place} file that {does} does; give "
+            "files that decide last"
         )
 
 

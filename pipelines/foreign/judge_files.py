@@ -222,7 +222,8 @@ def judge_file(
         return JudgedFile(predictions, match, [False] * len(match.rows), lines)
 
     right = _judgements(predictions, questions, match, lines)
-    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
+    percent = 100 * sum(right) / len(right)
+    lines.append(f"{len(right):,} answers, {percent:.1f} % right")
     return JudgedFile(predictions, match, right, lines)
 
 

@@ -103,10 +103,11 @@ class Predictions:
     @property
     def described(self) -> list[str]:
         """What the file is, which columns are what, and what may surprise about it, in lines."""
-        columns = [*self.names.items(), *(("ids", name) for name in self.ids)]
-        roles = [f"{role} in `{self.paths.get(name, name)}`" for role, name in columns]
-        about = f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(roles)}"
-        return [about, *self.notes]
+        roles = []
+        for role, name in [*self.names.items(), *(("ids", name) for name in self.ids)]:
+            roles.append(f"{role} in `{self.paths.get(name, name)}`")
+        about = f"{self.path.name}: {self.layout}, {self.rows:,} rows"
+        return [f"{about}; {', '.join(roles)}", *self.notes]
 
 
 def read_predictions(
