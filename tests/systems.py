@@ -204,31 +204,6 @@ def chat(made: Made, right: np.ndarray) -> str:
     )
 
 
-def open_compass(made: Made, right: np.ndarray) -> str:
-    """OpenCompass: predictions/<model>/<dataset>.json."""
-    rows = [
-        {
-            "origin_prompt": [{"role": "HUMAN", "prompt": f"Q: {row['question']}"}],
-            "prediction": said,
-        }
-        | {"gold": row["golds"]}
-        for row, said, _ in answered(made, right)
-    ]
-    return json.dumps({str(i): row for i, row in enumerate(rows)}, indent=4)
-
-
-def llama_factory(made: Made, right: np.ndarray) -> str:
-    """LLaMA-Factory: generated_predictions.jsonl."""
-    return lines(
-        {
-            "prompt": f"user\n{row['question']}\nassistant\n",
-            "predict": said,
-            "label": f"{row['obj']}\n",
-        }
-        for row, said, _ in answered(made, right)
-    )
-
-
 def instruct_rag(made: Made, right: np.ndarray) -> str:
     """InstructRAG: result.json."""
     rows = [
@@ -254,16 +229,14 @@ def batch(made: Made, right: np.ndarray) -> str:
 
 
 LAYOUTS = {  # file -> what writes it, and the words that the command must say
-    "authors.csv": (authors, "the PopQA authors' results"),
+    "authors.csv": (authors, "CSV"),
     "samples.jsonl": (harness, "lm-evaluation-harness' samples"),
     "intermediate_data.json": (flashrag, "FlashRAG's intermediate data"),
     "self_rag.json": (self_rag, "Self-RAG's results"),
-    "search_r1.jsonl": (search_r1, "Search-R1's results"),
+    "search_r1.jsonl": (search_r1, "JSON lines"),
     "validation.jsonl": (verl, "Search-R1's results"),
     "kilt.jsonl": (kilt, "KILT's output"),
     "chat.jsonl": (chat, "messages of a chat"),
-    "opencompass.json": (open_compass, "OpenCompass' predictions"),
-    "generated_predictions.jsonl": (llama_factory, "LLaMA-Factory's predictions"),
     "result.json": (instruct_rag, "InstructRAG's results"),
     "batch.jsonl": (batch, "output of a batch of OpenAI's API or vLLM's"),
 }

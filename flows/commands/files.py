@@ -45,9 +45,6 @@ NAMES = typer.Option(
 PATTERN = typer.Option(
     help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'."
 )
-SEPARATOR = typer.Option(
-    help="Separator of several answers in a cell of the questions, such as '|'."
-)
 POSITION = typer.Option(
     "--by-position", help="Rows without ids and questions are in the order of the questions."
 )
@@ -57,7 +54,6 @@ SUBSET = typer.Option(
 QuestionsOption = Annotated[str | None, TABLE]
 ColumnsOption = Annotated[str | None, NAMES]
 PatternOption = Annotated[str | None, PATTERN]
-SeparatorOption = Annotated[str, SEPARATOR]
 ByPositionOption = Annotated[bool, POSITION]
 SubsetOption = Annotated[str, SUBSET]
 
@@ -84,7 +80,6 @@ class Options:
     questions: str | None
     columns: str | None
     answer_pattern: str | None
-    answers_separator: str
     by_position: bool
     subset: str
 
@@ -103,7 +98,6 @@ def thresholds(
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
-    answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
     search: Annotated[
@@ -121,7 +115,7 @@ def thresholds(
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
-    options = Options(questions, columns, answer_pattern, answers_separator, by_position, subset)
+    options = Options(questions, columns, answer_pattern, by_position, subset)
     asked, answered = _read([closed, *augmented], options, decisions=True)
     answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
@@ -243,7 +237,6 @@ def compare(
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
-    answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
     subset: SubsetOption = "",
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path(
@@ -260,7 +253,7 @@ def compare(
     terminal.check_folder(out)
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
-    options = Options(questions, columns, answer_pattern, answers_separator, by_position, subset)
+    options = Options(questions, columns, answer_pattern, by_position, subset)
     asked, answered = _read(files, options)
     notes = _notes(asked, answered)
     for line in notes:
@@ -314,7 +307,7 @@ def _read(
         )
 
     paths = named_files(files, terminal.CALLED_FROM)
-    asked = _read_questions(options.questions, options.columns, options.answers_separator)
+    asked = _read_questions(options.questions, options.columns)
     answered = read_answers(
         paths,
         asked,
@@ -330,7 +323,6 @@ def _read(
 def _read_questions(
     place: str | None,
     columns: str | None,
-    separator: str = "",
     needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     """The question set at a path or an address."""
@@ -349,7 +341,7 @@ def _read_questions(
 
         with tempfile.TemporaryDirectory() as folder:
             path = download_alone(place, Path(folder))
-            return read_question_table(path, named_columns, separator, needed)
+            return read_question_table(path, named_columns, needed)
 
     check_link(terminal.CALLED_FROM / place)
     path = (terminal.CALLED_FROM / place).resolve()
@@ -364,7 +356,7 @@ def _read_questions(
             "release's folder, or an address"
         )
 
-    return read_question_table(path, named_columns, separator, needed)
+    return read_question_table(path, named_columns, needed)
 
 
 def _parse_columns(text: str) -> dict[str, str]:

@@ -111,8 +111,8 @@ def judge_deciders(
     rows = _rows(tuned, search, choices, files, seed, n)
     signals = {"oracle": tuned.pairs.gains}
     for name, file in ({closed.name: closed} | files).items():
-        if file.doubt is not None:
-            signals[f"doubt of {name}"] = file.doubt[places]
+        if file.uncertainty is not None:
+            signals[f"doubt of {name}"] = file.uncertainty[places]
             rows.append({"system": f"doubt of {name}", "said": "a signal: no decisions"})
 
     points = _add_areas(rows, tuned, signals)

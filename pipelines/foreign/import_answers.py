@@ -17,7 +17,7 @@ from pipelines.answering.answer_files import METADATA_KEY, about, kind_by_name
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.errors import LongtailError
 from pipelines.foreign.cell_values import judgement, read_numbers
-from pipelines.foreign.join_predictions import Match, shown_rows
+from pipelines.foreign.join_predictions import Match
 from pipelines.foreign.judge_files import JudgedFile, check_pattern, judge_file
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import Questions, read_question_table
@@ -154,7 +154,7 @@ def _check_complete(file: Path, source: Path, questions: Questions, judged: Judg
     match = judged.match
     faults = []
     for reason, rows in match.rejected.items():
-        faults.append(f"{len(rows):,} rows {reason}: {shown_rows(judged.predictions, rows)}")
+        faults.append(f"{len(rows):,} rows {reason}: {judged.predictions.shown_rows(rows)}")
 
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [place for place in match.missing if splits[place] == "test"]

@@ -127,8 +127,10 @@ def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predic
     rows = [(record.record.get("metadata") or {}) | record.record for record in records]
     names = set().union(*rows)
     texts = []
+    answers = []
     for record in records:
         texts.append(text_id("\n".join(passage.text for passage in record.passages)))
+        answers.append(tuple(map(as_text, record.answers)))
 
     return Predictions(
         path=folder,
@@ -139,7 +141,7 @@ def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predic
         cells={name: [row.get(name) for row in rows] for name in TELLING if name in names},
         texts=texts,
         questions=[as_text(record.text) for record in records],
-        answers=[tuple(map(as_text, record.answers)) for record in records],
+        answers=answers,
     )
 
 

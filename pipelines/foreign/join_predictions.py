@@ -11,14 +11,12 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.foreign.cell_values import as_set, as_text, clean_id, folded, text_key
-from pipelines.foreign.layouts import ASKED, TELLING
 from pipelines.foreign.prediction_files import Predictions
-from pipelines.questions import matching
 
-ROWS_SHOWN = 5  # in a message
 # Rows that no order fits by chance, and that no model answers with nothing but gold answers.
 ENOUGH_ROWS = 20
-# Numbers for each id, in the range of the ids, from which on a number is no id by chance.
+# Ids are sparse if their range has so many numbers for each id, or more. Then a match is no
+# accident.
 NUMBERS_PER_ID = 10
 # Why a row has no question.
 FOREIGN = "answer no question of the set"
@@ -35,7 +33,7 @@ Place = int | str
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionKeys:
     """What tells the questions of a set apart, (questions,) each, in the set's order, as NFC."""
 
     questions: Sequence[str]
@@ -67,7 +65,7 @@ class Match:
     rejected: dict[str, list[int]]  # why -> rows of the file
     missing: list[int]  # questions that no row answers
     repeated: list[int]  # rows that say again what an earlier row says to the same question
-    doubt: str = ""  # what is odd about the ids
+    warning: str = ""  # what is odd about the ids
 
     @property
     def pairs(self) -> Iterator[tuple[int, int]]:
@@ -77,25 +75,34 @@ class Match:
     def described(self, predictions: Predictions) -> list[str]:
         """How the rows were joined and which were left out, in lines."""
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
-        left_out = dict(self.rejected)
-        if self.repeated:
-            left_out[REPEATED] = self.repeated
-        for reason, rows in left_out.items():
-            lines.append(f"{len(rows):,} rows {reason}: {shown_rows(predictions, rows)}")
-        if self.doubt:
-            lines.append(self.doubt)
+        for reason, rows in (self.rejected | {REPEATED: self.repeated}).items():
+            if rows:
+                lines.append(f"{len(rows):,} rows {reason}: {predictions.shown_rows(rows)}")
+        if self.warning:
+            lines.append(self.warning)
         return lines
 
 
-@dataclass(frozen=True)
+@dataclass
 class IdJoin:
-    """A join by two columns of ids, and the (row, question) that contradict it, if most do."""
+    """What two columns of ids say: a question for each row, and what speaks against them."""
 
-    match: Match
-    contradicting: list[tuple[int, int]]
+    ours: str  # the file's column
+    theirs: str  # the set's column
+    places: list[Place]
+    compared: int = 0  # rows of which something else than the id could be compared
+    contradicted: list[int] = field(default_factory=list)  # those of them that contradict
+    warning: str = ""  # what is odd about the ids
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether most rows contradict: then the ids are other numbers, such as those of rows."""
+        return 2 * len(self.contradicted) > self.compared
 
 
-def join_predictions(predictions: Predictions, asked: Asked, *, by_position: bool = False) -> Match:
+def join_predictions(
+    predictions: Predictions, asked: QuestionKeys, *, by_position: bool = False
+) -> Match:
     """The question that each row answers, if that is beyond doubt.
 
     Rows are joined by the pair of id columns with the most ids in common, or by the question's text
@@ -108,120 +115,112 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     `rejected`. Raises LongtailError for a file without ids, texts and a known order, or whose ids
     contradict its texts or answers.
     """
-    id_join = _join_by_id(predictions, asked)
-    by_id = id_join.match if id_join else None
-    contradicting = id_join.contradicting if id_join else []
-    has_texts = bool(predictions.questions)
-    if by_id and not contradicting and not by_id.doubt and not (has_texts and by_id.rejected):
+    if predictions.questions:
+        return _join_with_texts(predictions, predictions.questions, asked)
+
+    ids = _join_by_id(predictions, asked)
+    if ids is None:
+        warning = "its ids are not used, as the set has none" if predictions.ids else ""
+        return _join_by_position(predictions, asked, by_position, warning)
+
+    _compare_answers(ids, predictions, asked)
+    if ids.is_refuted:
+        raise _contradiction(predictions, ids.contradicted, "answer")
+    if ids.warning:
+        return _join_by_position(predictions, asked, by_position, ids.warning)
+    return _match_of_ids(ids, predictions, asked)
+
+
+def _join_with_texts(predictions: Predictions, texts: Sequence[str], asked: QuestionKeys) -> Match:
+    """The join of a file that has questions: by ids unless more rows fit by their texts."""
+    ids = _join_by_id(predictions, asked)
+    if ids is None:
+        return _join_by_text(predictions, texts, asked)
+
+    _compare_texts(ids, texts, asked)
+    if ids.is_refuted:
+        by_text = _join_by_text(predictions, texts, asked)
+        if not by_text.rows:
+            raise _contradiction(predictions, ids.contradicted, "text")
+        count = f"{len(ids.contradicted):,} are of questions with other texts"
+        return replace(by_text, warning=f"its ids are left aside: {count}")
+
+    by_id = _match_of_ids(ids, predictions, asked)
+    if not by_id.rejected:
         return by_id
-
-    by_text = _join_by_text(predictions, asked) if has_texts else None
-    is_question = predictions.names.get("question") in ASKED
-    if contradicting and not (by_text and by_text.rows and is_question):
-        raise _contradiction(predictions, contradicting)
-    if not by_text:
-        doubt = "its ids are not used, as the set has none" if predictions.ids else ""
-        if by_id:
-            doubt = by_id.doubt
-        return _join_by_position(predictions, asked, by_position, doubt)
-    if contradicting:
-        count = f"{len(contradicting):,} are of questions with other texts"
-        return replace(by_text, doubt=f"its ids are left aside: {count}")
-    if by_id and len(by_id.rows) >= len(by_text.rows):
-        return by_id
-    return by_text
+    by_text = _join_by_text(predictions, texts, asked)
+    return by_id if len(by_id.rows) >= len(by_text.rows) else by_text
 
 
-def _contradiction(predictions: Predictions, contradicting: list[tuple[int, int]]) -> LongtailError:
-    first_row, _ = contradicting[0]
-    name = "text" if predictions.questions else "answer"
+def _contradiction(predictions: Predictions, rows: Sequence[int], name: str) -> LongtailError:
     return LongtailError(
-        f"{predictions.path}: {len(contradicting):,} rows have the id of one question and the "
-        f"{name} of another, as {shown_rows(predictions, [first_row])}; drop the ids if they only "
-        f"number rows, or the {name}s if ids are right"
+        f"{predictions.path}: {len(rows):,} rows have the id of one question and the {name} of "
+        f"another, as {predictions.shown_rows(rows[:1])}; drop the ids if they only number rows, "
+        f"or the {name}s if ids are right"
     )
 
 
-def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
+def check_joined(predictions: Predictions, asked: QuestionKeys, match: Match) -> None:
     """Refuse predictions that are gold answers, or most of which are of another subject or
     prompts.
     """
-    pairs = list(match.pairs)
-    for name, (theirs, ours) in told_by(predictions, asked).items():
-        filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
+    for name, (theirs, ours) in _told_by(predictions, asked).items():
+        filled = [(row, place) for row, place in match.pairs if ours[row] and theirs[place]]
         differing = [row for row, place in filled if ours[row] != theirs[place]]
         if 2 * len(differing) > len(filled):
             raise LongtailError(
                 f"{predictions.path}: {len(differing):,} rows, joined by {match.by}, have another "
-                f"{name} than their question, as {shown_rows(predictions, differing[:1])}; drop "
+                f"{name} than their question, as {predictions.shown_rows(differing[:1])}; drop "
                 "what joins them, and bring ids or questions of this set"
             )
 
     if predictions.texts is not None:
-        _check_texts(predictions, asked, pairs)
+        texts = [folded(predictions.texts[row]) for row in match.rows]
+        _check_no_golds(predictions, asked, match, texts)
+        if not predictions.is_cut and asked.questions:
+            _check_no_prompts(predictions, asked, match, texts)
 
 
-def _check_texts(predictions: Predictions, asked: Asked, pairs: Sequence[tuple[int, int]]) -> None:
-    """Refuse texts that are all gold answers, or most of which hold their question."""
-    said = predictions.texts or []
-    texts = [(folded(said[row]), place) for row, place in pairs]
-    are_golds = all(text in asked.answer_sets[place] for text, place in texts)
+def _check_no_golds(
+    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
+) -> None:
+    """Raise LongtailError where all texts are gold answers of their question."""
+    pairs = zip(texts, match.questions, strict=True)
+    are_golds = all(text in asked.answer_sets[place] for text, place in pairs)
     if len(texts) >= ENOUGH_ROWS and are_golds:
         raise LongtailError(
             f"{predictions.path}: its column {predictions.names['prediction']} holds the gold "
             "answers, expected what a model said; call that column prediction"
         )
-    if predictions.is_cut or not asked.questions:
-        return
-    questions = list(map(folded, asked.questions))
-    quoting = 0
-    for text, place in texts:
-        quoting += " " in questions[place] and questions[place] in text
 
-    if 2 * quoting > len(texts):
+
+def _check_no_prompts(
+    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
+) -> None:
+    """Raise LongtailError where most texts hold their question."""
+    n_prompts = 0
+    for text, place in zip(texts, match.questions, strict=True):
+        question = folded(asked.questions[place])
+        n_prompts += " " in question and question in text
+
+    if 2 * n_prompts > len(texts):
         raise LongtailError(
-            f"{predictions.path}: {quoting:,} of {len(texts):,} predictions hold their question, "
+            f"{predictions.path}: {n_prompts:,} of {len(texts):,} predictions hold their question, "
             "expected what was said alone, not the prompt; --answer-pattern '(?i)answer:(.*)' "
             "judges what follows alone, '(.*)' all of the text"
         )
 
 
-def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
-    """Whether each row of `match` is right: as `matching.substring` judges, else as the file
-    says.
-    """
-    if predictions.texts is None:
-        correct = predictions.correct or []
-        return [correct[row] for row in match.rows]
-    judged = []
-    for row, place in match.pairs:
-        judged.append(matching.substring(predictions.texts[row], asked.answers[place]))
-    return judged
-
-
-def shown_rows(predictions: Predictions, rows: Sequence[int]) -> str:
-    """The first few rows, each by its number and its id or question."""
-    keys = next(iter(predictions.ids.values()), predictions.questions)
-    names = []
-    for row in rows[:ROWS_SHOWN]:
-        key = f" ({keys[row][:80]})" if keys else ""
-        names.append(f"row {row + 1}{key}")
-    text = ", ".join(names)
-    if len(rows) > ROWS_SHOWN:
-        text += f" and {len(rows) - ROWS_SHOWN:,} more"
-    return text
-
-
-def told_by(
-    predictions: Predictions, asked: Asked
+def _told_by(
+    predictions: Predictions, asked: QuestionKeys
 ) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
     """The columns of TELLING that file and set have in the same words: (the set's, the file's)."""
     telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
-    for name in TELLING:
+    for name, values in asked.columns.items():
         ours = predictions.column(name)
-        if not ours or name not in asked.columns:
+        if not ours:
             continue
-        theirs = list(map(as_text, asked.columns[name]))
+        theirs = list(map(as_text, values))
         vocabulary = set(theirs)
         filled = [value for value in ours if value]
         n_shared = sum(value in vocabulary for value in filled)
@@ -231,69 +230,80 @@ def told_by(
     return telling
 
 
-def _join_by_id(predictions: Predictions, asked: Asked) -> IdJoin | None:
+def _join_by_id(predictions: Predictions, asked: QuestionKeys) -> IdJoin | None:
     """The join by the id columns with the most ids in common; None if the file or the set has none.
 
-    Of two pairs with as many, the pair of the same name is taken. The row's text contradicts an id
-    if it is another question of the set. Without texts, where the id may be a row's number, the
-    row's gold answers do.
+    Of two pairs with as many, the pair of the same name is taken. Columns of the set with an id
+    twice are left out.
     """
-    columns = _places_by_ids(predictions, asked)
-    if not columns:
-        return None
-
-    def fit(pair: tuple[str, str]) -> tuple[int, bool]:
-        return -columns[pair].count(FOREIGN), pair[0] == pair[1]
-
-    ours, theirs = max(columns, key=fit)
-    places = columns[ours, theirs]
-    pairs = [(row, place) for row, place in enumerate(places) if isinstance(place, int)]
-    contradicting: list[tuple[int, int]] = []
-    doubt = ""
-    if predictions.questions:
-        contradicting = _other_texts(predictions.questions, pairs, asked)
-        if 2 * len(contradicting) <= len(pairs):
-            for row, _ in contradicting:
-                if text_key(predictions.questions[row]) in asked.places:
-                    places[row] = OTHER_QUESTION
-    else:
-        doubt = _doubt(predictions, asked, ours, theirs, n_known=len(pairs))
-        if not doubt and may_be_numbers(asked.ids[theirs]):
-            pairs, contradicting = _other_answers(predictions, pairs, asked)
-
-    match = _match(f"{ours} = {theirs}", places, predictions, asked, doubt)
-    if 2 * len(contradicting) <= len(pairs):
-        contradicting = []
-    return IdJoin(match, contradicting)
-
-
-def _places_by_ids(predictions: Predictions, asked: Asked) -> dict[tuple[str, str], list[Place]]:
-    """For each column of ids of the file and of the set, the rows' places by them."""
-    columns: dict[tuple[str, str], list[Place]] = {}
+    joins = []
     for theirs, values in asked.ids.items():
         place_of: dict[str, Place] = {clean_id(value): place for place, value in enumerate(values)}
         if len(place_of) < len(values):
             continue
         for ours, ids in predictions.ids.items():
-            columns[ours, theirs] = [place_of.get(id_, FOREIGN) for id_ in ids]
-    return columns
+            joins.append(IdJoin(ours, theirs, [place_of.get(id_, FOREIGN) for id_ in ids]))
+
+    def fit(join: IdJoin) -> tuple[int, bool]:
+        return -join.places.count(FOREIGN), join.ours == join.theirs
+
+    return max(joins, key=fit, default=None)
 
 
-def _doubt(predictions: Predictions, asked: Asked, ours: str, theirs: str, n_known: int) -> str:
-    """What is odd about two columns of ids, of which so many are the same; "" for nothing."""
-    our_first = _numbers_from(predictions.ids[ours])
-    their_first = _numbers_from(asked.ids[theirs])
+def _match_of_ids(ids: IdJoin, predictions: Predictions, asked: QuestionKeys) -> Match:
+    return _match(f"{ids.ours} = {ids.theirs}", ids.places, predictions, asked)
+
+
+def _compare_texts(ids: IdJoin, texts: Sequence[str], asked: QuestionKeys) -> None:
+    """Find the rows that have another text than the question of their id.
+
+    Those with the text of another question lose theirs. A text that is none of the set's agrees if
+    it has all of the question's words: it may be a whole prompt.
+    """
+    places = list(ids.places)
+    for row, place in enumerate(places):
+        if not isinstance(place, int):
+            continue
+        ids.compared += 1
+        text = texts[row]
+        same_text = asked.places.get(text_key(text), [])
+        if text in ("", asked.questions[place]) or place in same_text:
+            continue
+        if same_text:
+            places[row] = OTHER_QUESTION
+        elif _words(text).issuperset(_words(asked.questions[place])):
+            continue
+        ids.contradicted.append(row)
+
+    ids.places = places
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))
+
+
+def _compare_answers(ids: IdJoin, predictions: Predictions, asked: QuestionKeys) -> None:
+    """Find what is odd about ids that no text confirms, and the rows with other gold answers."""
+    our_first = _first_number(predictions.ids[ids.ours])
+    their_first = _first_number(asked.ids[ids.theirs])
+    known = [(row, place) for row, place in enumerate(ids.places) if isinstance(place, int)]
     if {our_first, their_first} == {0, 1}:
-        return (
-            f"{ours} counts the file's rows from {our_first}, {theirs} the set's from "
+        ids.warning = (
+            f"{ids.ours} counts the file's rows from {our_first}, {ids.theirs} the set's from "
             f"{their_first}: is it one off?"
         )
-    if not n_known and predictions.rows == len(asked.questions):
-        return f"its {ours} is none of the set's"
-    return ""
+    elif not known and predictions.rows == len(asked.questions):
+        ids.warning = f"its {ids.ours} is none of the set's"
+    elif may_match_by_chance(asked.ids[ids.theirs]):
+        golds = _golds(predictions)
+        for row, place in known:
+            if golds[row] and asked.answer_sets[place]:
+                ids.compared += 1
+                if golds[row].isdisjoint(asked.answer_sets[place]):
+                    ids.contradicted.append(row)
 
 
-def _numbers_from(ids: Sequence[Any]) -> int | None:
+def _first_number(ids: Sequence[Any]) -> int | None:
     """The 0 or 1 from which ids count up, in any order; None if they do not."""
     numbers = set(map(clean_id, ids))
     for first in (0, 1):
@@ -302,49 +312,12 @@ def _numbers_from(ids: Sequence[Any]) -> int | None:
     return None
 
 
-def may_be_numbers(ids: Sequence[Any]) -> bool:
+def may_match_by_chance(ids: Sequence[Any]) -> bool:
     """Whether the numbers of rows, or any others, may be these ids by chance."""
     numbers = [int(id_) for id_ in map(clean_id, ids) if id_.isdecimal()]
-    if len(numbers) < len(ids):
-        return False
-    if not numbers:
+    if not numbers or len(numbers) < len(ids):
         return False
     return NUMBERS_PER_ID * len(numbers) > max(numbers) - min(numbers)
-
-
-def _other_texts(
-    texts: Sequence[str], pairs: Sequence[tuple[int, int]], asked: Asked
-) -> list[tuple[int, int]]:
-    """The pairs of which the row has another question's text.
-
-    A text that is none of the set's agrees if it has all of the question's words: it may be a whole
-    prompt.
-    """
-    contradicting = []
-    for row, place in pairs:
-        text = texts[row]
-        if text in ("", asked.questions[place]):
-            continue
-        places = asked.places.get(text_key(text))
-        if places:
-            agrees = place in places
-        else:
-            words = set(re.findall(r"\w+", text.casefold()))
-            agrees = words.issuperset(re.findall(r"\w+", asked.questions[place].casefold()))
-        if not agrees:
-            contradicting.append((row, place))
-
-    return contradicting
-
-
-def _other_answers(
-    predictions: Predictions, pairs: Sequence[tuple[int, int]], asked: Asked
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The pairs that have gold answers on both sides, and those of them with none in common."""
-    golds = _golds(predictions)
-    rights = asked.answer_sets
-    answered = [(row, place) for row, place in pairs if golds[row] and rights[place]]
-    return answered, [pair for pair in answered if golds[pair[0]].isdisjoint(rights[pair[1]])]
 
 
 def _golds(predictions: Predictions) -> list[frozenset[str]]:
@@ -354,24 +327,27 @@ def _golds(predictions: Predictions) -> list[frozenset[str]]:
     return [as_set(answers) for answers in predictions.answers]
 
 
-def _join_by_text(predictions: Predictions, asked: Asked) -> Match:
+def _join_by_text(predictions: Predictions, texts: Sequence[str], asked: QuestionKeys) -> Match:
     """The join by text, or by position if all texts are in the set's order.
 
     The text of a question that several subjects share is told apart by the columns of TELLING and
     by gold answers.
     """
-    keys = list(map(text_key, predictions.questions or ()))
+    keys = list(map(text_key, texts))
     if keys == list(map(text_key, asked.questions)):
         return _join_by_position(predictions, asked)
 
-    telling = told_by(predictions, asked)
+    telling = _told_by(predictions, asked)
     golds = _golds(predictions)
     places = []
     for row, key in enumerate(keys):
         same_text = asked.places.get(key, [])
         fitting = same_text
         for theirs, ours in telling.values():
-            fitting = [place for place in fitting if _agree(ours[row], theirs[place])]
+            # An empty cell contradicts nothing.
+            fitting = [
+                place for place in fitting if not ours[row] or theirs[place] in ("", ours[row])
+            ]
         if golds[row]:
             equal = [place for place in fitting if asked.answer_sets[place] == golds[row]]
             shared = [place for place in fitting if asked.answer_sets[place] & golds[row]]
@@ -384,11 +360,6 @@ def _join_by_text(predictions: Predictions, asked: Asked) -> Match:
     return _match(", ".join(by), places, predictions, asked)
 
 
-def _agree(ours: str, theirs: str) -> bool:
-    """Whether two cells say the same, or one of them nothing."""
-    return not ours or theirs in ("", ours)
-
-
 def _place(fitting: Sequence[int], same_text: Sequence[int]) -> Place:
     """The one question that fits, or why there is none."""
     if len(fitting) == 1:
@@ -399,7 +370,7 @@ def _place(fitting: Sequence[int], same_text: Sequence[int]) -> Place:
 
 
 def _join_by_position(
-    predictions: Predictions, asked: Asked, by_position: bool = False, doubt: str = ""
+    predictions: Predictions, asked: QuestionKeys, by_position: bool = False, warning: str = ""
 ) -> Match:
     """The join by position, which questions or gold answers confirm, or `by_position` says.
 
@@ -434,7 +405,7 @@ def _join_by_position(
     elif by_position:
         confirmed = "--by-position says"
     else:
-        reason = f" ({doubt})" if doubt else ""
+        reason = f" ({warning})" if warning else ""
         raise LongtailError(
             f"{predictions.path}: no id or question of the set is in it{reason}, and nothing else "
             f"confirms that its rows are in the set's order; {ADD_COLUMN}, or say --by-position if "
@@ -445,7 +416,7 @@ def _join_by_position(
 
 
 def _match(
-    by: str, places: Sequence[Place], predictions: Predictions, asked: Asked, doubt: str = ""
+    by: str, places: Sequence[Place], predictions: Predictions, asked: QuestionKeys
 ) -> Match:
     """The match by `places`, each row's question or why it has none."""
     rows_of: dict[Place, list[int]] = {}
@@ -453,32 +424,38 @@ def _match(
         rows_of.setdefault(place, []).append(row)
 
     rejected = {reason: rows_of.pop(reason, []) for reason in WITHOUT_QUESTION}
-
-    columns = (predictions.texts, predictions.correct, predictions.calls, predictions.doubt)
-    said = next(column for column in columns if column)
-    doubled = set()
-    for place, rows in rows_of.items():
-        if len({said[row] for row in rows}) > 1:
-            doubled.add(place)
-
-    rejected[DOUBLED] = []
+    said = _what_rows_say(predictions)
+    doubled = []
     repeated = []
     questions = []
-    answered = sorted(place for place in rows_of if isinstance(place, int))
-    for place in answered:
-        if place in doubled:
-            rejected[DOUBLED] += rows_of[place]
+    missing = []
+    for question in range(len(asked.questions)):
+        rows = rows_of.get(question, [])
+        if not rows:
+            missing.append(question)
+        elif len({said[row] for row in rows}) > 1:
+            doubled += rows
         else:
-            questions.append(place)
-            repeated += rows_of[place][1:]
+            questions.append(question)
+            repeated += rows[1:]
 
-    rejected[DOUBLED].sort()
+    rejected[DOUBLED] = sorted(doubled)
     return Match(
         by=by,
-        rows=[rows_of[place][0] for place in questions],
+        rows=[rows_of[question][0] for question in questions],
         questions=questions,
         rejected={reason: rows for reason, rows in rejected.items() if rows},
-        missing=[place for place in range(len(asked.questions)) if place not in rows_of],
+        missing=missing,
         repeated=sorted(repeated),
-        doubt=doubt,
     )
+
+
+def _what_rows_say(predictions: Predictions) -> Sequence[Any]:
+    """The column by which two rows on one question say the same or not."""
+    columns = (
+        predictions.texts,
+        predictions.correct,
+        predictions.calls,
+        predictions.uncertainty,
+    )
+    return next(column for column in columns if column)

@@ -9,15 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.join_predictions import (
-    Match,
-    check_joined,
-    join_predictions,
-    judge_predictions,
-)
+from pipelines.foreign.join_predictions import Match, check_joined, join_predictions
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.question_tables import ROLES, Questions
+from pipelines.questions import matching
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 
@@ -37,7 +33,9 @@ class Answered:
     texts: list[str] | None  # what was said; None if the file only judges
     lines: list[str]  # what was read, and how it was joined and judged
     calls: np.ndarray | None = None  # how often it retrieved; NaN where that is not known
-    doubt: np.ndarray | None = None  # how unsure it is, in whatever unit; NaN where it has no row
+    uncertainty: np.ndarray | None = (
+        None  # how unsure it is, in whatever unit; NaN where it has no row
+    )
     says: bool = True  # whether the file has answers or judgements; without them all are wrong
 
     @property
@@ -149,15 +147,13 @@ def _answered(name: str, judged: JudgedFile, n_questions: int) -> Answered:
         correct=correct,
         texts=texts,
         lines=judged.lines,
-        calls=_of_questions(predictions.calls, match, n_questions),
-        doubt=_of_questions(predictions.doubt, match, n_questions),
+        calls=_in_order(predictions.calls, match, n_questions),
+        uncertainty=_in_order(predictions.uncertainty, match, n_questions),
         says=predictions.says,
     )
 
 
-def _of_questions(
-    values: Sequence[float] | None, match: Match, n_questions: int
-) -> np.ndarray | None:
+def _in_order(values: Sequence[float] | None, match: Match, n_questions: int) -> np.ndarray | None:
     """A column of numbers in the order of the questions, NaN where there is no row."""
     if values is None:
         return None
@@ -225,26 +221,39 @@ def judge_file(
         )
         return JudgedFile(predictions, match, [False] * len(match.rows), lines)
 
-    has_answers = "answers" in questions.columns
-    if predictions.correct is None and not has_answers:
-        raise LongtailError(
-            f"{path}: nothing says which predictions are right, as {questions.name} has no column "
-            f"of answers and {path.name} no column `correct`; name the answers' column with "
-            "--columns answers=NAME"
-        )
+    right = _judgements(predictions, questions, match, lines)
+    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
+    return JudgedFile(predictions, match, right, lines)
 
+
+def _judgements(
+    predictions: Predictions, questions: Questions, match: Match, lines: list[str]
+) -> list[bool]:
+    """Whether each row of the match is right; a line says on how many the file differs."""
     own = []
-    if predictions.correct:
+    if predictions.correct is not None:
         own = [predictions.correct[row] for row in match.rows]
-    right = judge_predictions(predictions, questions.asked, match) if has_answers else own
-    n_differing = int((np.array(own) != np.array(right)).sum()) if own else 0
+    has_answers = "answers" in questions.columns
+    if not own and not has_answers:
+        raise LongtailError(
+            f"{predictions.path}: nothing says which predictions are right, as {questions.name} "
+            f"has no column of answers and {predictions.path.name} no column `correct`; name the "
+            "answers' column with --columns answers=NAME"
+        )
+    if predictions.texts is None or not has_answers:
+        return own
+
+    right = []
+    for row, place in match.pairs:
+        answers = questions.asked.answers[place]
+        right.append(matching.substring(predictions.texts[row], answers))
+    n_differing = int(np.not_equal(own, right).sum()) if own else 0
     if n_differing:
         lines.append(
             f"{n_differing:,} answers are judged differently than in the file: predictions are "
             "judged here"
         )
-    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
-    return JudgedFile(predictions, match, right, lines)
+    return right
 
 
 def _nothing_joined(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.foreign.answer_lists import written_value
-from pipelines.foreign.records import plain, value_at
+from pipelines.foreign.records import known_fields, plain, value_at
 from pipelines.sources.question_files import ANSWERS, IDS, QUESTION
 
 # Columns of a file of predictions, the likeliest name first.
@@ -44,44 +42,46 @@ DOUBT = {
 }
 # Columns that tell questions of the same text apart.
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")
+# The harness writes a sample once for each of its filters.
+FILTER = "harness_filter"
 
 # RAGAS calls the question user_input, and its gold answer reference.
-ASKED = (*QUESTION, "user_input")
-GOLD = (*ANSWERS, "reference")
 ROLES = {
     "prediction": PREDICTION + CONVERSATION,
     "correct": JUDGED + SCORES,
-    "question": ASKED,
-    "answers": GOLD,
+    "question": (*QUESTION, "user_input"),
+    "answers": (*ANSWERS, "reference"),
     "prompt": PROMPT,
 }
-KEYS = (*IDS, *ASKED, *GOLD, *TELLING, *PROMPT)
-# The harness writes a sample once for each of its filters. Only the first filter's rows are read.
-FILTER = "harness_filter"
-KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *KEYS, FILTER}
+KNOWN = {*IDS, *TELLING}.union(*ROLES.values())
 
 
 @dataclass(frozen=True)
 class Layout:
     """Where a known system has the columns. Paths are as in `records.value_at`.
 
-    With `objects`, only the columns named there are taken: those of the object at each path, "" for
-    the record itself. Without, all fields of the record are.
+    The record's other fields are columns too, unless a path begins with them.
     """
 
     name: str
     needs: Sequence[str]  # paths that a record of this layout has
     columns: Mapping[str, str] = field(default_factory=dict)  # column -> its path
-    objects: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    prompt: str = ""  # the field of a prompt that holds the question
-    question: str = ""  # the pattern whose group is the question in that prompt
+    objects: Sequence[str] = ()  # paths of objects, the fields of which are columns as well
+    question: str = ""  # the pattern whose group is the question in `prompts`
+
+
+def _beginnings(paths: Iterable[str]) -> Iterator[str]:
+    """The field of a record that each path begins with."""
+    for path in paths:
+        for alternative in path.split("|"):
+            yield alternative.partition(".")[0]
 
 
 LAYOUTS = (
     Layout(
         "lm-evaluation-harness' samples",
         needs=("doc", "filtered_resps|resps"),
-        objects={"doc": KEYS, "": SCORES},
+        objects=("doc",),
         columns={
             "prediction": "filtered_resps|resps",
             "golds": "doc.golds|target",
@@ -91,11 +91,7 @@ LAYOUTS = (
     Layout(
         "FlashRAG's intermediate data",
         needs=("golden_answers", "output.pred"),
-        objects={
-            "metadata": TELLING,
-            "": ("id", "question", "golden_answers"),
-            "output.metric_score": SCORES,
-        },
+        objects=("metadata", "output.metric_score"),
         columns={
             "prediction": "output.pred",
             "retrieved": "output.retrieval_flag|output.judge_result|output.retrieved_times",
@@ -105,14 +101,12 @@ LAYOUTS = (
         "Self-RAG's results",
         needs=("preds", "metric_results|prompts"),
         columns={"retrieved": "all_results"},
-        prompt="prompts",
         question="(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):",
     ),
     Layout(
         "Search-R1's results",
         needs=("input", "output", "gts"),
-        objects={"": (*IDS, "output", "gts", "score")},
-        prompt="input",
+        columns={"prompts": "input"},
         question=r"(?s).*Question: *(.+?) *(?:\n|<\||$)",
     ),
     Layout(
@@ -132,17 +126,6 @@ LAYOUTS = (
         columns={"question": "input"},
     ),
     Layout(
-        "OpenCompass' predictions",
-        needs=("origin_prompt", "prediction"),
-        objects={"": ("question",)},  # its ids number the questions
-        columns={"prediction": "prediction", "prompt": "origin_prompt", "answers": "gold"},
-    ),
-    Layout(
-        "LLaMA-Factory's predictions",
-        needs=("predict", "label"),
-        columns={"prediction": "predict", "answers": "label"},
-    ),
-    Layout(
         "InstructRAG's results",
         needs=("question", "rationale"),
         columns={"prediction": "rationale"},
@@ -150,7 +133,6 @@ LAYOUTS = (
     Layout(
         "output of a batch of OpenAI's API or vLLM's",
         needs=("custom_id", "response.body"),
-        objects={"": QUESTION},  # its `response` is no column
         columns={"id": "custom_id", "prediction": "response"},
     ),
     Layout(
@@ -168,22 +150,10 @@ LAYOUTS = (
         needs=("doc.query", "model_response"),
         columns={"question": "doc.query"},
     ),
-    Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
-    Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
 )
 ANY_OTHER = Layout("", needs=())  # its columns are called as they are here
-
-
-def _fields() -> set[str]:
-    """The plain names of the fields that paths of the layouts begin with."""
-    fields: set[str] = set()
-    for layout in LAYOUTS:
-        for path in (*layout.needs, *layout.objects, *layout.columns.values()):
-            fields.update(plain(part.partition(".")[0]) for part in path.split("|"))
-    return fields - {""}
-
-
-FIELDS = _fields()
+# The fields by which a record of some layout is known, beside KNOWN.
+FIELDS = {plain(name) for layout in LAYOUTS for name in _beginnings(layout.needs)}
 
 
 def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
@@ -195,66 +165,19 @@ def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
     return ANY_OTHER
 
 
-def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
-    """The columns of a record."""
-    row = _own_fields(record, layout)
-    for name, path in layout.columns.items():
-        value = value_at(record, path)
-        if value is None and name in row and name == "retrieved":
-            continue
-        if value is not None or name != "prediction" or _has_place(record, path):
-            row[name] = value  # a record without the place of a prediction is of another layout
+def rows_of_columns(
+    records: Iterable[Mapping[str, Any]], layout: Layout, known: Set[str]
+) -> Iterator[dict[str, Any]]:
+    """The known columns of each record. Its own fields count before those of its objects."""
+    own = known - set(_beginnings(layout.columns.values()))
+    for record in records:
+        row = {}
+        for path in layout.objects:
+            fields = value_at(record, path)
+            if isinstance(fields, dict):
+                row |= known_fields(fields, known)
 
-    if "answers" in layout.columns and isinstance(row["answers"], str):
-        row["answers"] = _as_list(row["answers"])
-
-    prompt = record.get(layout.prompt) if layout.prompt else None
-    if isinstance(prompt, str):
-        match = re.match(layout.question, prompt)
-        row["question"] = match[1] if match else None
-    for name in ("question", *PROMPT):
-        if isinstance(row.get(name), list):
-            row[name] = " ".join(_strings(row[name]))
-
-    return row
-
-
-def _own_fields(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
-    """The fields of a record that a layout takes, and those of its objects."""
-    row = {}
-    for name, value in record.items():
-        if not layout.objects or plain(name) not in KNOWN:
-            row[name] = value
-    for path, names in layout.objects.items():
-        fields = value_at(record, path) if path else record
-        if isinstance(fields, dict):
-            row |= {name: value for name, value in fields.items() if plain(name) in names}
-    return row
-
-
-def _has_place(record: Mapping[str, Any], path: str) -> bool:
-    """Whether a record has the object or list in which a path ends, if only null stands there."""
-    for alternative in path.split("|"):
-        parent, _, name = alternative.rpartition(".")
-        fields = value_at(record, parent) if parent else record
-        if isinstance(fields, dict) and name in fields:
-            return True
-    return False
-
-
-def _as_list(answer: str) -> Any:
-    """A gold answer as a list of one, unless it is a list in a text."""
-    return [answer] if written_value(answer) is None else answer
-
-
-def _strings(value: Any) -> list[str]:
-    """The texts in messages, which may have parts."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = [value.get(name) for name in ("content", "prompt", "text")]
-    strings = []
-    if isinstance(value, list):
-        for element in value:
-            strings += _strings(element)
-    return strings
+        row |= known_fields(record, own)
+        for name, path in layout.columns.items():
+            row[name] = value_at(record, path)
+        yield row

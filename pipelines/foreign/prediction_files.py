@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, compress, islice
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.foreign import layouts
-from pipelines.foreign.answer_lists import are_answer_lists, read_lists
+from pipelines.foreign.answer_lists import read_lists, written_value
 from pipelines.foreign.cell_values import as_text, clean_id, judgement, number_of
 from pipelines.foreign.prediction_texts import UnreadableError, cut_answers, texts_of
-from pipelines.foreign.records import RecordFile, read_columns, read_records
+from pipelines.foreign.records import read_records, to_columns
 from pipelines.sources.question_files import IDS
 
 # Reasoning, or an answer with something before it.
@@ -38,42 +40,73 @@ EXPECTED = (
     f"one with what a model said ({', '.join(layouts.PREDICTION)}), or with whether that was right "
     f"({', '.join((*layouts.JUDGED, *layouts.SCORES))})"
 )
+# What may surprise about predictions, in the order to show.
+LISTS = "are lists; the first text of each is judged"
+BEGINNING_WITH_PROMPT = "begin with their prompt; what follows it is judged"
 QUOTING = "hold their question, and perhaps more of the prompt, and all of the text is judged"
-PATTERN_ADVICE = (
+WITHOUT_MATCH = "have nothing that --answer-pattern finds"
+REASONING = "begin with reasoning; what follows it is judged"
+WHOLE = (
     "are whole texts of reasoning, or say 'Answer:', where a name that is only mentioned counts; "
     "--answer-pattern '<answer>(.*?)</answer>' or '(?i)answer:(.*)' judges that part alone"
 )
+EMPTY = "are empty, and so wrong"
+UNANSWERED = "have no answer (null, an error, reasoning, tools or sources), and so are wrong"
+REMARKS = (LISTS, BEGINNING_WITH_PROMPT, QUOTING, WITHOUT_MATCH, REASONING, WHOLE, EMPTY)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Predictions:
     """The rows of a file, (rows,) each; a column that the file lacks is None, or has no entry."""
 
     path: Path
     layout: str  # in words, such as "TSV" or "lm-evaluation-harness' samples"
     rows: int
-    names: dict[str, str]  # role, of layouts.ROLES -> the column's name in the file
+    names: dict[str, str]  # role, of layouts.ROLES, "retrieved" or "doubt" -> the column's name
     ids: dict[str, list[str]]  # column -> ids
     cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
     texts: list[str] | None = None  # what the model said, as NFC, without white space around it
     correct: list[bool] | None = None  # the file's own judgement
     questions: list[str] | None = None
-    answers: list[tuple[str, ...]] | None = (
-        None  # gold answers in the file; empty where there are none
-    )
+    answers: list[tuple[str, ...]] | None = None  # gold answers; empty where a row has none
     calls: list[float] | None = None  # how often the system retrieved, NaN where it is not known
-    doubt: list[float] | None = None  # how unsure the system is; infinite where it is not known
+    uncertainty: list[float] | None = None  # of the system; infinite where it is not known
     is_cut: bool = False  # whether a pattern cut the predictions out
-    described: Sequence[str] = ()  # what the file is and what may surprise about it, in lines
+    paths: Mapping[str, str] = field(default_factory=dict)  # column -> where the layout has it
+    notes: list[str] = field(default_factory=list)  # what may surprise about the file
 
     @property
     def says(self) -> bool:
         """Whether there are predictions or judgements; else there are decisions alone."""
         return self.texts is not None or self.correct is not None
 
+    @property
+    def keys(self) -> Sequence[str] | None:
+        """What names the rows in messages: their ids, or else their questions."""
+        return next(iter(self.ids.values()), self.questions)
+
     def column(self, name: str) -> list[str] | None:
         """A column as texts."""
         return list(map(as_text, self.cells[name])) if name in self.cells else None
+
+    def shown_rows(self, rows: Sequence[int]) -> str:
+        """The first few rows, each by its number and its key."""
+        names = []
+        for row in rows[:ROWS_SHOWN]:
+            key = f" ({self.keys[row][:80]})" if self.keys else ""
+            names.append(f"row {row + 1}{key}")
+        text = ", ".join(names)
+        if len(rows) > ROWS_SHOWN:
+            text += f" and {len(rows) - ROWS_SHOWN:,} more"
+        return text
+
+    @property
+    def described(self) -> list[str]:
+        """What the file is, which columns are what, and what may surprise about it, in lines."""
+        columns = [*self.names.items(), *(("ids", name) for name in self.ids)]
+        roles = [f"{role} in `{self.paths.get(name, name)}`" for role, name in columns]
+        about = f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(roles)}"
+        return [about, *self.notes]
 
 
 def read_predictions(
@@ -86,76 +119,66 @@ def read_predictions(
     text has it; a text without it then is an empty prediction. Raises LongtailError, in one line,
     for a file that has neither predictions nor judgements, has a column twice, or is damaged.
     """
-    file = read_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
-    layout, cells = _columns(file, more)
+    known = layouts.KNOWN.union(more)
+    file = read_records(path, known | layouts.FIELDS, EXPECTED)
+    first = list(islice(file.records, LAYOUT_RECORDS))
+    layout = layouts.layout_of(first)
+    records = chain(first, file.records)
+    cells = to_columns(path, layouts.rows_of_columns(records, layout, known))
+    _check_filter(path, cells.pop(layouts.FILTER, []))
+    if layout.question and "prompts" in cells:
+        cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
+
     notes: list[str] = []
     if file.mended:
         notes.append(
             f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
             "U+FFFD stands for it"
         )
-
-    cells = _first_filter(cells, notes)
-    names = _columns_by_role(cells)
-    ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
-    correct = None
-    if "correct" in names:
-        correct = _judgements(path, names["correct"], cells, ids)
-        if correct is None:
-            del names["correct"]
-
-    numbers = _numbers(cells, notes) if "retrieved" in more else {}
-    names |= {role: name for role, (name, _) in numbers.items()}
-    if "prediction" not in names and correct is None and not numbers:
+    predictions = Predictions(
+        path=path,
+        layout=layout.name or file.kind,
+        rows=len(next(iter(cells.values()), ())),
+        names=_columns_by_role(cells),
+        ids={name: list(map(clean_id, cells[name])) for name in IDS if name in cells},
+        cells=cells,
+        paths=layout.columns,
+        notes=notes,
+    )
+    _read_judgements(predictions)
+    if "retrieved" in more:
+        _read_decisions(predictions)
+    if predictions.names.keys().isdisjoint(("prediction", "correct", "retrieved", "doubt")):
         raise LongtailError(
             f"{path}: its columns are {', '.join(file.columns)}, expected {EXPECTED}; rename one"
         )
 
-    predictions = Predictions(
-        path=path,
-        layout=layout.name or file.kind,
-        rows=len(next(iter(cells.values()))),
-        names=names,
-        ids=ids,
-        cells=cells,
-        correct=correct,
-        calls=numbers["retrieved"][1] if "retrieved" in numbers else None,
-        doubt=numbers["doubt"][1] if "doubt" in numbers else None,
-    )
-    if "question" in names:
-        questions = list(map(as_text, cells[names["question"]]))
-        predictions = replace(predictions, questions=questions)
-    if "prediction" in names:
-        texts, is_cut = _texts(predictions, pattern, notes)
-        predictions = replace(predictions, texts=texts, is_cut=is_cut)
-    if "answers" in names:
-        predictions = replace(predictions, answers=_gold_answers(predictions, notes))
-    return replace(predictions, described=[_description(predictions, layout), *notes])
+    if "question" in predictions.names:
+        predictions.questions = predictions.column(predictions.names["question"])
+    if "prediction" in predictions.names:
+        _read_texts(predictions, pattern)
+    if "answers" in predictions.names:
+        _read_gold_answers(predictions)
+    return predictions
 
 
-def _columns(
-    file: RecordFile, more: Collection[str]
-) -> tuple[layouts.Layout, dict[str, list[Any]]]:
-    """The layout of a file, and the cells of its known columns."""
-    first = list(islice(file.records, LAYOUT_RECORDS))
-    layout = layouts.layout_of([record for _, record in first])
-    records = chain(first, file.records)
-    rows = ((number, layouts.flattened(record, layout)) for number, record in records)
-    return layout, read_columns(replace(file, records=rows), {*layouts.KNOWN, *more})
+def _first_group(pattern: str, prompt: Any) -> str | None:
+    match = re.match(pattern, as_text(prompt))
+    return match[1] if match else None
 
 
-def _first_filter(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, list[Any]]:
-    """The rows of the first of the harness's filters; a note names the others."""
-    filters = list(map(as_text, cells.pop(layouts.FILTER, [])))
-    names = list(dict.fromkeys(filters))
-    if len(names) < 2:
-        return cells
-    notes.append(f"of the filters {', '.join(names)}, the responses of {names[0]} are taken")
-    is_first = [name == names[0] for name in filters]
-    return {name: list(compress(values, is_first)) for name, values in cells.items()}
+def _check_filter(path: Path, filters: Sequence[Any]) -> None:
+    """Refuse samples of several filters, as a question then has several predictions."""
+    names = list(dict.fromkeys(map(as_text, filters)))
+    if len(names) > 1:
+        name = shlex.quote(path.name)
+        raise LongtailError(
+            f"{path}: samples of the filters {', '.join(names)}, expected those of one; "
+            f"jq -c 'select(.filter == \"{names[0]}\")' {name} > {shlex.quote('one-' + path.name)}"
+        )
 
 
-def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
+def _columns_by_role(cells: Mapping[str, list[Any]]) -> dict[str, str]:
     """Role -> the likeliest of its columns that has something in it."""
     filled = set()
     for name, values in cells.items():
@@ -171,61 +194,84 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     if not prediction and not is_judged:
         # An import of judgements has a column of predictions without any text.
         prediction = next((name for name in layouts.PREDICTION if name in cells), "")
-    if prediction == "answer" and are_answer_lists(cells["answer"]):
-        prediction = ""
     if is_judged and prediction in ("answer", *layouts.CONVERSATION):
+        prediction = ""
+    if prediction == "answer" and all(map(_is_list, cells["answer"])):  # of gold answers
         prediction = ""
     names["prediction"] = prediction
     return {role: name for role, name in names.items() if name}
 
 
-def _judgements(
-    path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]
-) -> list[bool] | None:
-    """What a column says is right.
+def _is_list(cell: Any) -> bool:
+    value = written_value(cell) if isinstance(cell, str) else cell
+    return isinstance(value, list | tuple) and not any(isinstance(part, dict) for part in value)
 
-    None for one of SCORES that is neither true nor false somewhere, as F1 is.
+
+def _read_judgements(predictions: Predictions) -> None:
+    """Read what the file says is right.
+
+    One of SCORES is left aside if it is neither true nor false somewhere, as F1 is; one of JUDGED
+    raises LongtailError.
     """
-    judged = list(map(judgement, columns[name]))
+    name = predictions.names.get("correct")
+    if not name:
+        return
+    cells = predictions.cells[name]
+    judged = list(map(judgement, cells))
     known = [value for value in judged if value is not None]
     if len(known) == len(judged):
-        return known
+        predictions.correct = known
+        return
     if name in layouts.SCORES:
-        return None
+        del predictions.names["correct"]
+        return
     row = judged.index(None)
-    key = next(iter(ids.values()))[row] if ids else f"row {row + 1}"
     raise LongtailError(
-        f"{path}: {name} of {key} is {as_text(columns[name][row])!r}, expected true or false; "
-        "correct it"
+        f"{predictions.path}: {name} of {predictions.shown_rows([row])} is "
+        f"{as_text(cells[row])!r}, expected true or false; correct it"
     )
 
 
-def _numbers(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, tuple[str, list[float]]]:
-    """Of "retrieved" and "doubt" the likeliest column with numbers, and these numbers."""
-    columns = {}
-    for name in layouts.RETRIEVED:
-        calls = _numbers_of_column(name, cells, calls_of, "decision or number of retrievals", notes)
-        if calls and "retrieved" not in columns:
-            columns["retrieved"] = (name, calls)
-    for name, sign in layouts.DOUBT.items():
-        values = _numbers_of_column(name, cells, number_of, "number", notes)
-        if values and "doubt" not in columns:
-            doubt = [math.inf if math.isnan(value) else sign * value for value in values]
-            columns["doubt"] = (name, doubt)
-    return columns
+def _read_decisions(predictions: Predictions) -> None:
+    """Read how often the system retrieved, and how unsure it is, from the likeliest columns."""
+    expected = "decision or number of retrievals"
+    name, calls = _first_numbers(predictions, layouts.RETRIEVED, calls_of, expected)
+    if name:
+        predictions.names["retrieved"] = name
+        predictions.calls = calls
+
+    name, values = _first_numbers(predictions, layouts.DOUBT, number_of, "number")
+    if name:
+        sign = layouts.DOUBT[name]
+        predictions.names["doubt"] = name
+        predictions.uncertainty = [
+            math.inf if math.isnan(value) else sign * value for value in values
+        ]
 
 
-def _numbers_of_column(
-    name: str, cells: dict[str, list[Any]], parse: Any, expected: str, notes: list[str]
-) -> list[float] | None:
-    """A column's numbers; None if there are none. A note names a column with something else."""
-    values = [parse(cell) for cell in cells.get(name, ())]
-    if None in values:
-        row = values.index(None)
-        shown = as_text(cells[name][row])[:60]
-        notes.append(f"`{name}` is left aside: {shown!r} in row {row + 1} is no {expected}")
-        return None
-    return None if all(map(math.isnan, values)) else values
+def _first_numbers(
+    predictions: Predictions,
+    names: Iterable[str],
+    parse: Callable[[Any], float | None],
+    expected: str,
+) -> tuple[str, list[float]]:
+    """The first of some columns that has numbers, and them; a note names what has something else.
+
+    "" if none has numbers.
+    """
+    for name in names:
+        cells = predictions.cells.get(name, [])
+        values = [parse(cell) for cell in cells]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < len(values):
+            row = values.index(None)
+            predictions.notes.append(
+                f"`{name}` is left aside: {as_text(cells[row])[:60]!r} in row {row + 1} is no "
+                f"{expected}"
+            )
+        elif not all(map(math.isnan, numbers)):
+            return name, numbers
+    return "", []
 
 
 def calls_of(value: Any) -> float | None:
@@ -250,89 +296,56 @@ def calls_of(value: Any) -> float | None:
     return number
 
 
-@dataclass
-class Remarks:
-    """What may surprise about predictions: how many rows each remark is of, in the order to
-    show.
+def _read_texts(predictions: Predictions, pattern: str | None) -> None:
+    """Read what was said, cut out by the pattern if any text has it. Notes say what may
+    surprise.
     """
-
-    lists: int = 0
-    begin_with_prompt: int = 0
-    quoting: int = 0
-    without_match: int = 0
-    reasoning: int = 0
-    whole_texts: int = 0
-    empty: int = 0
-    rows_without: list[str] = field(default_factory=list)  # each with its id
-
-    def lines(self, n_rows: int) -> list[str]:
-        """A line for each remark that is of some row."""
-        shown = ", ".join(self.rows_without[:ROWS_SHOWN])
-        if len(self.rows_without) > ROWS_SHOWN:
-            shown += f" and {len(self.rows_without) - ROWS_SHOWN:,} more"
-        remarks = (
-            (self.lists, "are lists; the first text of each is judged"),
-            (self.begin_with_prompt, "begin with their prompt; what follows it is judged"),
-            (self.quoting, QUOTING),
-            (self.without_match, "have nothing that --answer-pattern finds"),
-            (self.reasoning, "begin with reasoning; what follows it is judged"),
-            (self.whole_texts, PATTERN_ADVICE),
-            (self.empty, "are empty, and so wrong"),
-            (
-                len(self.rows_without),
-                "have no answer (null, an error, reasoning, tools or sources), and so are wrong: "
-                f"{shown}",
-            ),
-        )
-        return [f"{count:,} of {n_rows:,} predictions {what}" for count, what in remarks if count]
-
-
-def _texts(
-    predictions: Predictions, pattern: str | None, notes: list[str]
-) -> tuple[list[str], bool]:
-    """What was said, and whether a pattern cut it out of more. Notes say what may surprise."""
-    remarks = Remarks()
-    texts = _said(predictions, remarks)
+    remarks: Counter[str] = Counter()
+    unanswered: list[int] = []
+    texts = _said(predictions, remarks, unanswered)
     parts = cut_answers(texts, pattern) if pattern else []
-    is_cut = any(part is not None for part in parts)
-    if is_cut:
+    predictions.is_cut = any(part is not None for part in parts)
+    if predictions.is_cut:
         texts = [(part or "").strip() for part in parts]
-        remarks.without_match = parts.count(None)
-        remarks.quoting = 0
+        remarks[WITHOUT_MATCH] = parts.count(None)
+        del remarks[QUOTING]
     else:
-        split = [reasoning.split(text) for text in texts]
-        texts = [answer.strip() for _, answer in split]
-        remarks.reasoning = sum(bool(thoughts) for thoughts, _ in split)
-        remarks.whole_texts = sum(
-            len(text) > LONG_TEXT or bool(WHOLE_TEXT.search(text)) for text in texts
-        )
+        texts = _without_reasoning(texts, remarks)
         _refuse_brackets(predictions.path, texts)
 
-    remarks.empty = texts.count("") - len(remarks.rows_without)
-    notes += remarks.lines(len(texts))
+    remarks[EMPTY] = texts.count("") - len(unanswered)
+    for remark in REMARKS:
+        if remarks[remark]:
+            predictions.notes.append(f"{remarks[remark]:,} of {len(texts):,} predictions {remark}")
+    if unanswered:
+        predictions.notes.append(
+            f"{len(unanswered):,} of {len(texts):,} predictions {UNANSWERED}: "
+            f"{predictions.shown_rows(unanswered)}"
+        )
+    predictions.texts = texts
 
     used = predictions.names["prediction"]
-    others = [name for name in layouts.PREDICTION[:-1] if name in predictions.cells]
-    others = [name for name in others if name != used]
+    names = [name for name in layouts.PREDICTION[:-1] if name in predictions.cells]
+    others = [name for name in names if name != used]
     if others:
-        notes.append(f"`{'`, `'.join(others)}` may be a prediction too, and is not judged")
-    return texts, is_cut
+        predictions.notes.append(
+            f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"
+        )
 
 
-def _said(predictions: Predictions, remarks: Remarks) -> list[str]:
-    """What follows the prompt in each row."""
+def _said(predictions: Predictions, remarks: Counter[str], unanswered: list[int]) -> list[str]:
+    """What follows the prompt in each row; `unanswered` gets the rows without an answer."""
     columns = []
     for role in ("prompt", "question"):
-        if role in predictions.names:
-            columns.append(list(map(as_text, predictions.cells[predictions.names[role]])))
+        column = predictions.column(predictions.names.get(role, ""))
+        if column:
+            columns.append(column)
 
-    keys: list[str] = next(iter(predictions.ids.values()), [])
     texts = []
     for row, value in enumerate(predictions.cells[predictions.names["prediction"]]):
         row_texts = _texts_of_row(predictions.path, row, value)
         if not row_texts:
-            key = f" ({keys[row][:80]})" if keys else ""
-            remarks.rows_without.append(f"row {row + 1}{key}")
+            unanswered.append(row)
         text = row_texts[0].strip() if row_texts else ""
         # A prompt's name, as `base`, is no prompt.
         prompts = [column[row] for column in columns if " " in column[row]]
@@ -340,11 +353,11 @@ def _said(predictions: Predictions, remarks: Remarks) -> list[str]:
         if begun_with:
             text = text.removeprefix(begun_with[0]).strip()
         texts.append(text)
-        remarks.begin_with_prompt += bool(begun_with)
-        remarks.quoting += any(prompt in text for prompt in prompts)
-        remarks.lists += len(row_texts) > 1
+        remarks[BEGINNING_WITH_PROMPT] += bool(begun_with)
+        remarks[QUOTING] += any(prompt in text for prompt in prompts)
+        remarks[LISTS] += len(row_texts) > 1
 
-    if len(remarks.rows_without) == len(texts):
+    if len(unanswered) == len(texts):
         raise LongtailError(
             f"{predictions.path}: no row has an answer, only errors or nothing, expected some; "
             "is it the right file?"
@@ -362,6 +375,18 @@ def _texts_of_row(path: Path, row: int, value: Any) -> list[str]:
         ) from None
 
 
+def _without_reasoning(texts: Sequence[str], remarks: Counter[str]) -> list[str]:
+    """What follows the reasoning in each text."""
+    answers = []
+    for text in texts:
+        thoughts, answer = reasoning.split(text)
+        answers.append(answer.strip())
+        remarks[REASONING] += bool(thoughts)
+        is_long = len(answers[-1]) > LONG_TEXT
+        remarks[WHOLE] += is_long or bool(WHOLE_TEXT.search(answers[-1]))
+    return answers
+
+
 def _refuse_brackets(path: Path, texts: Sequence[str]) -> None:
     """Raise LongtailError where most predictions are lists or objects that nobody can read."""
     rows = [row for row, text in enumerate(texts) if IN_BRACKETS.fullmatch(text)]
@@ -372,33 +397,22 @@ def _refuse_brackets(path: Path, texts: Sequence[str]) -> None:
         )
 
 
-def _gold_answers(predictions: Predictions, notes: list[str]) -> list[tuple[str, ...]] | None:
-    """The gold answers in a file, which only tell questions apart; a note if they can't be read."""
+def _read_gold_answers(predictions: Predictions) -> None:
+    """Read the file's gold answers, which only tell questions apart. A note if they can't be read.
+
+    A single text may be several answers, and counts as none; in `reference`, where RAGAS has it,
+    it is one.
+    """
     name = predictions.names["answers"]
     cells = predictions.cells[name]
     try:
         lists = read_lists(cells, f"{predictions.path.name}: {name}")
     except LongtailError as error:
-        notes.append(f"the answers that it carries are left aside: {error}")
-        return None
+        predictions.notes.append(f"the answers that it carries are left aside: {error}")
+        return
 
-    answers = []
+    predictions.answers = []
     for texts, cell in zip(lists, cells, strict=True):
-        if texts is None and name == "reference":  # RAGAS has one text there
-            texts = [cell]
-        answers.append(tuple(filter(None, map(as_text, texts or ()))))
-
-    return answers
-
-
-def _description(predictions: Predictions, layout: layouts.Layout) -> str:
-    """What a file is, and which columns are what."""
-    roles = []
-    for role, name in predictions.names.items():
-        roles.append(f"{role} in `{layout.columns.get(name, name)}`")
-    for name in predictions.ids:
-        roles.append(f"ids in `{layout.columns.get(name, name)}`")
-    return (
-        f"{predictions.path.name}: {predictions.layout}, {predictions.rows:,} rows; "
-        f"{', '.join(roles)}"
-    )
+        if texts is None:
+            texts = [cell] if name == "reference" else []
+        predictions.answers.append(tuple(filter(None, map(as_text, texts))))

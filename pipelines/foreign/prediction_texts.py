@@ -1,6 +1,5 @@
 """What a system said, in whatever object or list of messages a file has it."""
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -86,13 +85,9 @@ def _written(text: str) -> Any:
     if text[:1] == '"' == text[-1:] and "\\" in text:
         with suppress(ValueError):  # without an escape, the quotes may be a title's
             return parse_json(text)
-    value = written_value(text) if text[:1] in ("[", "{", '"') else None
-    if value is not None and (text[:1] != '"' or "\\" in text):
+    value = written_value(text) if text[:1] in ("[", "{") else None
+    if value is not None or not OBJECT_BEGINNING.match(text):
         return value
-    if not OBJECT_BEGINNING.match(text):
-        return None
-    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return ast.literal_eval(text)
     raise UnreadableError(f"an object that is cut, damaged or oddly spelled ({text[:40]})")
 
 

@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import gold_answers
 from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
-from pipelines.foreign.join_predictions import Asked
-from pipelines.foreign.layouts import TELLING
-from pipelines.foreign.records import listed, plain, read_columns, read_records
+from pipelines.foreign.join_predictions import QuestionKeys
+from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
+from pipelines.foreign.records import listed, plain, read_records, to_columns
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
@@ -37,6 +37,10 @@ LACKING = {  # role -> what follows if no column has it
     "subject": "each question counts as a subject of its own",
     "group": "all questions are one group",
 }
+EMPTY = {  # role -> what follows for questions without it
+    "answers": "no prediction of theirs is right",
+    "signal": "thresholds do not count them",
+}
 NO_GROUP = "(none)"
 ALL_QUESTIONS = "all"  # the group of a table without groups
 VIEWS = "monthly page views"
@@ -48,7 +52,7 @@ class Questions:
 
     name: str  # of the file
     layout: str  # in words
-    asked: Asked  # what predictions are joined by and judged with
+    asked: QuestionKeys  # what predictions are joined by and judged with
     ids: list[str]
     groups: np.ndarray  # str: the Wikidata id of PopQA's relations, else as in the table
     names: dict[str, str]  # group -> its name
@@ -81,174 +85,166 @@ class Questions:
         if self.answers_note:
             lines.append(self.answers_note)
 
-        n_unanswered = sum(not any(map(str.strip, texts)) for texts in self.asked.answers)
-        lines += self._empty_cells("answers", n_unanswered, "no prediction of theirs is right")
-        lines += self._empty_cells("signal", self.unknown, "thresholds do not count them")
+        empty = {"signal": self.unknown}
+        if "answers" in self.columns:
+            empty["answers"] = self.asked.answer_sets.count(frozenset())
+        for role, meaning in EMPTY.items():
+            if empty.get(role):
+                count = f"{empty[role]:,} of {len(self.ids):,} questions"
+                lines.append(f"{count} have nothing in `{self.columns[role]}`: {meaning}")
+
         return lines
 
-    def _empty_cells(self, role: str, count: int, meaning: str) -> list[str]:
-        if not count or role not in self.columns:
-            return []
-        share = f"{count:,} of {len(self.ids):,} questions"
-        return [f"{share} have nothing in `{self.columns[role]}`: {meaning}"]
+
+class Table(NamedTuple):
+    """A table's cells, and which of its columns has which role."""
+
+    path: Path
+    kind: str  # of the file, in words
+    columns: dict[str, str]  # role -> column
+    cells: dict[str, list[Any]]
+
+    def texts(self, role: str) -> list[str]:
+        """The column with a role as texts; none if there is no such column."""
+        return list(map(as_text, self.cells[self.columns[role]])) if role in self.columns else []
 
 
 def read_question_table(
     path: Path,
     named_columns: Mapping[str, str] | None = None,
-    separator: str = "",
     needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet).
 
     `named_columns` are the columns of some of ROLES, or paths into objects as `metadata.s_pop`. A
-    cell of answers that is no list is one answer, or several if it holds the `separator`. Answers
-    are only read where the question is needed, which they answer. Raises LongtailError for a role
-    of `needed` or a named column that is not there, an id that two rows have, and as `read_numbers`
-    and `gold_answers` do.
+    cell of answers that is no list is one answer. Answers are only read where the question is
+    needed, which they answer. Raises LongtailError for a role of `needed` or a named column that is
+    not there, an id that two rows have, and as `read_numbers` and `gold_answers` do.
     """
-    columns, cells, layout = _read_roles(path, dict(named_columns or {}), needed)
-    n_questions = len(next(iter(cells.values())))
-    signal = _signal(path, columns, cells, is_needed="signal" in needed)
+    table = _read_table(path, dict(named_columns or {}), needed)
+    columns = table.columns
+    n_questions = len(next(iter(table.cells.values())))
+    ids = _ids(table, n_questions)
 
-    answer_column = columns.get("answers", "answers")
-    golds = cells.pop(answer_column, None) if "answers" in columns else None
-    if golds is None or "question" not in needed:
-        golds = [None] * n_questions
-    answers, answers_note = gold_answers(golds, f"{path}: {answer_column}", separator)
+    answers: list[list[str]] = [[]] * n_questions
+    answers_note = ""
+    if "answers" in columns and "question" in needed:
+        cells = table.cells[columns["answers"]]
+        answers, answers_note = gold_answers(cells, f"{path}: {columns['answers']}")
 
-    ids = _ids(path, columns, cells, n_questions)
-    group_texts = _texts(columns, cells, "group") or [ALL_QUESTIONS] * n_questions
-    groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(group_texts)}
+    group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
+    groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
     names = {}
-    for key in sorted(set(groups.values())):
+    for key in sorted(set(groups)):
         names[key] = RELATIONS[key].name if key in RELATIONS else key
 
-    subjects = _texts(columns, cells, "subject") or ids
+    subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     return Questions(
         name=path.name,
-        layout=layout,
-        asked=_asked(columns, cells, answers),
+        layout=table.kind,
+        asked=_keys(table, answers),
         ids=ids,
-        groups=np.array([groups[text] for text in group_texts], dtype=object),
+        groups=np.array(groups, dtype=object),
         names=names,
         subjects=np.array(subjects, dtype=object),
-        signal=np.array(signal),
+        signal=np.array(_signal(table, is_needed="signal" in needed)),
         columns={role: name for role, name in columns.items() if role != "month"},
-        month=_month(columns, cells, ids),
+        month=_month(table, ids),
         answers_note=answers_note,
     )
 
 
-def _read_roles(
-    path: Path, named_columns: dict[str, str], needed: Sequence[str]
-) -> tuple[dict[str, str], dict[str, list[Any]], str]:
-    """Role -> its column, the cells of all columns that are known, and the file's layout in
-    words.
-    """
+def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]) -> Table:
+    """The known and the named columns of a table, and their roles."""
     for role in named_columns:
         if role not in ROLES:
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
 
-    known = set(map(plain, (*TELLING, *named_columns.values())))
-    for names in ROLES.values():
-        known.update(names)
-
+    names = list(map(plain, named_columns.values()))
+    known = {*TELLING, *names}.union(*ROLES.values())
+    beginnings = {name.partition(".")[0] for name in names}
     expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
-    file = read_records(path, known, f"{expected}, or --columns to name them")
+    file = read_records(path, known | beginnings, f"{expected}, or --columns to name them")
 
-    cells = read_columns(file, known)
+    # A name with full stops is a path into objects, unless a column is called so.
+    in_objects = [name for name in names if "." in name and name not in map(plain, file.columns)]
+    layout = Layout("", needs=(), columns={name: name for name in in_objects})
+    cells = to_columns(path, rows_of_columns(file.records, layout, known))
+    for name in in_objects:
+        if all(value is None for value in cells[name]):
+            del cells[name]
+
     columns = {}
-    for role in ROLES:
-        column = _column(path, role, file.columns, cells, named_columns)
-        if column:
+    for role, candidates in ROLES.items():
+        column = next((name for name in candidates if name in cells), "")
+        if role in named_columns:
+            column = plain(named_columns[role])
+        if column in cells:
             columns[role] = column
+        elif role in named_columns:
+            raise LongtailError(
+                f"{path}: no column {named_columns[role]!r} for {role}, expected one of "
+                f"{listed(file.columns)}"
+            )
         elif role in needed:
             raise LongtailError(
-                f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its "
+                f"{path}: no column with the {role}, expected {' or '.join(candidates)}; its "
                 f"columns are {listed(file.columns)}, name one of them with --columns {role}=NAME, "
                 f"or a field of its objects with {role}=NAME.FIELD"
             )
 
-    return columns, cells, file.kind
+    return Table(path, file.kind, columns, cells)
 
 
-def _column(
-    path: Path,
-    role: str,
-    names: Sequence[str],
-    cells: Mapping[str, list[Any]],
-    named_columns: Mapping[str, str],
-) -> str | None:
-    """The column with a role; None if the table has none."""
-    if role not in named_columns:
-        return next((name for name in ROLES[role] if name in cells), None)
-    column = plain(named_columns[role])
-    if column not in cells:
-        raise LongtailError(
-            f"{path}: no column {named_columns[role]!r} for {role}, expected one of {listed(names)}"
-        )
-
-    return column
-
-
-def _texts(columns: Mapping[str, str], cells: Mapping[str, list[Any]], role: str) -> list[str]:
-    """The column with a role as texts; none if there is no such column."""
-    return list(map(as_text, cells[columns[role]])) if role in columns else []
-
-
-def _signal(
-    path: Path, columns: Mapping[str, str], cells: Mapping[str, list[Any]], is_needed: bool
-) -> list[float]:
-    if "signal" not in columns:
+def _signal(table: Table, is_needed: bool) -> list[float]:
+    if "signal" not in table.columns:
         return []
-    column = columns["signal"]
+    column = table.columns["signal"]
     advice = "--columns signal=NAME names another"
-    signal = read_numbers(cells[column], f"{path}: {column}", f"; {advice} column")
+    where = f"{table.path}: {column}"
+    signal = read_numbers(table.cells[column], where, f"; {advice} column")
     if is_needed and not any(map(math.isfinite, signal)):
-        raise LongtailError(f"{path}: {column} has no number in it, expected some; {advice}")
+        raise LongtailError(f"{where} has no number in it, expected some; {advice}")
     return signal
 
 
-def _ids(
-    path: Path, columns: Mapping[str, str], cells: Mapping[str, list[Any]], n_questions: int
-) -> list[str]:
+def _ids(table: Table, n_questions: int) -> list[str]:
     """The questions' ids, or the numbers of their rows."""
-    if "id" not in columns:
+    if "id" not in table.columns:
         return [str(number) for number in range(1, n_questions + 1)]
-    ids = list(map(clean_id, cells[columns["id"]]))
+    column = table.columns["id"]
+    ids = list(map(clean_id, table.cells[column]))
     if len(set(ids)) < n_questions:
         twice, _ = Counter(ids).most_common(1)[0]
         raise LongtailError(
-            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop "
+            f"{table.path}: the {column} {twice} is of two rows, expected every id once; drop "
             "one, or name another column with --columns id=NAME"
         )
     return ids
 
 
-def _asked(
-    columns: Mapping[str, str], cells: Mapping[str, list[Any]], answers: list[list[str]]
-) -> Asked:
+def _keys(table: Table, answers: list[list[str]]) -> QuestionKeys:
     """What predictions are joined by."""
-    ids = {}
-    for name in dict.fromkeys(("question_id", "id", columns.get("id", "id"))):
-        if name in cells:
-            ids[name] = cells[name]
-    telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}
-    return Asked(_texts(columns, cells, "question"), answers, ids, telling)
+    cells = table.cells
+    id_columns = dict.fromkeys(("question_id", "id", table.columns.get("id", "id")))
+    return QuestionKeys(
+        questions=table.texts("question"),
+        answers=answers,
+        ids={name: cells[name] for name in id_columns if name in cells},
+        columns={name: list(map(as_text, cells[name])) for name in TELLING if name in cells},
+    )
 
 
-def _month(
-    columns: Mapping[str, str], cells: Mapping[str, list[Any]], ids: Sequence[str]
-) -> str | None:
+def _month(table: Table, ids: Sequence[str]) -> str | None:
     """The month of the page views, or the first and the last one; None if it is not known."""
-    months = sorted(set(_texts(columns, cells, "month")) - {""})
+    months = sorted(set(table.texts("month")) - {""})
     if len(months) > 1:
         return f"{months[0]} to {months[-1]}"
     if months:
         return months[0]
-    if columns.get("signal") != "s_pop" or not {"s_uri", "o_uri", "id"} <= cells.keys():
-        return None
-    is_published = all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED_ID for id_ in ids)
-    return PUBLISHED_MONTH if is_published else None
+    has_columns = {"s_uri", "o_uri", "id"} <= table.cells.keys()
+    is_popqa = has_columns and table.columns.get("signal") == "s_pop"
+    if is_popqa and all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED_ID for id_ in ids):
+        return PUBLISHED_MONTH
+    return None

@@ -142,25 +142,22 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
 
 
 def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
-    """Two answers in a cell are one, which nothing contains, unless the command line says what
-    stands between.
-    """
+    """Texts that may be one answer or several are refused, and lists are read."""
     rows = [
         [
             row["id"],
             row["question"],
             row["s_pop"] if i % 3 else "",
-            f"Object {i}" + f" | Thing {i}" * (i >= 60),
+            json.dumps([f"Object {i}", f"Thing {i}"]),
         ]
         for i, row in enumerate(made.rows)
     ]
     text = systems.table(["id", "question", "popularity", "answers"], rows)
     (folder / "questions.csv").write_text(text, encoding="utf-8")
     words = ["thresholds", "closed.csv", "rag.csv", "-q", "questions.csv"]
-    code, said, error = longtail(*words, "--answers-separator", "|")
+    code, said, error = longtail(*words)
     assert (code, error) == (0, "")
     for line in (
-        "240 of 300 cells of answers hold several, separated by '|'",
         f"300 answers, {100 * made.closed.mean():.1f} % right",
         "no column with the subject (s_uri, subj, subject): each question counts as a subject of its own",
         "no column with the group (relation, prop, category, type): all questions are one group",
@@ -172,14 +169,13 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         "100 of 300 questions have no popularity, and retrieve\n"
         in longtail("decide", "thresholds/rule.json", "questions.csv")[1]
     )
-    no_answer = "questions.csv: answers: no cell has --answers-separator '##', expected some; leave it out\n"
-    assert longtail(*words, "--answers-separator", "##")[2].endswith(no_answer)
+    for row in rows:
+        row[-1] = " | ".join(json.loads(row[-1]))
+    text = systems.table(["id", "question", "popularity", "answers"], rows)
+    (folder / "questions.csv").write_text(text, encoding="utf-8")
     code, said, error = longtail("compare", *words[1:])
     assert (code, said) == (1, "")
-    assert (
-        "answers: 240 of 300 cells of answers hold '|'; if they hold several, say --answers-separator '|'; if"
-        in error
-    )
+    assert "answers: 300 of 300 cells of answers hold '|', which may be one answer or" in error
 
 
 @pytest.mark.parametrize("write", [json.dumps, str])

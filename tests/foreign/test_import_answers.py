@@ -129,7 +129,7 @@ def test_without_predictions_the_files_own_judgement_counts(data):
     assert table["correct_word"].null_count == table["prediction"].null_count == 4
     rows[1]["correct"] = "maybe"
     with pytest.raises(
-        LongtailError, match="correct of Q2-P57-Q6 is 'maybe', expected true or false"
+        LongtailError, match=r"correct of row 2 \(Q2-P57-Q6\) is 'maybe', expected true or false"
     ):
         bring(data, rows)
 

@@ -15,7 +15,7 @@ from pipelines.foreign.join_predictions import (
     DOUBLED,
     OTHER_ANSWERS,
     OTHER_QUESTION,
-    Asked,
+    QuestionKeys,
 )
 from pipelines.foreign.layouts import TELLING
 
@@ -29,11 +29,11 @@ SET = {
 }
 
 
-def asked_of(columns) -> Asked:
+def asked_of(columns) -> QuestionKeys:
     """The set with these columns; ids and TELLING are taken if they are there."""
     ids = {name: columns[name] for name in ("question_id", "id") if name in columns}
     telling = {name: columns[name] for name in TELLING if name in columns}
-    return Asked(columns["question"], columns["possible_answers"], ids, telling)
+    return QuestionKeys(columns["question"], columns["possible_answers"], ids, telling)
 
 
 ASKED = asked_of(SET)
@@ -41,7 +41,7 @@ ALL = {place: f"p{place}" for place in range(5)}
 LIST = list(ALL.values())
 
 
-def joined(records, asked: Asked = ASKED, **how) -> SimpleNamespace:
+def joined(records, asked: QuestionKeys = ASKED, **how) -> SimpleNamespace:
     """The match, with `said`: question -> the prediction that answers it."""
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
     read = prediction_files.read_predictions(Path("a.json"))
@@ -155,18 +155,18 @@ def test_ids_are_believed_where_texts_have_the_questions_words(form):
         for record in rows(3, 2, 4)
     ]
     found = joined(records)
-    assert (found.said, found.by, found.match.doubt) == (of(2, 3, 4), "id = id", "")
+    assert (found.said, found.by, found.match.warning) == (of(2, 3, 4), "id = id", "")
 
 
 def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside():
     columns = {"id": [1, 2, 3], "question": ["a", "b", "c"], "possible_answers": [["x"]] * 3}
     found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns), by_position=True)
-    doubt = "id counts the file's rows from 0, id the set's from 1: is it one off?"
+    warning = "id counts the file's rows from 0, id the set's from 1: is it one off?"
     assert found.by == "position, as --by-position says"
-    with pytest.raises(LongtailError, match=re.escape(doubt)):
+    with pytest.raises(LongtailError, match=re.escape(warning)):
         joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns))
     found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], asked_of(columns))
-    assert found.match.doubt == ""
+    assert found.match.warning == ""
     named = asked_of(columns | {"id": [1, 1, 3], "question_id": ["a", "b", "c"]})
     found = joined([{"question_id": "b", "pred": "x"}], named)
     assert (found.match.questions, found.by) == ([1], "question_id = question_id")
@@ -188,7 +188,7 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
         joined(LIST[:4], by_position=True)
     with pytest.raises(LongtailError, match=r"1 rows .*; add a column id, question_id"):
         joined([{"pred": "p"}])
-    without = Asked(ASKED.questions, ASKED.answers)
+    without = QuestionKeys(ASKED.questions, ASKED.answers)
     found = joined(rows(*range(5), columns=("id",)), without, by_position=True)
     assert found.by == "position, as --by-position says"
     with pytest.raises(
@@ -212,17 +212,6 @@ def test_a_column_of_gold_answers_is_no_prediction():
         len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said)
         == 30
     )
-
-
-def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
-    records = [
-        {"id": 12, "pred": "Bo Dahl, I think", "correct": 0},
-        {"id": 11, "pred": "Bo", "correct": 1},
-    ]
-    found = joined(records)
-    assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [False, True]
-    found = joined([{"id": record["id"], "correct": record["correct"]} for record in records])
-    assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [True, False]
 
 
 def test_a_subject_that_contradicts_the_id_and_a_text_that_holds_its_question_are_refused():

@@ -153,7 +153,9 @@ def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp
         read_predictions(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct
         is None
     )
-    with pytest.raises(LongtailError, match="correct of 2 is 'perhaps', expected true or false"):
+    with pytest.raises(
+        LongtailError, match=r"correct of row 2 \(2\) is 'perhaps', expected true or false"
+    ):
         read_predictions(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
     read = read_predictions(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
     assert (read.texts, read.correct) == (None, [False])

@@ -201,8 +201,8 @@ def test_the_layouts_of_published_systems(tmp_path):
         ),
         ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
         ("100.jsonl", lines(VERL), "Search-R1's results", {}),
-        ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
-        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results", {"id": IDS}),
+        ("inference.jsonl", lines(SEARCH_R1), "JSON lines", {"qid": IDS}),
+        ("model=a-input=b.csv", quoted(AUTHORS), "CSV", {"id": IDS}),
     ]:
         read = read_predictions(write(tmp_path, name, content))
         assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
@@ -250,37 +250,6 @@ def test_objects_are_read_in_tables_too(tmp_path, form):
             quoted([("id", "output"), *((id_, spell(said)) for id_, said in objects.items())]),
         )
     assert read_predictions(path).texts == SAID
-
-
-def test_opencompass_and_llama_factory_number_the_questions_and_carry_prompts_and_gold_answers(
-    tmp_path,
-):
-    prompts = [[{"role": "HUMAN", "prompt": f"Q: {asked}"}] for asked in ASKED]
-    records = [
-        {"origin_prompt": prompt, "prediction": said} | ({"gold": gold} if n else {})
-        for prompt, (n, _, _, gold, said) in zip(prompts, ROWS, strict=True)
-    ]
-    path = write(
-        tmp_path, "popqa.json", json.dumps({str(n): one for n, one in enumerate(records)}, indent=4)
-    )
-    read = read_predictions(path)
-    assert (read.layout, read.texts, read.ids) == ("OpenCompass' predictions", SAID, {})
-    assert read.column("prompt") == [f"Q: {asked}" for asked in ASKED]
-    assert read.answers == [(), ("David Bowie",), ("Ho Municipality",)]
-    records = [
-        {"prompt": f"user {asked}", "predict": said, "label": WRONG}
-        for _, _, asked, _, said in ROWS
-    ]
-    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
-    assert (read.layout, read.texts, read.answers) == (
-        "LLaMA-Factory's predictions",
-        SAID,
-        [("Beijing",)] * 3,
-    )
-    assert read.column("prompt") == [f"user {asked}" for asked in ASKED]
-    records = [{"label": f"{gold[0]}\n", "predict": said} for *_, gold, said in ROWS]
-    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
-    assert (read.texts, read.answers) == (SAID, [(gold[0],) for gold in GOLD])
 
 
 FAILED = {
@@ -366,11 +335,10 @@ def test_what_is_no_text_is_refused_by_its_row(tmp_path):
     ]:
         with pytest.raises(LongtailError, match=f"row 2: the prediction is {said}"):
             read_predictions(write(tmp_path, "a.jsonl", lines([{"output": "y"}, record])))
-    path = write(
-        tmp_path, "a.json", [FLASHRAG[0], FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}]
-    )
-    with pytest.raises(LongtailError, match=r"row 2: other columns than the first \(prediction\)"):
-        read_predictions(path)
+    unanswered = FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}
+    read = read_predictions(write(tmp_path, "a.json", [FLASHRAG[0], unanswered]))
+    assert read.texts == [SAID[0], ""]
+    assert read.described[-1].endswith("and so are wrong: row 2 (test_1)")
 
 
 def test_messages_are_a_prediction_only_where_nothing_else_is(tmp_path):
@@ -409,14 +377,16 @@ def test_a_prompt_is_no_prediction(tmp_path):
     assert read.texts == ["base camp"], "a prompt's name is no prompt"
 
 
-def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
+def test_several_filters_of_the_harness_and_log_likelihoods_are_refused(tmp_path):
     other = [
         record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS
     ]
-    both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
-    read = read_predictions(write(tmp_path, "samples.jsonl", lines(both)))
-    assert (read.rows, read.texts) == (3, SAID)
-    assert "none, strict-match, the responses of none are taken" in read.described[1]
+    with pytest.raises(LongtailError) as refused:
+        read_predictions(write(tmp_path, "samples.jsonl", lines([*HARNESS, *other])))
+    assert str(refused.value).endswith(
+        "samples of the filters none, strict-match, expected those of one; "
+        "jq -c 'select(.filter == \"none\")' samples.jsonl > one-samples.jsonl"
+    )
     scored = [
         record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS
     ]
@@ -495,6 +465,6 @@ def test_the_doubt_of_systems_is_largest_where_they_are_least_sure(tmp_path):
         path = write(
             tmp_path, "a.csv", quoted([["id", name], *zip(IDS, cells.split(","), strict=True)])
         )
-        assert read_predictions(path, more=(*RETRIEVED, *DOUBT)).doubt == doubt
+        assert read_predictions(path, more=(*RETRIEVED, *DOUBT)).uncertainty == doubt
         with pytest.raises(LongtailError, match="expected one with what a model said"):
             read_predictions(path)
