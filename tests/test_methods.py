@@ -221,7 +221,7 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
 
 def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers, capsys):
     params = two_retrievers.params
-    queries, *_ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
+    queries, _ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
     without = np.full(len(queries), "", object)
     found = {
         retrieved.retriever: retrieved

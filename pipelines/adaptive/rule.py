@@ -213,7 +213,7 @@ def of_tuned(
         "as_good": as_good,
         "held_out": held_out,
     }
-    return Rule(**vars(tuned.rule) | about)
+    return tuned.rule.model_copy(update=about)
 
 
 def as_json(rule: Rule) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,7 +117,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         return _prompts(pool, asked[shard], shots[shard], lookup, setup)
 
     def write(shard: slice, answered: Timed, path: Path) -> None:
-        rows = _rows(setup, pool, asked[shard], lookup, *answered.result)
+        rows = _rows(setup, pool, asked[shard], lookup, answered.result)
         table = pa.Table.from_pylist(rows, schema=PREDICTIONS)
         passages.write_shard(table, path, answered.seconds, answered.machine)
 
@@ -170,17 +171,17 @@ def _prompts(
     setup: Setup,
 ) -> Sent:
     """The prompts of some questions: one each, or one for each document of an ensemble."""
-    shown = sorted({shot for shots_of_question in shots for shot in shots_of_question})
-    passages_of_shots = [passages.CLOSED_BOOK] * len(shown)
+    all_shots = sorted(set().union(*shots))
+    rows_of_shots = [passages.CLOSED_BOOK] * len(all_shots)
     if setup.answer.shot_passages:
-        passages_of_shots = lookup.rows(shown)
+        rows_of_shots = lookup.rows(all_shots)
     examples = {}
-    for shot, row in zip(shown, passages_of_shots, strict=True):
+    for shot, row in zip(all_shots, rows_of_shots, strict=True):
         examples[shot] = (pool.texts[shot], pool.shown[shot], row["texts"][0])
 
-    found = lookup.rows(asked)
+    rows_of_questions = lookup.rows(asked)
     sent = []
-    for position, row, shots_of_question in zip(asked, found, shots, strict=True):
+    for position, row, shots_of_question in zip(asked, rows_of_questions, shots, strict=True):
         examples_of_question = [examples[shot] for shot in shots_of_question]
         for passage in row["texts"]:
             prompt = prompts.question_prompt(
@@ -189,16 +190,25 @@ def _prompts(
             sent.append(prompt)
     similarities = None
     if setup.ensemble:
-        similarities = np.array([row["similarities"] for row in found])
+        similarities = np.array([row["similarities"] for row in rows_of_questions])
     return Sent(sent, similarities)
+
+
+class Answered(NamedTuple):
+    """What the LM was sent, what it saw of that, and what it answered."""
+
+    sent: list[Prompt]
+    seen: list[Prompt]  # of each prompt sent, what the LM's positions had room for
+    generations: list[Generation]  # one a question
 
 
 def ask_lm(
     new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
-) -> tuple[list[Prompt], list[Prompt], list[Generation]]:
-    """What the LM was sent, what it saw of that, and what it answered."""
+) -> Answered:
+    """Have the LM answer the questions of the prompts `sent`."""
     generations = ensemble.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
-    return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
+    seen = lm.seen(sent.prompts, new_tokens)
+    return Answered(sent.prompts, seen, generations)
 
 
 def _rows(
@@ -206,22 +216,18 @@ def _rows(
     pool: prompts.Questions,
     asked: list[int],
     lookup: Lookup,
-    sent: list[Prompt],
-    seen: list[Prompt],
-    generations: list[Generation],
+    answered: Answered,
 ) -> list[dict]:
-    """The rows of PREDICTIONS of some questions; `seen` is what the LM saw of the prompts
-    `sent`.
-    """
-    k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
+    """The rows of PREDICTIONS of some questions."""
+    # prompts of a question: one, or one per document of an ensemble
+    k = len(answered.sent) // len(asked)
     rows = []
     for i, passage_row in enumerate(lookup.rows(asked)):
-        of_question = slice(k * i, k * (i + 1))
-        row = _row(setup, pool, asked[i], passage_row, sent[of_question], generations[i])
+        sent = answered.sent[k * i : k * (i + 1)]
+        seen = answered.seen[k * i : k * (i + 1)]
+        row = _row(setup, pool, asked[i], passage_row, sent, answered.generations[i])
         if setup.source:
-            row |= _passage_columns(
-                setup, pool, asked[i], passage_row, sent[of_question], seen[of_question]
-            )
+            row |= _passage_columns(setup, pool, asked[i], passage_row, sent, seen)
         rows.append(row)
     return rows
 

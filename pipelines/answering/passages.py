@@ -159,26 +159,27 @@ def prompts_of_question(
     )
 
     table = None
-    passages: list[list[str | None]] = [[None]]
+    passages_of_question: list[str | None] = [None]
+    best_passages_of_shots: list[str | None] = [None] * len(shots)
     if source is not None:
+        shot_passages = settings.answer.shot_passages
+        searched = [place, *shots] if shot_passages else [place]
         keys = pool.ids if source.by_id else pool.texts
-        searched = [place]
-        if settings.answer.shot_passages:
-            searched += shots
         table = source.find([keys[question] for question in searched])
-        passages = table["texts"].to_pylist()
-    without_passage = 1 + len(shots) - len(passages)
-    passages += [[None]] * without_passage
+        passages_of_question, *passages_of_shots = table["texts"].to_pylist()
+        if shot_passages:
+            best_passages_of_shots = [passages[0] for passages in passages_of_shots]
 
     examples = []
     bare_examples = []
-    for shot, passages_of_shot in zip(shots, passages[1:], strict=True):
-        examples.append((pool.texts[shot], pool.shown[shot], passages_of_shot[0]))
+    for shot, passage in zip(shots, best_passages_of_shots, strict=True):
+        examples.append((pool.texts[shot], pool.shown[shot], passage))
         bare_examples.append((pool.texts[shot], pool.shown[shot], None))
     spoken = language.read_language(settings.language)
     question = pool.texts[place]
     with_passages = [
-        prompts.question_prompt(question, passage, examples, spoken) for passage in passages[0]
+        prompts.question_prompt(question, passage, examples, spoken)
+        for passage in passages_of_question
     ]
     alone = prompts.question_prompt(question, None, bare_examples, spoken)
     return with_passages, alone, table
@@ -235,7 +236,9 @@ def retrieved(
 
 def _clip(text: str) -> str:
     """The text up to its last ". "; an empty text stays empty."""
-    return text and f"{text.rpartition('. ')[0]}."
+    if not text:
+        return ""
+    return f"{text.rpartition('. ')[0]}."
 
 
 _CLIP = np.vectorize(_clip, otypes=[object])

@@ -115,40 +115,40 @@ def backward(
     n_texts = len(documents) + len(queries)
     at_once = lsr.micro_batch is None or n_texts <= lsr.micro_batch
     size = None if at_once else lsr.micro_batch
+    texts_of_sides = {"documents": documents, "queries": queries}
 
-    def embed(texts: Sequence[str], rows: np.ndarray, gradient: bool) -> torch.Tensor:
+    def embed(side: str, rows: np.ndarray, gradient: bool) -> torch.Tensor:
         # One autocast for each part: it caches the bf16 weights, and weights cached without
         # gradient would get none.
         with (
             torch.set_grad_enabled(gradient),
             torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"),
         ):
-            part = [texts[row] for row in rows]
-            return encoder.embed_with_gradient(part, queries=texts is queries)
+            texts = [texts_of_sides[side][row] for row in rows]
+            return encoder.embed_with_gradient(texts, queries=side == "queries")
 
-    def leaf(texts: Sequence[str]) -> torch.Tensor:
-        return encoder.parameters()[0].new_zeros(len(texts), encoder.dim)
+    # the loss's gradient at the vectors, which are leaves: nothing behind them is differentiated
+    parts = []
+    leaves = {}
+    for side, texts in texts_of_sides.items():
+        parts += [(side, rows) for rows in _parts(texts, size)]
+        leaves[side] = encoder.parameters()[0].new_zeros(len(texts), encoder.dim)
+    embedded = [embed(side, rows, gradient=at_once) for side, rows in parts]
+    for (side, rows), vectors in zip(parts, embedded, strict=True):
+        leaves[side][rows] = vectors.detach()
+    loss(leaves["documents"].requires_grad_(), leaves["queries"].requires_grad_()).backward()
 
-    parts = [(documents, rows) for rows in _parts(documents, size)]
-    parts += [(queries, rows) for rows in _parts(queries, size)]
-    embedded = [embed(texts, rows, at_once) for texts, rows in parts]
-    document_vectors = leaf(documents)
-    query_vectors = leaf(queries)
-    for (texts, rows), vectors in zip(parts, embedded, strict=True):
-        leaf_vectors = query_vectors if texts is queries else document_vectors
-        leaf_vectors[rows] = vectors.detach()
-    loss(document_vectors.requires_grad_(), query_vectors.requires_grad_()).backward()
-
+    # from the vectors back to the weights
     gradients = []
-    for texts, rows in parts:
-        gradient = query_vectors.grad if texts is queries else document_vectors.grad
+    for side, rows in parts:
+        gradient = leaves[side].grad
         assert gradient is not None, "the loss uses both"
         gradients.append(gradient[rows])
     if at_once:
         torch.autograd.backward(embedded, gradients)
         return
-    for (texts, rows), gradient in zip(parts, gradients, strict=True):
-        embed(texts, rows, True).backward(gradient)
+    for (side, rows), gradient in zip(parts, gradients, strict=True):
+        embed(side, rows, gradient=True).backward(gradient)
 
 
 def _parts(texts: Sequence[str], size: int | None) -> list[np.ndarray]:

@@ -93,12 +93,15 @@ class Refresher(ExitStack):
         untuned = Method("dense", retriever)
         model = methods.encoder_folder(untuned)
         self.encoder = Encoder.open(model, self._encoder_settings, settings.compute)
-        self._docs = {queries.corpus: queries.docs for queries in reversed(corpora)}
+        # A corpus with several sets of queries is embedded once, under the name of the first.
+        self._sets_of_corpora: dict[str, CorpusQueries] = {}
+        for queries in corpora:
+            self._sets_of_corpora.setdefault(queries.corpus, queries)
         self.indexes = {}
-        for corpus, docs in self._docs.items():
+        for corpus, queries in self._sets_of_corpora.items():
             index_folder = methods.index_folder(untuned, corpus)
             opened = dense.Dense(
-                index_folder, docs, model, self.encoder, settings.compute, flat=True
+                index_folder, queries.docs, model, self.encoder, settings.compute, flat=True
             )
             self.indexes[corpus] = opened.index
         smallest = min(index.count for index in self.indexes.values())
@@ -225,23 +228,23 @@ class Refresher(ExitStack):
             self._embed_corpora(model, folder)
         self.indexes = {
             corpus: dense.Index(folder / corpus, threads=compute.threads, device=compute.device)
-            for corpus in self._docs
+            for corpus in self._sets_of_corpora
         }
 
     def _embed_corpora(self, model: Path, out: Path) -> None:
-        works = {corpus.corpus: f"{corpus.stage}-embeddings" for corpus in reversed(self.corpora)}
+        sets = self._sets_of_corpora.values()
         with atomic(out) as folder:
-            for corpus, docs in self._docs.items():
+            for queries in sets:
                 embed_corpus(
-                    docs,
+                    queries.docs,
                     model,
-                    folder / corpus / "embeddings",
+                    folder / queries.corpus / "embeddings",
                     retriever=self._encoder_settings,
                     compute=self._settings.compute,
-                    name=works[corpus],
+                    name=f"{queries.stage}-embeddings",
                 )
-        for work in works.values():
-            forget_embeddings(work)
+        for queries in sets:
+            forget_embeddings(f"{queries.stage}-embeddings")
 
 
 def _candidate_ranks(lsr: LSR, count: int) -> np.ndarray:

@@ -100,10 +100,8 @@ def read_texts(name: str, settings: Settings, retriever: str) -> CorpusQueries:
     """Language-modelling queries of a corpus."""
     folder = CORPORA / name
     lsr = settings.lsr
-    train, train_sources, _ = read_language_modelling(
-        folder, "train", settings.seed, lsr.lm_queries
-    )
-    validation, validation_sources, _ = read_language_modelling(
+    train, train_sources = read_language_modelling(folder, "train", settings.seed, lsr.lm_queries)
+    validation, validation_sources = read_language_modelling(
         folder, "validation", settings.seed, lsr.validation_queries
     )
     return CorpusQueries(

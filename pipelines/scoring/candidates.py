@@ -45,9 +45,8 @@ class Searches:
     docs: Path
     n_queries: int  # with and without a context
     rows: np.ndarray  # (n,) of the queries that have one
-    ids: np.ndarray  # (n,)
-    texts: np.ndarray  # (n,)
-    sources: np.ndarray  # (n,) source documents
+    queries: Queries  # those n
+    source_documents: np.ndarray  # (n,)
     excluded: np.ndarray  # (n, 2) ranges of positions of their source documents' documents
 
     def candidates(self, name: str, found: documents.Found) -> Candidates:
@@ -68,52 +67,53 @@ class Searches:
 
 
 def find_all(
-    corpus: str, queries: Queries, sources: np.ndarray, settings: CandidateSettings
+    corpus: str, queries: Queries, source_documents: np.ndarray, settings: CandidateSettings
 ) -> list[Candidates]:
     """Each retriever's candidates, random ones, and those of the datastore curve.
 
-    No query gets a document of its own source document, `sources` (n,). A query without a context,
-    at the beginning of a text, gets none.
+    No query gets a document of its own source document; `source_documents` are (n,). A query
+    without a context, at the beginning of a text, gets none.
     """
     docs = Path("data/corpus", corpus, "docs.parquet")
     rows = np.flatnonzero(queries.texts != "")
+    own_sources = source_documents[rows]
     searches = Searches(
         docs=docs,
         n_queries=len(queries),
         rows=rows,
-        ids=queries.ids[rows],
-        texts=queries.texts[rows],
-        sources=sources[rows],
-        excluded=documents.ranges_of_sources(docs, sources[rows].tolist()),
+        queries=queries.take(rows),
+        source_documents=own_sources,
+        excluded=documents.ranges_of_sources(docs, own_sources.tolist()),
     )
-    return [
-        *_retrieved(corpus, searches, settings),
-        _random(searches, settings),
-        *_datastore_curve(corpus, searches, settings),
-    ]
+    retrieved = _retrieved(corpus, searches, settings)
+    random = _random(searches, settings)
+    return [*retrieved, random, *_datastore_curve(corpus, searches, settings)]
 
 
 def _retrieved(corpus: str, searches: Searches, settings: CandidateSettings) -> list[Candidates]:
     """The best documents by each index of the run."""
+    texts = list(searches.queries.texts)
+    source_documents = list(searches.source_documents)
     candidates = []
     for index in methods.run_indexes(settings.retrievers, settings.parts.tuned):
         name = index.short_name(settings.retrievers)
         retriever = open_index(index, corpus, settings)
-        with progress.whole(f"{name}: search", len(searches.texts), "query"):
+        with progress.whole(f"{name}: search", len(texts), "query"):
             positions, scores = retriever.search(
-                list(searches.texts), settings.logprobs.top_k, without=list(searches.sources)
+                texts, settings.logprobs.top_k, without=source_documents
             )
-        candidates.append(searches.candidates(name, (positions, comparable(scores, name))))
+        similarities = comparable(scores, name)
+        candidates.append(searches.candidates(name, (positions, similarities)))
     return candidates
 
 
 def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
-    """Similarities (queries, k) whose softmax weighs the documents.
+    """Similarities (queries, k) whose softmax weighs the documents; -inf in empty places.
 
-    They are the cosine or dot product, or BM25's share of the query's best score. BM25's scale
-    grows with the query's length and the terms' rarity, so a softmax of it would pick one document
-    on long queries. Its share of the best score lies in [0, 1] like a cosine. Empty places stay
-    -inf.
+    Encoders' scores are similarities as they are: a cosine or a dot product. BM25's scores grow
+    with the length of the query and with the rarity of its terms, so a softmax of them would pick
+    one document on long queries. Therefore each is divided by the query's best score, which gives
+    a number in [0, 1], like a cosine.
     """
     if retriever != "bm25":
         return scores
@@ -125,7 +125,7 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
 def _random(searches: Searches, settings: CandidateSettings) -> Candidates:
     positions = random_documents(
         settings.seed,
-        searches.ids.tolist(),
+        searches.queries.ids.tolist(),
         searches.excluded,
         count=documents.count_documents(searches.docs),
         k=settings.logprobs.top_k,
@@ -137,13 +137,15 @@ def _random(searches: Searches, settings: CandidateSettings) -> Candidates:
 def random_documents(
     seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int
 ) -> np.ndarray:
-    """min(k, count) positions for each query, drawn by its id, (n, k).
+    """Positions of k random documents of `count` for each query, or of all; (n, min(k, count)).
 
-    None is from the query's range in `excluded`, (n, 2).
+    They are drawn by the query's id, and lie outside of the query's range in `excluded`, (n, 2).
+    Where too few documents are left, the last places hold NONE.
     """
     size = min(k, count)
     drawn = np.full((len(ids), size), NONE, np.int64)
-    for row, (query_id, (first, stop)) in enumerate(zip(ids, excluded.tolist(), strict=True)):
+    for row, query_id in enumerate(ids):
+        first, stop = excluded[row]
         generator = draws.generator(seed, "random documents", query_id)
         enough = min(size + stop - first, count)
         positions = generator.choice(count, enough, replace=False)
@@ -168,21 +170,24 @@ def _datastore_curve(
     model = methods.encoder_folder(index)
     encoder = Encoder.open(model, settings.retriever[main], settings.compute)
 
-    sample = draws.sample(settings.seed, "datastore queries", list(searches.ids), curve.max_queries)
+    ids = list(searches.queries.ids)
+    sample = draws.sample(settings.seed, "datastore queries", ids, curve.max_queries)
+    texts = list(searches.queries.texts[sample])
     best = best_of_shares(
         searches.docs,
         embeddings,
-        vectors=encoder.embed_queries(list(searches.texts[sample])),
+        vectors=encoder.embed_queries(texts),
         excluded=searches.excluded[sample],
         shares=[*curve.shares, 1.0],
         k=settings.logprobs.top_k,
         seed=settings.seed,
     )
     rows = searches.rows[sample]
-    return [
-        Candidates(f"{index.kind}@{share:g}", rows, positions, similarities)
-        for share, (positions, similarities) in best.items()
-    ]
+    candidates = []
+    for share, (positions, similarities) in best.items():
+        name = f"{index.kind}@{share:g}"
+        candidates.append(Candidates(name, rows, positions, similarities))
+    return candidates
 
 
 def best_of_shares(
@@ -199,7 +204,8 @@ def best_of_shares(
     A document is in a share if its id's hash is below it. Returns positions (n, k) and scores. One
     block of embeddings is in memory at a time.
     """
-    best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
+    nothing = np.full((len(vectors), k), EMPTY)
+    best = dict.fromkeys(shares, nothing)
     start = 0
     with progress.bar("datastore curve", documents.count_documents(docs), "document") as bar:
         for batch in parquet.batches(docs, BLOCK_DOCUMENTS, columns=["id"]):
@@ -209,9 +215,11 @@ def best_of_shares(
             similarities = vectors @ embeddings.rows(start, stop).T
             scores = np.rint(similarities * STEPS).astype(np.int64)
             keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
-            keys[(places >= excluded[:, :1]) & (places < excluded[:, 1:])] = EMPTY
+            is_excluded = (places >= excluded[:, :1]) & (places < excluded[:, 1:])
+            keys[is_excluded] = EMPTY
             for share, best_so_far in best.items():
-                both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
+                keys_of_share = keys[:, drawn < share]
+                both = np.concatenate([best_so_far, keys_of_share], axis=1)
                 best[share] = np.partition(both, -k, axis=1)[:, -k:]
             bar.update(len(batch))
             start = stop
@@ -232,6 +240,8 @@ def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
 
     The pairs are distinct and sorted, (pairs, 2).
     """
-    pairs = [np.stack([np.arange(n), np.full(n, NONE)], axis=1)]
-    pairs += [unique_pairs(part.queries, part.positions) for part in candidates]
+    without_document = np.stack([np.arange(n), np.full(n, NONE)], axis=1)
+    pairs = [without_document]
+    for retrieved in candidates:
+        pairs.append(unique_pairs(retrieved.queries, retrieved.positions))
     return np.unique(np.concatenate(pairs), axis=0)

@@ -72,7 +72,8 @@ def write_logprobs(
                 retrieved.write_table(_ranked(candidates, bounds, ids, scored))
 
         for name, parts in others.items():
-            with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
+            schema = parquet.schema_of(parts[0])
+            with parquet.writer(folder / f"{name}.parquet", schema) as writer:
                 for part in parts:
                     writer.write_table(parquet.read_parquet(part))
 
@@ -101,15 +102,17 @@ def _ranked(
         positions = retrieved.positions[first:stop]
         similarities = retrieved.similarities[first:stop]
         n, k = positions.shape
-        places = np.searchsorted(keys, pair_keys(rows[:, None], positions).ravel())
-        part = {
+        wanted = pair_keys(rows[:, None], positions).ravel()
+        places = np.searchsorted(keys, wanted)
+        ranks = np.arange(1, k + 1, dtype=np.int32)
+        columns = {
             "query_id": np.repeat(ids[rows], k),
-            "retriever": np.full(n * k, retrieved.retriever, object),
-            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), n),
+            "retriever": [retrieved.retriever] * (n * k),
+            "rank": np.tile(ranks, n),
             "doc_id": doc_ids[places],
             "similarity": similarities.astype(np.float32).ravel(),
         }
-        parts.append(pa.table(part, schema=RETRIEVED))
+        parts.append(pa.table(columns, schema=RETRIEVED))
     order = [("query_id", "ascending"), ("retriever", "ascending"), ("rank", "ascending")]
     return pa.concat_tables(parts).sort_by(order)
 
@@ -133,7 +136,8 @@ class ScoredTexts:
     @property
     def is_token(self) -> np.ndarray:
         """Which places are tokens, (n, tokens) bool."""
-        return np.arange(self.log_probs_alone.shape[1]) < self.lengths[:, None]
+        places = np.arange(self.log_probs_alone.shape[1])
+        return places < self.lengths[:, None]
 
 
 def read_scored_texts(
@@ -165,8 +169,9 @@ def read_scored_texts(
 def _block(
     db: duckdb.DuckDBPyConnection, groups: Groups, retriever: str | None, at_most: int | None
 ) -> dict[str, ScoredTexts]:
-    db.register("scored", pa.concat_tables([scored for scored, _ in groups]))
-    db.register("candidates", pa.concat_tables([candidates for _, candidates in groups]))
+    scored, candidates = zip(*groups, strict=True)
+    db.register("scored", pa.concat_tables(scored))
+    db.register("candidates", pa.concat_tables(candidates))
     if retriever:
         names = [retriever]
     else:

@@ -38,7 +38,8 @@ SCORED_PAIRS = pa.schema({"query": pa.int64(), "document": pa.int64(), **SCORED}
 
 @dataclass(frozen=True)
 class Queries:
-    """Texts to search with, and what the language model reads and is to continue with.
+    """Texts that are searched with, and the contexts and continuations that a language model
+    scores.
 
     All are arrays of str (n,).
     """
@@ -47,7 +48,7 @@ class Queries:
     texts: np.ndarray  # searched with
     contexts: np.ndarray
     continuations: np.ndarray
-    # (n, 2) demonstrations before all that: with documents of their own, and without any
+    # (n, 2) demonstrations, which come first: with documents of their own, and without any
     shots: np.ndarray
     document: str  # template of the document before the context (retrieval/documents.py)
 
@@ -55,9 +56,9 @@ class Queries:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        """What the language model reads of a query with a document, which is in the template.
+        """The prompt of a query with a document, which is filled into the template already.
 
-        Demonstrations are cut first.
+        Where a prompt is too long for the language model, demonstrations are cut first.
         """
         shots = self.shots[row, int(document is None)]
         if shots:
@@ -70,8 +71,8 @@ class Queries:
     def and_then(self, other: Queries) -> Queries:
         others = arrays_of(other)
         columns: dict[str, Any] = {}
-        for name, column in arrays_of(self).items():
-            columns[name] = np.concatenate([column, others[name]])
+        for name, array in arrays_of(self).items():
+            columns[name] = np.concatenate([array, others[name]])
         return replace(self, **columns)
 
 
@@ -82,8 +83,8 @@ def without_shots(n: int) -> np.ndarray:
 
 def read_language_modelling(
     corpus: Path, split: str, seed: int, at_most: int
-) -> tuple[Queries, np.ndarray, np.ndarray]:
-    """Queries of a corpus's split, drawn by hash, with their source_document and source.
+) -> tuple[Queries, np.ndarray]:
+    """Queries of a corpus's split, drawn by hash, and their source documents.
 
     Documents are read without titles, as published: both texts run on. Raises LongtailError if
     there is no file.
@@ -92,7 +93,7 @@ def read_language_modelling(
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
     table = database.ask(
-        """SELECT id, context, continuation, source_document, source
+        """SELECT id, context, continuation, source_document
         FROM rows WHERE split = ? ORDER BY id""",
         [split],
         rows=path,
@@ -114,7 +115,7 @@ def read_language_modelling(
         document="{text}\n",
         shots=without_shots(len(drawn)),
     )
-    return queries, column("source_document")[drawn], column("source")[drawn]
+    return queries, column("source_document")[drawn]
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,14 @@ def keys_of(scored: pa.Table) -> np.ndarray:
 
 def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Prompt], np.ndarray]:
     """What the language model reads for each pair (n, 2), and the documents' ids (n,)."""
-    has_document = pairs[:, 1] != NONE
-    read = documents.read_documents(docs, pairs[has_document, 1])
-    ids = np.full(len(pairs), "", object)
-    ids[has_document] = read.ids
-    texts = np.full(len(pairs), None, object)
-    texts[has_document] = read.filled(queries.document)
-    rows = zip(pairs[:, 0], texts, strict=True)
-    return [queries.prompt(query, text) for query, text in rows], ids
+    rows = pairs[:, 0]
+    positions = pairs[:, 1]
+    read = documents.read_documents(docs, positions)
+    texts = np.where(positions == NONE, None, read.filled(queries.document))
+    prompts_of_pairs = []
+    for row, text in zip(rows, texts, strict=True):
+        prompts_of_pairs.append(queries.prompt(row, text))
+    return prompts_of_pairs, read.ids
 
 
 class ScoringInput(NamedTuple):
@@ -174,6 +175,14 @@ class ScoringInput(NamedTuple):
         for prompt in self.prompts:
             n_characters += len(prompt.document) + len(prompt.context)
         return n_characters
+
+
+class Scored(NamedTuple):
+    """The parts of a table of scores, and where they stay until they are forgotten."""
+
+    files: list[Path]
+    work: str
+    key: str
 
 
 def score_parts(
@@ -193,7 +202,8 @@ def score_parts(
 
     def read(part: np.ndarray) -> ScoringInput:
         prompts_of_part, doc_ids = prompts(queries, docs, part)
-        return ScoringInput(prompts_of_part, doc_ids, list(queries.continuations[part[:, 0]]))
+        continuations = queries.continuations[part[:, 0]]
+        return ScoringInput(prompts_of_part, doc_ids, list(continuations))
 
     def write(part: np.ndarray, scored: pa.Table, path: Path) -> None:
         columns = [part[:, 0], part[:, 1], *scored.columns]
@@ -209,11 +219,11 @@ def score(lm: LanguageModel, scoring_input: ScoringInput) -> pa.Table:
     scores = lm.score(scoring_input.prompts, scoring_input.continuations)
     lengths = [len(row) for row in scores.log_probs]
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    columns = [
-        pa.array(scoring_input.doc_ids, pa.string()),
-        pa.ListArray.from_arrays(bounds, np.concatenate(scores.log_probs)),
-        pa.ListArray.from_arrays(bounds, np.concatenate(scores.bytes)),
-    ]
+    columns = {
+        "doc_id": pa.array(scoring_input.doc_ids, pa.string()),
+        "log_probs": pa.ListArray.from_arrays(bounds, np.concatenate(scores.log_probs)),
+        "bytes": pa.ListArray.from_arrays(bounds, np.concatenate(scores.bytes)),
+    }
     return pa.table(columns, schema=pa.schema(SCORED))
 
 
@@ -222,9 +232,10 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     column = table["log_probs"].combine_chunks()
     bounds = column.offsets.to_numpy().astype(np.int64)
     lengths = np.diff(bounds)
-    values = np.append(column.values.to_numpy()[: bounds[-1]].astype(np.float64), 0.0)
+    log_probs = column.values.to_numpy()[: bounds[-1]].astype(np.float64)
     # Each row is summed by itself: the last digits of a running sum depend on the rows before.
-    row_sums = np.add.reduceat(values, bounds[:-1])
+    # The 0 at the end is there for empty rows, which begin at the end.
+    row_sums = np.add.reduceat(np.append(log_probs, 0.0), bounds[:-1])
     return np.where(lengths > 0, row_sums, 0.0), lengths
 
 
@@ -244,9 +255,9 @@ def gather(
     order = np.argsort(keys)
     places = order[np.searchsorted(keys, wanted, sorter=order)]
     rows = table.select(["log_probs", "bytes"]).take(places)
-    log_probs = padded(rows["log_probs"], np.float64)
-    n_bytes = padded(rows["bytes"], np.int64)
-    return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]
+    log_probs = padded(rows["log_probs"], np.float64).reshape(n, k, -1)
+    n_bytes = padded(rows["bytes"], np.int64).reshape(n, k, -1)
+    return log_probs, n_bytes[:, 0]  # a continuation has the same bytes with each document
 
 
 def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:

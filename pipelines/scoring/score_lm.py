@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +21,7 @@ from pipelines.params.param_types import LMName
 from pipelines.scoring import logprobs
 from pipelines.scoring.candidates import CandidateSettings, find_all, union
 from pipelines.scoring.logprob_files import write_logprobs
-from pipelines.scoring.logprobs import Candidates, Queries, read_language_modelling
+from pipelines.scoring.logprobs import Candidates, Queries, Scored, read_language_modelling
 from pipelines.storage import parquet
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
@@ -40,21 +41,25 @@ class Settings(CandidateSettings):
     replug: params.Replug  # studies read it
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """What a study has at hand that scores more than the candidates' pairs."""
+
+    settings: Settings
+    work: str  # the name of the stage's work
+    key: str  # of the pairs' scores
+    lm: LanguageModel | LMWorkers
+    corpus: Path  # the folder of docs.parquet and queries.parquet
+    queries: Queries
+    retrieved: Sequence[Candidates]
+    block: int  # queries in memory at once
+
+
 class ScoreStudy(Protocol):
     """A module of pipelines/studies that scores more beside the candidates' pairs."""
 
-    def score_more(
-        self,
-        stage: str,
-        key: str,
-        lm: LanguageModel | LMWorkers,
-        queries: Queries,
-        corpus: Path,
-        retrieved: Sequence[Candidates],
-        settings: Settings,
-        size: int,
-    ) -> dict[str, tuple[list[Path], str, str]]:
-        """Score `size` queries at a time: the table's name -> its files, and their work and key."""
+    def score_more(self, scoring: Scoring) -> dict[str, Scored]:
+        """Score a block of queries at a time; the table's name -> its parts."""
 
 
 def score_corpus(
@@ -71,24 +76,34 @@ def score_corpus(
     lm_settings = settings.lm[name]
     with lm_at_work(MODELS / name, lm_settings, settings.compute, scoring=True) as lm:
         most = settings.logprobs.max_queries
-        queries, sources, _ = read_language_modelling(folder, "test", settings.seed, most)
+        queries, source_documents = read_language_modelling(folder, "test", settings.seed, most)
         if not len(queries):
             problem = f"no queries in the split 'test'; raise corpus.{corpus}.query_share"
             raise LongtailError(f"{folder}/queries.parquet: {problem}")
 
-        retrieved = find_all(corpus, queries, sources, settings)
+        retrieved = find_all(corpus, queries, source_documents, settings)
         pairs = union(len(queries), retrieved)
         parts = _parts(pairs, len(queries))
-        result_depends_on = (lm_settings, QUERIES, hashlib.blake2b(pairs.tobytes()).digest())
+        digest_of_pairs = hashlib.blake2b(pairs.tobytes()).digest()
+        result_depends_on = (lm_settings, QUERIES, digest_of_pairs)
         fingerprint = code.fingerprint("pipelines.scoring.score_lm")
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         work = f"score_lm@{corpus}-{name}"
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
 
-        # name -> its files, and under which work and key they stay
-        tables: dict[str, tuple[list[Path], str, str]] = {}
+        scoring = Scoring(
+            settings=settings,
+            work=work,
+            key=key,
+            lm=lm,
+            corpus=folder,
+            queries=queries,
+            retrieved=retrieved,
+            block=QUERIES,
+        )
+        tables: dict[str, Scored] = {}
         for study in studies:
-            tables |= study.score_more(work, key, lm, queries, folder, retrieved, settings, QUERIES)
+            tables |= study.score_more(scoring)
         out = OUT / corpus / name
         write_logprobs(
             out,
@@ -97,14 +112,14 @@ def score_corpus(
             retrieved,
             files=files,
             size=QUERIES,
-            others={table: files_of_table for table, (files_of_table, _, _) in tables.items()},
+            others={table: scored.files for table, scored in tables.items()},
         )
 
         store = WorkStore()
         store.forget(work, key)
         metrics: dict[str, float] = {"queries": len(queries), "pairs": len(pairs)}
-        for table, (_, work_of_table, key_of_table) in tables.items():
-            store.forget(work_of_table, key_of_table)
+        for table, scored in tables.items():
+            store.forget(scored.work, scored.key)
             metrics[table] = parquet.metadata(out / f"{table}.parquet").num_rows
         return metrics | dict(lm.usage)
 
@@ -122,8 +137,9 @@ def main(studies: Sequence[ScoreStudy]) -> None:
     )
     corpus = arguments.corpus
     name = arguments.lm
-
-    def work(settings: Settings) -> stage.Metrics:
-        return score_corpus(settings, corpus, name, studies)
-
-    stage.run(f"score_lm@{corpus}-{name}", Settings, work, out=str(OUT / corpus / name))
+    stage.run(
+        f"score_lm@{corpus}-{name}",
+        Settings,
+        lambda settings: score_corpus(settings, corpus, name, studies),
+        out=str(OUT / corpus / name),
+    )

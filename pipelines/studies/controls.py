@@ -21,7 +21,7 @@ import pyarrow as pa
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.bits_per_byte import bits_per_byte_of_sums, percent_saved
-from pipelines.scoring.logprobs import Candidates, Queries, sums
+from pipelines.scoring.logprobs import Candidates, Queries, Scored, sums
 from pipelines.storage import database, parquet
 from pipelines.storage.work_store import content_key
 from pipelines.work import code, workers
@@ -29,9 +29,8 @@ from pipelines.work import code, workers
 if TYPE_CHECKING:
     from pipelines.evaluation.evaluate_lm import ScoredQueries
     from pipelines.evaluation.stage_metrics import StageMetrics
-    from pipelines.lm.open_lm import LMWorkers
     from pipelines.params.params import Replug
-    from pipelines.scoring.score_lm import Settings
+    from pipelines.scoring.score_lm import Scoring
 
 CONCATENATED = "concatenated"
 LONGER_CONTEXT = "longer_context"
@@ -68,8 +67,9 @@ class Part:
 
     def length(self) -> int:
         """Characters that a model reads to score the part."""
+        n_controls = 1 + len(self.texts)
         query_texts = [*self.queries.contexts, *self.queries.continuations]
-        characters = sum(map(len, query_texts)) * (1 + len(self.texts))
+        characters = n_controls * sum(map(len, query_texts))
         characters += sum(map(len, self.before))
         for texts in self.texts.values():
             characters += sum(map(len, texts.ravel()))
@@ -83,29 +83,20 @@ def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
     return candidates or list(retrieved[:1])
 
 
-def score_more(
-    stage: str,
-    key: str,
-    lm: LanguageModel | LMWorkers,
-    queries: Queries,
-    corpus: Path,
-    retrieved: Sequence[Candidates],
-    settings: Settings,
-    size: int,
-) -> dict[str, tuple[list[Path], str, str]]:
-    """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in
-    the queries' order.
+def score_more(scoring: Scoring) -> dict[str, Scored]:
+    """Score the controls: a Parquet file of SCHEMA for each block of queries, in their order.
 
-    The result is the table's name -> its files, and under which stage and key they stay, as in
-    logprobs.score_parts; nothing where the settings ask for no controls.
+    Nothing is scored where the settings ask for no controls.
     """
-    if not settings.logprobs.controls:
+    if not scoring.settings.logprobs.controls:
         return {}
-    k = settings.replug.top_k
-    candidates_of_retrievers = compared(retrieved)
-    docs = corpus / "docs.parquet"
+    queries = scoring.queries
+    k = scoring.settings.replug.top_k
+    candidates_of_retrievers = compared(scoring.retrieved)
+    docs = scoring.corpus / "docs.parquet"
     ids = queries.ids.tolist()  # sorted, as BEFORE's rows are
-    before = database.ask(BEFORE, [ids], queries=corpus / "queries.parquet").fetchnumpy()["before"]
+    described = database.ask(BEFORE, [ids], queries=scoring.corpus / "queries.parquet")
+    before = described.fetchnumpy()["before"]
 
     def read(rows: np.ndarray) -> Part:
         texts = {}
@@ -117,22 +108,16 @@ def score_more(
     def write(_rows: np.ndarray, table: pa.Table, path: Path) -> None:
         parquet.write_parquet(table, path)
 
-    stage_of_controls = f"{stage}-controls"
+    work = f"{scoring.work}-controls"
     positions = [candidates.positions[:, :k].tobytes() for candidates in candidates_of_retrievers]
-    depends_on = (key, hashlib.blake2b(b"".join(positions)).digest())
-    key_of_controls = content_key(depends_on, code.fingerprint(__name__))
+    digest_of_positions = hashlib.blake2b(b"".join(positions)).digest()
+    key = content_key((scoring.key, digest_of_positions), code.fingerprint(__name__))
     rows = np.arange(len(queries))
-    parts = np.split(rows, rows[size::size])
-    files = workers.map_texts(
-        lm,
-        stage_of_controls,
-        key_of_controls,
-        parts,
-        workers.Steps(read, _scored, write, Part.length),
-        sizes=[len(part) for part in parts],
-        unit="query",
-    )
-    return {"controls": (files, stage_of_controls, key_of_controls)}
+    parts = np.split(rows, rows[scoring.block :: scoring.block])
+    steps = workers.Steps(read, _scored, write, Part.length)
+    sizes = [len(part) for part in parts]
+    files = workers.map_texts(scoring.lm, work, key, parts, steps, sizes=sizes, unit="query")
+    return {"controls": Scored(files, work, key)}
 
 
 @dataclass(frozen=True)
@@ -170,13 +155,14 @@ def _scored(lm: LanguageModel, part: Part) -> pa.Table:
         for prompt, context in zip(control.prompts, queries.contexts, strict=True):
             size = len((prompt.document + prompt.context).encode())
             added_bytes.append(size - len(context.encode()))
+        start = number * n
         columns = {
             "query_id": queries.ids,
             "control": [control.control] * n,
             "retriever": [control.retriever] * n,
             "documents": control.documents,
             "added_bytes": added_bytes,
-            "log_probs": log_probs[number * n : (number + 1) * n],
+            "log_probs": log_probs[start : start + n],
         }
         tables.append(pa.table(columns, schema=SCHEMA))
 
@@ -202,7 +188,9 @@ def concatenated(
     prompts = [prompt(i) for i in range(len(queries))]
     several = np.flatnonzero(counts > 1)
     while len(several):
-        fits = lm.fits([prompts[i] for i in several], list(queries.continuations[several]))
+        prompts_of_several = [prompts[i] for i in several]
+        continuations = list(queries.continuations[several])
+        fits = lm.fits(prompts_of_several, continuations)
         too_long = several[~fits]
         counts[too_long] -= 1
         for i in too_long:
@@ -272,31 +260,26 @@ def compare_controls(
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
     rows = []
     for control in controls:
-        compared_with = [control.retriever] if control.control == CONCATENATED else retrievers
+        is_concatenated = control.control == CONCATENATED
         with_documents = control.documents[control.documents > 0]
-        for retriever in compared_with:
+        mean_documents = float(with_documents.mean()) if len(with_documents) else 0.0
+        for retriever in [control.retriever] if is_concatenated else retrievers:
             ensembles = _ensembles(queries, retriever, replug)
-            k = len(ensembles) - 1
             # an ensemble of as many documents as the prompt has room for, or of the best one
             sizes = np.ones(len(queries.ids), np.int64)
-            if control.control == CONCATENATED:
+            if is_concatenated:
                 sizes = control.documents
             same_documents = ensembles[sizes, np.arange(len(sizes))]
-            statistics = [("bits_per_byte", bits_per_byte_of_sums, [control.nats, queries.bytes])]
-            against = {
-                "saved": ensembles[0],
-                "saved_over_same": same_documents,
-                "saved_over_ensemble": ensembles[k],
-            }
-            for name, nats in against.items():
-                statistics.append((name, percent_saved, [control.nats, nats]))
-            row = {
-                "control": control.control,
-                "retriever": retriever,
-                "k": k,
-                "documents": float(with_documents.mean()) if len(with_documents) else 0.0,
-                "added_bytes": float(control.added_bytes.mean()),
-            }
+            row = {"control": control.control, "retriever": retriever}
+            row["k"] = len(ensembles) - 1
+            row["documents"] = mean_documents
+            row["added_bytes"] = float(control.added_bytes.mean())
+            statistics = [
+                ("bits_per_byte", bits_per_byte_of_sums, [control.nats, queries.bytes]),
+                ("saved", percent_saved, [control.nats, ensembles[0]]),
+                ("saved_over_same", percent_saved, [control.nats, same_documents]),
+                ("saved_over_ensemble", percent_saved, [control.nats, ensembles[-1]]),
+            ]
             rows.append(row | intervals_of(statistics))
 
     return rows
