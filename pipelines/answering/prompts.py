@@ -19,6 +19,8 @@ from pipelines.lm.language_model import Prompt
 # Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
 DRAWS_PER_SHOT = 40
 
+Example = tuple[str, str, str | None]  # of a demonstration: question, answer, passage if it has one
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -35,6 +37,10 @@ class Questions:
     pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
     shown: Sequence[str] = ()  # the answer that a demonstration shows
 
+    def example(self, position: int, passage: str | None) -> Example:
+        """A question as a demonstration, with its answer and with a passage or None."""
+        return self.texts[position], self.shown[position], passage
+
     @cached_property
     def rows_of_relation(self) -> dict[str, np.ndarray]:
         """Relation -> positions of its questions; relations are sorted."""
@@ -47,8 +53,8 @@ class Questions:
         return Counter(self.texts)
 
 
-class Sent(NamedTuple):
-    """What a LM is asked: k prompts in a row for each question.
+class PromptBatch(NamedTuple):
+    """What an LM is asked: k prompts in a row for each question.
 
     Similarities (questions, k) weigh an ensemble's documents; None stands for one prompt per
     question.
@@ -149,20 +155,19 @@ def _of_any_relation(
 def question_prompt(
     question: str,
     passage: str | None,
-    shots: Sequence[tuple[str, str, str | None]],
+    shots: Sequence[Example],
     language: Language = ENGLISH,
 ) -> Prompt:
     """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q:
     <question> A:`.
 
-    `shots` are (question, answer, passage or None), each shown the same way and followed by a blank
-    line.
+    Each of `shots` is shown the same way and followed by a blank line.
     """
     return compose(shown(shots, language), _passage(passage), language.asked(question))
 
 
-def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH) -> str:
-    """Demonstrations as a prompt begins with them; `shots` are as in `question_prompt`."""
+def shown(shots: Sequence[Example], language: Language = ENGLISH) -> str:
+    """Demonstrations as a prompt begins with them."""
     texts = []
     for question, answer, passage in shots:
         texts.append(f"{_passage(passage)}{language.answered(question, answer)}\n\n")
