@@ -1,0 +1,183 @@
+"""Commands on rules: `thresholds` learns when to retrieve, `decide` applies what was learnt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from flows import terminal
+from flows.commands import file_options
+from flows.commands.file_options import (
+    RESAMPLES,
+    SEED,
+    ByPositionOption,
+    ColumnsOption,
+    Options,
+    PatternOption,
+    QuestionsOption,
+    SubsetOption,
+)
+from pipelines.params import params
+
+if TYPE_CHECKING:
+    from pipelines.adaptive.rule import Rule
+    from pipelines.foreign.question_tables import Questions
+
+GROUPS_SHOWN = 5  # in a warning
+SEARCHES = get_args(params.Thresholds.model_fields["search"].annotation)
+Search = StrEnum("Search", SEARCHES)  # type: ignore[misc]
+DEFAULT_SEARCH = Search("shrunk")
+
+
+def thresholds(
+    closed: Annotated[
+        str,
+        typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout."),
+    ],
+    augmented: Annotated[
+        list[str],
+        typer.Argument(
+            help="Predictions with retrieval, then other systems' that say when they retrieved."
+        ),
+    ],
+    questions: QuestionsOption = None,
+    columns: ColumnsOption = None,
+    answer_pattern: PatternOption = None,
+    by_position: ByPositionOption = False,
+    subset: SubsetOption = "",
+    search: Annotated[
+        Search, typer.Option(help="The search that finds the thresholds.")
+    ] = DEFAULT_SEARCH,
+    out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
+        "thresholds"
+    ),
+) -> None:
+    """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no
+    project."""
+    from pipelines.adaptive import rule
+    from pipelines.foreign import compare_systems, deciders, rule_page, tune_from_files
+    from pipelines.pages import table_texts
+
+    out = terminal.CALLED_FROM / out
+    terminal.check_folder(out)
+    options = Options(questions, columns, answer_pattern, by_position, subset)
+    question_set, answered = file_options.read_files([closed, *augmented], options, decisions=True)
+    answered = deciders.with_answers(answered)
+    results = tune_from_files.tune_from_files(
+        question_set, answered[0], answered[1:], search.value, SEED, RESAMPLES
+    )
+    best_rule = results[0].file
+    notes = file_options.notes(question_set, answered)
+    n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
+    notes.append(f"{n_used} that all {len(answered)} files answer are used")
+    for line in (*notes, *rule_page.rule_lines(results)):
+        terminal.show(line)
+
+    systems = [system for system in answered if system.says or system.decides]
+    by_popularity = compare_systems.by_popularity(question_set, systems)
+    rule_json = json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1)
+    rule_table = rule_page.rule_table(results)
+    texts = {
+        "rule.json": f"{rule_json}\n",
+        "thresholds.csv": table_texts.to_csv(rule_table),
+        "index.html": rule_page.rule_html(results, question_set.name, notes, by_popularity),
+    }
+    for table in rule_page.decisions_tables(results):
+        texts[f"{table.name}.csv"] = table_texts.to_csv(table)
+
+    file_options.write_files(out, texts)
+    terminal.show("")
+    best = f", of {best_rule.tail}, which is best" if len(results) > 1 else ""
+    terminal.show(
+        f"the rule{best}: {out / 'rule.json'}; thresholds.csv and index.html are beside it"
+    )
+
+
+def decide(
+    rule: Annotated[Path, typer.Argument(help="A rule that `longtail thresholds` wrote.")],
+    questions: Annotated[
+        str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")
+    ],
+    columns: ColumnsOption = None,
+    name: Annotated[
+        str, typer.Option(help="The rule of a run's thresholds.json, such as popqa/tiny/bm25.")
+    ] = "",
+    out: Annotated[Path, typer.Option(help="File for the decisions.")] = Path("decisions.csv"),
+) -> None:
+    """Say what a rule does on other questions. Writes a row for each question, with the reason;
+    needs no project."""
+    from pipelines.adaptive import rule as rule_files
+    from pipelines.pages import section, table_texts
+
+    learnt_rule = rule_files.read_rule(terminal.CALLED_FROM / rule, name)
+    question_set = file_options.read_questions(questions, columns, needed=("signal",))
+    has_questions = "question" in question_set.columns
+    head = ["id", "relation", question_set.columns["signal"], "retrieve", "answer", "why"]
+    if has_questions:
+        head.insert(1, "question")
+    rows = []
+    n_retrieve = 0
+    for place, id_ in enumerate(question_set.ids):
+        relation = str(question_set.groups[place])
+        popularity = float(question_set.signal[place])
+        decision = learnt_rule.decide(relation, popularity)
+        answer = learnt_rule.tail if decision.retrieve else learnt_rule.popular
+        name_of_relation = question_set.names[relation]
+        row = [id_, name_of_relation, popularity, decision.retrieve, answer, decision.why]
+        if has_questions:
+            row.insert(1, question_set.asked.questions[place])
+        rows.append(row)
+        n_retrieve += decision.retrieve
+
+    path = terminal.CALLED_FROM / out
+    table = section.Table("decisions", "", head, rows)
+    file_options.write_files(path.parent, {path.name: table_texts.to_csv(table)})
+    for line in _warnings(learnt_rule, question_set):
+        terminal.show(line)
+
+    terminal.show(
+        f"all questions: {n_retrieve:,} of {len(rows):,} retrieve "
+        f"({100 * n_retrieve / len(rows):.1f} %)"
+    )
+    terminal.show(f"a row for each question: {path}")
+
+
+def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
+    """Warnings where a rule is applied to questions that it was not learnt from."""
+    from pipelines.adaptive.rule import NEVER, VIEWS
+    from pipelines.foreign.question_tables import ROLES
+
+    signal = questions.columns["signal"]
+    # The month of the questions' page views is not known.
+    are_views = rule.signal == VIEWS and signal in ("s_pop", "popularity")
+    if questions.signal_name != rule.signal and not are_views:
+        yield (
+            f"warning: the rule's thresholds are {rule.signal}, the questions have "
+            f"{questions.signal_name}; is it the same?"
+        )
+    if questions.unknown:
+        does = "do not retrieve, as the rule says never" if rule.policy == NEVER else "retrieve"
+        n_unknown = f"{questions.unknown:,} of {len(questions.ids):,} questions"
+        yield f"{n_unknown} have no {signal}, and {does}"
+
+    groups = questions.groups.tolist()
+    if "group" not in questions.columns and not rule.thresholds.keys() >= set(groups):
+        names = ", ".join(ROLES["group"])
+        yield (
+            f"warning: {questions.name} has no column with the relation ({names}), "
+            "so all questions take the threshold of all relations together"
+        )
+        return
+
+    unknown = [group for group in groups if rule.key(group) not in rule.thresholds]
+    if unknown:
+        names = sorted({questions.names[group] for group in unknown})
+        yield (
+            f"warning: the rule has no {', '.join(names[:GROUPS_SHOWN])}, so {len(unknown):,} of "
+            f"{len(groups):,} questions take the threshold of all relations together"
+        )
