@@ -245,12 +245,14 @@ def _row(
 ) -> dict:
     """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
     answers = pool.answers[position]
+    text = generation.text
+    method = Method.of_name(setup.method)
     row = {
         "question_id": pool.ids[position],
-        "method": Method.of_name(setup.method).kind,
-        "prediction": generation.text.strip(),
-        "correct": matching.substring(generation.text, answers),
-        "correct_word": matching.word(generation.text, answers, setup.language),
+        "method": method.kind,
+        "prediction": text.strip(),
+        "correct": matching.substring(text, answers),
+        "correct_word": matching.word(text, answers, setup.language),
         "prompt_hash": prompts.prompt_hash(*sent),
         "mean_log_prob": generation.mean_log_prob,
         "lm_calls": len(sent),
@@ -261,7 +263,7 @@ def _row(
 
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
-    if generation.new_tokens or not generation.text:
+    if generation.new_tokens or not text:
         new_tokens = generation.new_tokens + passage_row["new_tokens"]
     prompt_tokens = None
     if generation.prompt_tokens:
@@ -294,12 +296,11 @@ def _passage_columns(
     seen: list[Prompt],
 ) -> dict:
     """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+    question = pool.texts[position]
     answers = pool.answers[position]
     has_answer = False
     for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
-        left = prompts.passage_left(
-            passage, pool.texts[position], prompt, seen_prompt, setup.language
-        )
+        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
         has_answer = has_answer or matching.word(left, answers, setup.language)
 
     title = passage_row["titles"][0]
@@ -387,11 +388,12 @@ def _answer_missing(
             table, taken = answer(questions, setup)
             write = partial(parquet.write_parquet, table)
             WorkStore().file(file.parent.name, file.name, write)
+            file_name = _file_name(way, settings)
             latency.write_latency(
                 DATA,
                 dataset,
                 lm_name,
-                _file_name(way, settings),
+                file_name,
                 taken,
                 threads=settings.compute.threads,
                 server=lm_settings.http is not None,

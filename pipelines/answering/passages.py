@@ -80,12 +80,9 @@ def open_source(
 ) -> Source | None:
     """What finds the passages of a method; None for closed_book. Only genread needs `lm`."""
     if method == "genread":
-        return written(
-            lm,
-            settings.answer.passage_tokens,
-            language.read_language(settings.language),
-            settings.lm[lm.name].http,
-        )
+        spoken = language.read_language(settings.language)
+        server = settings.lm[lm.name].http
+        return written(lm, settings.answer.passage_tokens, spoken, server)
 
     parsed = Method.parse(method, settings.retrievers)
     k = settings.replug.top_k if parsed.is_ensemble else settings.answer.passages
@@ -150,7 +147,8 @@ def prompts_of_question(
     if these have any; None without a source. `settings` have the sections seed, language, lm and
     answer.
     """
-    n_shots = settings.answer.of(settings.lm[lm]).n_shots
+    answer_settings = settings.answer.of(settings.lm[lm])
+    n_shots = answer_settings.n_shots
     is_written = source is not None and source.written
     (shots,) = prompts.demonstrations(
         settings.seed, dataset, pool, [place], n_shots, common=is_written
@@ -218,16 +216,9 @@ def retrieved(
             ids = ids[:, :1]
             titles = titles[:, :1]
             similarities = similarities[:, :1]
-        nothing = [0] * len(texts)
-        columns = [
-            passages.tolist(),
-            ids.tolist(),
-            titles.tolist(),
-            similarities.tolist(),
-            nothing,
-            nothing,
-        ]
-        return pa.table(columns, schema=SCHEMA)
+        columns = [column.tolist() for column in (passages, ids, titles, similarities)]
+        no_tokens = [0] * len(texts)
+        return pa.table([*columns, no_tokens, no_tokens], schema=SCHEMA)
 
     return Source(find, at_once=SEARCHED_AT_ONCE, written=False, by_id=by_id)
 
@@ -244,7 +235,9 @@ _CLIP = np.vectorize(_clip, otypes=[object])
 
 def _joined(passages: np.ndarray, is_there: np.ndarray) -> np.ndarray:
     """One passage of those in each row, (n, 1), with blank lines between."""
-    joined = ["\n\n".join(row[places]) for row, places in zip(passages, is_there, strict=True)]
+    joined = []
+    for row, places in zip(passages, is_there, strict=True):
+        joined.append("\n\n".join(row[places]))
     return np.array(joined, object)[:, None]
 
 
@@ -256,9 +249,10 @@ def written(
 ) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
     write = partial(write_passages, max_tokens, spoken)
+    at_once = workers.shard_size(WRITTEN_AT_ONCE, 1, server)
     return Source(
         find=partial(write, lm),
-        at_once=workers.shard_size(WRITTEN_AT_ONCE, 1, server),
+        at_once=at_once,
         written=True,
         lm=lm,
         write=write,

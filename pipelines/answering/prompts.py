@@ -65,24 +65,28 @@ class PromptBatch(NamedTuple):
 
     def length(self) -> int:
         """How many characters there are to read."""
-        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
+        documents = sum(len(prompt.document) for prompt in self.prompts)
+        contexts = sum(len(prompt.context) for prompt in self.prompts)
+        return documents + contexts
 
 
 def read_questions(table: pa.Table) -> Questions:
     """A question set. Demonstrations show the triple's object (PopQA), else the first answer."""
     columns = table.sort_by("question_id").to_pydict()
-    ids = columns["question_id"]
     answers = columns["possible_answers"]
     shown = columns.get("obj")
     if shown is None:
         shown = [names[0] if names else "" for names in answers]
+    pages = columns.get("s_wiki_title")
+    if pages is None:
+        pages = [None] * len(answers)
     return Questions(
-        ids=ids,
+        ids=columns["question_id"],
         relations=np.array(columns["relation"], dtype=object),
         texts=columns["question"],
         answers=answers,
         subjects=columns["subj"],
-        pages=columns.get("s_wiki_title") or [None] * len(ids),
+        pages=pages,
         shown=shown,
     )
 
@@ -130,8 +134,8 @@ def _one_of_each_relation(
     shots = []
     for _, relation in sorted(relations)[:n_shots]:
         rows = questions.rows_of_relation[relation]
-        drawn = int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows))
-        shots.append(int(rows[drawn]))
+        draw = draws.uniform(seed, "shot", f"{key}|{relation}")
+        shots.append(int(rows[int(draw * len(rows))]))
     return shots
 
 
@@ -143,8 +147,9 @@ def _of_any_relation(
     size = len(questions.ids)
     wanted = min(n_shots, size - questions.count_of_text[text])
     shots: list[int] = []
-    for draw in range(DRAWS_PER_SHOT * n_shots):
-        drawn = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+    for number in range(DRAWS_PER_SHOT * n_shots):
+        draw = draws.uniform(seed, "shot", f"{key}|{number}")
+        drawn = int(draw * size)
         if drawn not in shots and questions.texts[drawn] != text:
             shots.append(drawn)
         if len(shots) == wanted:
@@ -170,7 +175,8 @@ def shown(shots: Sequence[Example], language: Language = ENGLISH) -> str:
     """Demonstrations as a prompt begins with them."""
     texts = []
     for question, answer, passage in shots:
-        texts.append(f"{_passage(passage)}{language.answered(question, answer)}\n\n")
+        example = _passage(passage) + language.answered(question, answer)
+        texts.append(f"{example}\n\n")
     return "".join(texts)
 
 
@@ -205,8 +211,9 @@ def compose(shots: str, document: str, question: str) -> Prompt:
 
 def prompt_hash(*prompts: Prompt) -> str:
     """16 hex digits that tell two prompts, or two ensembles of them, apart."""
-    texts = "\x1e".join(f"{prompt.document}\x1f{prompt.context}" for prompt in prompts)
-    return hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
+    texts = [f"{prompt.document}\x1f{prompt.context}" for prompt in prompts]
+    joined = "\x1e".join(texts)
+    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
 
 
 def _passage(text: str | None) -> str:

@@ -59,23 +59,20 @@ def map_shards(
         measured = {"seconds": str(timed.seconds), "machine": timed.machine}
         parquet.write_parquet(table.replace_schema_metadata(measured), path)
 
-    files = workers.map_texts(
-        model,
-        name,
-        key,
-        shards,
-        workers.Steps(steps.read, partial(_time, steps.work), write, steps.length),
-        sizes=[shard.stop - shard.start for shard in shards],
-        unit=unit,
-    )
+    work = partial(_time, steps.work)
+    sizes = [shard.stop - shard.start for shard in shards]
+    shard_steps = workers.Steps(steps.read, work, write, steps.length)
+    files = workers.map_texts(model, name, key, shards, shard_steps, sizes=sizes, unit=unit)
+
     tables = [schema.empty_table()]
     batches = []
     for file in files:
         table = parquet.read_parquet(file, schema=schema)
         measured = parquet.schema_of(file).metadata
+        seconds = float(measured[b"seconds"])
         machine = measured.get(b"machine", b"").decode()
         tables.append(table)
-        batches.append(Batch(table.num_rows, float(measured[b"seconds"]), machine))
+        batches.append(Batch(table.num_rows, seconds, machine))
     return pa.concat_tables(tables), batches
 
 
@@ -84,5 +81,7 @@ def _time(work: Callable[[Any, Any], Any], model: Any, task: Any) -> Timed:
     started = time.monotonic()
     result = work(model, task)
     ended = time.monotonic()
-    seconds = model.took(started, ended) if hasattr(model, "took") else ended - started
+    seconds = ended - started
+    if hasattr(model, "took"):
+        seconds = model.took(started, ended)
     return Timed(result, seconds, latency.machine())
