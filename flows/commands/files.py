@@ -84,22 +84,22 @@ def thresholds(
         f"{best_rule.questions:,} questions of known {asked.signal_name} that all {len(answered)} "
         "files answer are used"
     )
-    for line in (*notes, *rule_page.rule_lines(results, asked.names)):
+    for line in (*notes, *rule_page.rule_lines(results)):
         terminal.show(line)
 
     systems = [system for system in answered if system.says or system.decides]
     by_popularity = compare_systems.by_popularity(asked, systems)
     texts = {
         "rule.json": json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": table_texts.to_csv(rule_page.rule_table(results, asked.names)),
-        "index.html": rule_page.rule_html(results, asked.names, asked.name, notes, by_popularity),
+        "thresholds.csv": table_texts.to_csv(rule_page.rule_table(results)),
+        "index.html": rule_page.rule_html(results, asked.name, notes, by_popularity),
     }
     for table in rule_page.decisions_tables(results):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
 
     write_files(out, texts)
     terminal.show("")
-    best = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
+    best = f", of {best_rule.tail}, which is best" if len(results) > 1 else ""
     terminal.show(
         f"the rule{best}: {out / 'rule.json'}; thresholds.csv and index.html are beside it"
     )

@@ -21,7 +21,7 @@ from pipelines.sources import (
     wikipedia,
     wikitext,
 )
-from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
+from pipelines.sources.corpus_layouts import DUMP, PLAIN, first_record
 from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
@@ -95,7 +95,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
 
-    layouts = dict.fromkeys(files, ARTICLES)
+    layouts = dict.fromkeys(files, PLAIN)
     if data_set == "wikipedia":
         layouts = {file: corpus_layouts.require_layout(file) for file in files}
 
@@ -195,9 +195,9 @@ def _by_columns(file: Path) -> Seen:
     has_aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
     seen = _by_fields(file, schema.names, has_aliases)
     if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
-        layout = ARTICLES
+        layout = PLAIN
         if seen.data_set == "wikipedia":
-            layout = corpus_layouts.by_fields(schema.names) or ARTICLES
+            layout = corpus_layouts.by_fields(schema.names) or PLAIN
         source_documents.used_columns(file, layout, schema)  # a LongtailError if one can't be read
     return seen
 
@@ -247,7 +247,7 @@ def _texts(file: Path, names: list[str]) -> Seen:
     if corpus_layouts.is_query_file(file, layout):
         return Seen("", QUERIES)
     # an article or a passage; an address alone makes a text one of C4
-    if layout and (layout != ARTICLES or not fields & {"meta", "subset"}):
+    if layout and (layout != PLAIN or not fields & {"meta", "subset"}):
         return Seen("wikipedia")
     if "text" in fields:
         is_c4 = "url" in fields and _plain_suffix(file) == ".json"

@@ -85,11 +85,11 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) 
         windows=settings.windows,
         media=language.read_language(settings.language).media,
     )
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = content_key(
-        (catalogue.facts(name), corpus_settings, stats),
+        (catalogue.facts(name), corpus_settings),
         code.fingerprint("pipelines.corpus.chunk"),
         tokenizer,
+        *files,
     )
 
     store = WorkStore()

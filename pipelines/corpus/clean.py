@@ -15,6 +15,7 @@ from pipelines.corpus.markup import (
     DROPPED_TAGS,
     BadWikitext,
     restored,
+    template_pattern,
     template_text,
     without_dropped,
 )
@@ -37,18 +38,17 @@ OTHER_SPACE = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u3000]")
 # such texts.
 ONE_LINE = r"[^][{}<>\n]++|\[[^][{}<>\n]*+\](?!\])|\[\[[^][{}<>\n]*+\]\]"
 LINES = rf"{ONE_LINE}|\n(?!=)"
-INNER = rf"\{{\{{(?!\{{)(?:{LINES})*+\}}\}}"
-TEMPLATE = rf"\{{\{{(?!\{{)(?:{LINES}|{INNER})*+\}}\}}(?!\}})"
+TEMPLATE = template_pattern(LINES, 2) + r"(?!\})"
 SCHEMES = "|".join(f"(?<=(?i:{scheme}):)" for scheme, slashes in URI_SCHEMES.items() if not slashes)
-# The number of a construct's last group is its kind; the kinds beyond TITLE have no name. A mark
-# without a kind may reach further than it seems to. The search is fast because each alternative
-# begins with a character.
-PLAIN, PIPED, NAMESPACE, ENTITY, LEVEL, TITLE = range(1, 7)
+# The last group that takes part names what a match is. A mark without a group may reach further
+# than it seems to. The search is fast because each alternative begins with a character.
 CONSTRUCT = re.compile(
-    rf"""\[\[(?!//)([^][{{}}<>|\n:&]++)(?:\|([^][{{}}<>\n:&]*+))?\]\]
-    | \[\[[^][{{}}<>|\n]*+(?:\|(?:{LINES}|{TEMPLATE})*+)?\]\]() | &\#?[a-zA-Z0-9]+;()
-    | \n(={{1,6}}+)([^][{{}}<>&:=\n]++)\5(?=[ ]*\n) | {TEMPLATE}()
-    | \n=(?:{ONE_LINE}|{TEMPLATE})*+(?=\n|\Z)() | \[(?:[a-zA-Z]+:)?//[^][{{}}<>\n]*+\]()
+    rf"""\[\[(?!//)(?P<target>[^][{{}}<>|\n:&]++)(?:\|(?P<label>[^][{{}}<>\n:&]*+))?\]\]
+    | \[\[[^][{{}}<>|\n]*+(?:\|(?:{LINES}|{TEMPLATE})*+)?\]\](?P<link>)
+    | &\#?[a-zA-Z0-9]+;(?P<entity>)
+    | \n(?P<level>={{1,6}}+)(?P<title>[^][{{}}<>&:=\n]++)(?P=level)(?=[ ]*\n)
+    | \n=(?:{ONE_LINE}|{TEMPLATE})*+(?=\n|\Z)(?P<other_title>)
+    | {TEMPLATE}(?P<template>) | \[(?:[a-zA-Z]+:)?//[^][{{}}<>\n]*+\](?P<address>)
     | \[\[ | \{{\{{ | </ | /> | \n= | \n---- | \[// | :// | :(?=[^\ \n\]])(?:{SCHEMES})""",
     re.VERBOSE,
 )
@@ -103,19 +103,19 @@ def visible(prose: str, media: re.Pattern) -> str:
     """
 
     def shown(match: re.Match[str]) -> str:
-        construct = match.lastindex
-        if construct == PIPED:
-            return match[PIPED]
-        if construct == PLAIN:
-            return match[PLAIN].strip()
-        if construct == TITLE:
-            return f"\n{_title(len(match[LEVEL]), match[TITLE])}"
-        if construct == NAMESPACE and media.match(match[0], 2):
-            return ""
-        if construct is None:
+        kind = match.lastgroup
+        if kind is None:
             raise _Entangled
-        if construct == ENTITY:
+        if kind == "label":
+            return match["label"]
+        if kind == "target":
+            return match["target"].strip()
+        if kind == "title":
+            return f"\n{_title(len(match['level']), match['title'])}"
+        if kind == "entity":
             return _entity_alone(match[0])
+        if kind == "link" and media.match(match[0], 2):
+            return ""
         return parsed(match[0], media)
 
     try:

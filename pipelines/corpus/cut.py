@@ -8,7 +8,6 @@ short rest, more. A passage that its source has cut already is a document as it 
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ DOCS = pa.schema(
         "text": pa.string(),
         "tokens": pa.int32(),
         "source_document": pa.string(),
-        "offset": pa.int64(),
+        "offset": pa.int64(),  # bytes of the source document's text before this document
         "key": pa.float64(),
     }
 )
@@ -40,61 +39,24 @@ QUERIES = pa.schema(
         "split": pa.string(),
         "source_document": pa.string(),
         "source": pa.string(),
-        "before": pa.string(),
+        "before": pa.string(),  # text before the context, for tests: a control of retrieval
         "context": pa.string(),
         "continuation": pa.string(),
-        "draw": pa.float64(),
+        "draw": pa.float64(),  # a hash of (seed, query id)
     }
 )
-SOURCES = pa.schema(
+SOURCES = pa.schema(  # source documents that gave documents or queries
     {
         "source_document": pa.string(),
         "split": pa.string(),
         "key": pa.float64(),
-        "chunks": pa.int64(),
+        "chunks": pa.int64(),  # documents that it gave
         "signature": pa.list_(pa.uint32(), PERMUTATIONS),
         "bands": pa.list_(pa.uint64()),
     }
 )
 TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 _encoder = lru_cache(maxsize=1)(open_encoder)
-
-
-class Document(NamedTuple):
-    """A row of DOCS."""
-
-    id: str
-    source: str
-    title: str
-    text: str
-    tokens: int
-    source_document: str
-    offset: int  # bytes of the source document's text before this document
-    key: float
-
-
-class Query(NamedTuple):
-    """A row of QUERIES."""
-
-    id: str
-    split: str
-    source_document: str
-    source: str
-    before: str  # text before the context, for tests: a control of retrieval
-    context: str
-    continuation: str
-    draw: float  # a hash of (seed, query id)
-
-
-class Source(NamedTuple):
-    """A row of SOURCES: a source document that gave documents or queries."""
-
-    source_document: str
-    split: str
-    key: float
-    chunks: int  # documents that it gave
-    signature: np.ndarray | None
-    bands: np.ndarray | None
 
 
 def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
@@ -116,12 +78,12 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
         text_signatures = list(signature_matrix)
         text_bands = list(bands(signature_matrix, NEAR_DUPLICATE))
 
-    documents: list[Document] = []
-    queries: list[Query] = []
-    sources: list[Source] = []
+    documents: list[dict] = []
+    queries: list[dict] = []
+    sources: list[dict] = []
     for i, row in enumerate(rows):
-        row_documents: list[Document] = []
-        row_queries: list[Query] = []
+        row_documents = []
+        row_queries = []
         if row["split"] == "corpus":
             row_documents = _documents(settings, row, encoded[i])
         else:
@@ -133,14 +95,11 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
 
         documents += row_documents
         queries += row_queries
-        source = Source(
-            source_document=row["source_document"],
-            split=row["split"],
-            key=row["key"],
-            chunks=len(row_documents),
-            signature=text_signatures[i],
-            bands=text_bands[i],
-        )
+        source = row | {
+            "chunks": len(row_documents),
+            "signature": text_signatures[i],
+            "bands": text_bands[i],
+        }
         sources.append(source)
     write_rows(documents, DOCS, out / "docs.parquet")
     write_rows(queries, QUERIES, out / "queries.parquet")
@@ -174,33 +133,31 @@ def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict],
     return rows, texts
 
 
-def _documents(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[Document]:
-    """A text's documents."""
+def _documents(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
+    """A text's documents, rows of DOCS."""
     size = settings.chunk.tokens
     min_tokens = settings.chunk.min_tokens
     if row["whole"]:
         size = max(len(tokens.ids), 1)
         min_tokens = 1
+    if not settings.corpus.titles:
+        row = row | {"title": ""}
 
     documents = []
     for begin, end in cut_tokens(tokens.bounds, size, min_tokens):
         offset = int(tokens.bounds[begin])
-        document = Document(
-            id=f"{row['source_document']}:{offset}",
-            source=row["source"],
-            title=row["title"] if settings.corpus.titles else "",
-            text=tokens.text(begin, end),
-            tokens=end - begin,
-            source_document=row["source_document"],
-            offset=offset,
-            key=row["key"],
-        )
+        document = row | {
+            "id": f"{row['source_document']}:{offset}",
+            "text": tokens.text(begin, end),
+            "tokens": end - begin,
+            "offset": offset,
+        }
         documents.append(document)
     return documents
 
 
-def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[Query]:
-    """A text's queries."""
+def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
+    """A text's queries, rows of QUERIES."""
     bounds = tokens.bounds
     windows = settings.windows
     before_tokens = 0
@@ -214,16 +171,13 @@ def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[Query]
     for begin, middle, end in cuts:
         first = last_boundary(bounds, max(begin - before_tokens, 0))
         query_id = f"{row['source_document']}:{bounds[middle]}"
-        query = Query(
-            id=query_id,
-            split=row["split"],
-            source_document=row["source_document"],
-            source=row["source"],
-            before=tokens.text(first, begin),
-            context=tokens.text(begin, middle),
-            continuation=tokens.text(middle, end),
-            draw=draws.uniform(settings.seed, "queries", query_id),
-        )
+        query = row | {
+            "id": query_id,
+            "before": tokens.text(first, begin),
+            "context": tokens.text(begin, middle),
+            "continuation": tokens.text(middle, end),
+            "draw": draws.uniform(settings.seed, "queries", query_id),
+        }
         queries.append(query)
     return queries
 

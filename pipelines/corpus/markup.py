@@ -31,25 +31,50 @@ LESS = "\x03"  # for a "<" that is text
 DEEPEST = 100  # nested constructs: the parser gives up there, and real pages have about 20
 # constructs of a page that are never closed; for each, the parser may read the whole page again
 UNCLOSED = 100
+NESTING = 3  # templates inside each other that are cut by one mark
+
+
+def template_pattern(inside: str, depth: int) -> str:
+    """A pattern of a template with texts of the pattern `inside`, and in it templates, `depth` of
+    them inside each other with itself.
+    """
+    pattern = rf"\{{\{{(?!\{{)(?:{inside})*+\}}\}}"
+    for _ in range(depth - 1):
+        pattern = rf"\{{\{{(?!\{{)(?:{inside}|{pattern})*+\}}\}}"
+    return pattern
+
+
+def _marks(between_links: str) -> str:
+    """A pattern of a mark, by its kind.
+
+    The search is fast because each alternative begins with a character and not with a group. So an
+    empty group at the end names the kind.
+    """
+    link_end = r"[^][{}<\n]*+\]\]"
+    return rf"""
+        \{{\{{+(?P<braces>) | \}}\}}+(?P<braces_end>) |
+        \[\[(?:{link_end}(?:{between_links}*+\[\[{link_end})*+(?P<whole_links>)|(?P<link>)) |
+        \]\](?P<link_end>) | \[(?=[a-zA-Z]+:|//)(?P<address>) | \](?P<address_end>) |
+        \n[ :\t]*\{{\|(?P<table>) | \n[ \t]*\|\}}(?!\}})(?P<table_end>) |
+        <(?P<slash>/?)(?P<name>[a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(?P<closed>>?)(?P<tag>)"""
+
+
 # Templates and references of one line, with nothing in them but text, links and templates, as most
 # are: one mark each.
-INSIDE = r"[^][{}<\n]++|\[\[[^][{}<\n]*+\]\]|\[(?:[a-zA-Z]+:|//)[^][{}<\n]*+\]"
-INNERMOST = rf"\{{\{{(?!\{{)(?:{INSIDE})*+\}}\}}"
-INNER = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNERMOST})*+\}}\}}"
-TEMPLATE = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNER})*+\}}\}}"
+ONE_LINE = r"[^][{}<\n]++|\[\[[^][{}<\n]*+\]\]|\[(?:[a-zA-Z]+:|//)[^][{}<\n]*+\]"
+ONE_LINE_TEMPLATE = template_pattern(ONE_LINE, NESTING)
 REFERENCE = (
-    rf"<[rR][eE][fF](?:[\s/][^<>]*)?(?:(?<=/)>|(?<!/)>(?:{INSIDE}|{TEMPLATE})*+</[rR][eE][fF]\s*>)"
+    r"<[rR][eE][fF](?:[\s/][^<>]*)?"
+    rf"(?:(?<=/)>|(?<!/)>(?:{ONE_LINE}|{ONE_LINE_TEMPLATE})*+</[rR][eE][fF]\s*>)"
 )
-WHOLE = rf"{TEMPLATE}(?!\}})|{REFERENCE}|"
-NESTING = 4  # constructs that are open at once in a whole one, with itself
-# The search is fast because each alternative begins with a character and not with a group.
-MARKS = r"""
-    \{\{+ | \}\}+ | \[\[(?:LINK(?:BETWEEN*+\[\[LINK)*+)? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
-    \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) |
-    <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""".replace("LINK", r"[^][{}<\n]*+\]\]")
-SINGLE = re.compile(MARKS.replace("BETWEEN", r"[^][{}<\n]"), re.VERBOSE)
-MARK = re.compile(WHOLE + MARKS.replace("BETWEEN", "[^][{}<]"), re.VERBOSE)
-MARK_OR_LINE = re.compile(WHOLE + SINGLE.pattern + r" | \n", re.VERBOSE)
+WHOLE = rf"{ONE_LINE_TEMPLATE}(?!\}})(?P<whole_template>) | {REFERENCE}(?P<whole_reference>)"
+LINE_MARKS = _marks(r"[^][{}<\n]")
+SINGLE = re.compile(LINE_MARKS, re.VERBOSE)
+MARK = re.compile(rf"{WHOLE} | {_marks('[^][{}<]')}", re.VERBOSE)
+MARK_OR_LINE = re.compile(rf"{WHOLE} | {LINE_MARKS} | \n(?P<line>)", re.VERBOSE)
+# Kind of a mark -> the mark that it opens, or that was open and ends. A table's lines are special.
+OPENED = {"link": "[[", "address": "[", "braces": "{{"}
+CLOSED = {"link_end": "[[", "address_end": "["}
 # This begins with the line break before a line, because a pattern with "^" would be tried at every
 # character.
 LIST_MARKS = re.compile(r"\n[*#:;]+")
@@ -161,54 +186,47 @@ class _MarkupPass:
 
     def _mark(self, match: re.Match[str]) -> int:
         """Process one mark; return the place from which to search for the next one."""
-        mark = match[0]
+        kind = match.lastgroup
         begin, end = match.span()
-        first = mark[0]
-        last = mark[-1]
-        if first == "[" and last == "]" and self._depth < DEEPEST:
-            return end  # complete links without marks inside, as nearly all links are
-        if first == "<":
-            return self._tag(match) if match[2] else self._whole(begin, end, kept=False)
-        if first == "{":
-            return self._braces(last, begin, end)
+        if kind == "whole_links":
+            if self._depth < DEEPEST:
+                return end  # complete links without marks inside, as nearly all links are
+            kind = "link"
+        if kind == "link":
+            end = begin + len("[[")
 
-        if first == "}":
+        if kind == "tag":
+            end = self._tag(match)
+        elif kind in ("whole_template", "whole_reference"):
+            end = self._whole(kind, begin, end)
+        elif kind == "braces_end":
             self._close_braces(begin, end)
-        elif first == "[":
-            end = begin + len(mark[:2])
-            self._push(mark[:2], begin, end)
-        elif first == "]":
-            self._pop("[[" if mark == "]]" else "[")
+        elif kind in OPENED:
+            self._push(OPENED[kind], begin, end)
+        elif kind in CLOSED:
+            self._pop(CLOSED[kind])
         else:
-            self._line_mark(last, begin, end)
+            self._line_mark(kind, begin, end)
         return end
 
-    def _braces(self, last: str, begin: int, end: int) -> int:
-        """Process a whole template or open braces; return the place from which to search on."""
-        if last == "}":
-            return self._whole(begin, end, kept=self._is_kept(begin + 2, end - 2))
-        if end - begin > DEEPEST:
-            raise BadWikitext(f"{end - begin} braces open at once")
-        self._push("{{", begin, end)
-        return end
-
-    def _line_mark(self, last: str, begin: int, end: int) -> None:
+    def _line_mark(self, kind: str | None, begin: int, end: int) -> None:
         """Process a mark that begins with a line break: of a table, or the break alone."""
         if self._in_address():  # a web address ends with its line
             self._give_up()
-        if last == "|":
+        if kind == "table":
             self._push("{|", begin, end)
-        elif last == "}":
+        elif kind == "table_end":
             table = self._pop("{|")
             if table:
                 self._cuts.append(_Cut(table.begin, end, LINE))
 
-    def _whole(self, begin: int, end: int, *, kept: bool) -> int:
-        """Cut a construct without marks that matter to others; one that has to be looked into is
-        read mark by mark.
+    def _whole(self, kind: str, begin: int, end: int) -> int:
+        """Cut a reference or a template that is not shown. One that has to be looked into is read
+        mark by mark; return the place from which to search on.
         """
+        kept = kind == "whole_template" and self._keep_template(begin + 2, end - 2)
         has_template = kept and self._text.find("{{", begin + 2, end) >= 0
-        if self._depth + NESTING > DEEPEST or has_template:
+        if self._depth + NESTING >= DEEPEST or has_template:
             first_mark = SINGLE.match(self._text, begin)
             assert first_mark, "a construct begins with a mark"
             return self._mark(first_mark)
@@ -218,9 +236,9 @@ class _MarkupPass:
 
     def _tag(self, match: re.Match[str]) -> int:
         """Process a tag; return the place from which to search for the next mark."""
-        name = match[2].lower()
+        name = match["name"].lower()
         begin, end = match.span()
-        is_end = bool(match[1])
+        is_end = bool(match["slash"])
         has_content = not is_end and not match[0].endswith("/>")
         if name in RAW_TAGS and has_content:
             end_of_raw = self._end_of_raw(name, end)
@@ -228,9 +246,9 @@ class _MarkupPass:
                 if name in DROPPED_TAGS:
                     self._cuts.append(_Cut(begin, end_of_raw, GAP))
                 return end_of_raw
-        if not match[3] or name not in TAGS:
+        if not match["closed"] or name not in TAGS:
             self._cuts.append(_Cut(begin, begin + 1, LESS))
-            return match.end(2)
+            return match.end("name")
 
         if is_end and name in DROPPED_TAGS:
             opened = self._pop("<" + name)
@@ -258,22 +276,28 @@ class _MarkupPass:
             if not opened:
                 return
             count = min(opened.end - opened.begin, end - begin)
+            # four braces are of two templates, five of an argument and a template
             count = 2 if count in (2, 4) else 3
             first = opened.end - count
-            if count == 3 or not self._is_kept(opened.end, begin):
+            if count == 3 or not self._keep_template(opened.end, begin):
                 self._cuts.append(_Cut(first, begin + count, GAP))
             begin += count
             if first - opened.begin >= 2:
                 self._push("{{", opened.begin, first)
 
-    def _is_kept(self, begin: int, end: int) -> bool:
-        """Whether a template is shown, of which there may be UNCLOSED with several lines."""
+    def _keep_template(self, begin: int, end: int) -> bool:
+        """Whether a template is shown; counts those with several lines, of which there may be
+        UNCLOSED.
+        """
         if not is_kept(self._text[begin : min(begin + 40, end)]):
             return False
-        self._long += self._text.find("\n", begin, end) >= 0
+        if self._text.find("\n", begin, end) >= 0:
+            self._long += 1
         return self._long <= UNCLOSED
 
     def _push(self, mark: str, begin: int, end: int) -> None:
+        if mark == "{{" and end - begin > DEEPEST:
+            raise BadWikitext(f"{end - begin} braces open at once")
         self._stack.append(_Open(mark, begin, end))
         self._depth += not mark.startswith("<")
         self._check()

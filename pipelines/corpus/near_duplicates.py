@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
 SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
@@ -115,7 +114,7 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
             FROM shared AS query
             JOIN (FROM shared WHERE place <= {DOCUMENTS_COMPARED}) AS other USING (band)
             WHERE query.rank > other.rank""",
-        "signed": """SELECT name, rank, source_document, signature FROM ranked
+        "signed": """SELECT name, source_document, signature FROM ranked
             SEMI JOIN (
                 SELECT query AS name FROM pair UNION SELECT other FROM pair
             ) AS wanted USING (name)""",
@@ -123,17 +122,16 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
     for name, query in tables.items():
         db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
     pairs = db.sql(
-        """SELECT query.source_document, query.rank, other.rank, query.signature, other.signature
+        """SELECT query.source_document, query.signature, other.signature
         FROM pair JOIN signed AS query ON query.name = pair.query
         JOIN signed AS other ON other.name = pair.other"""
     )
     similar: set[str] = set()
     for batch in pairs.to_arrow_reader(PAIRS_AT_ONCE):
-        names, query_rank, other_rank, query_signature, other_signature = batch.columns
-        equal = _matrix(query_signature) == _matrix(other_signature)
+        names, query_signatures, other_signatures = batch.columns
+        equal = _matrix(query_signatures) == _matrix(other_signatures)
         alike = pa.array(np.mean(equal, axis=1) >= threshold)
-        later = pc.greater(query_rank, other_rank)
-        similar.update(names.filter(pc.and_(alike, later)).to_pylist())
+        similar.update(names.filter(alike).to_pylist())
     for name in tables:
         db.execute(f"DROP TABLE {name}")
     return similar

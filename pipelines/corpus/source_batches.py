@@ -5,7 +5,7 @@ A document's split and its key are hashes of its id, so they do not depend on fi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,9 +17,9 @@ from duckdb import DuckDBPyConnection
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
-from pipelines.sources.wikipedia import Part
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 
@@ -106,7 +106,7 @@ def read_part(
     """
     out.mkdir()
     rejects = Rejects(max_reject_share)
-    batch: list[tuple] = []
+    batch: list[dict] = []
     n_bytes = 0
     n_batches = 0
     for document in read_raw(settings.name, part, rejects):
@@ -121,7 +121,7 @@ def read_part(
         if split == "corpus":
             key = draws.uniform(settings.seed, "corpus", document.source_document)
         if key <= share:
-            batch.append((*document, split, key))
+            batch.append(document._asdict() | {"split": split, "key": key})
             n_bytes += len(document.text.encode("utf-8"))
         if n_bytes >= batch_bytes:
             write_rows(batch, BATCH, out / f"{n_batches:06d}.parquet")
@@ -134,11 +134,9 @@ def read_part(
     write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
-def write_rows(rows: Sequence[tuple], schema: pa.Schema, path: Path) -> None:
-    """Write tuples of the schema's columns to a Parquet file."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    parquet.write_parquet(pa.table(arrays, schema=schema), path)
+def write_rows(rows: list[dict], schema: pa.Schema, path: Path) -> None:
+    """Write the schema's columns of the rows to a Parquet file."""
+    parquet.write_parquet(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def find_repeated(

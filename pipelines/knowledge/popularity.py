@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -27,7 +26,8 @@ from pipelines.language import language
 from pipelines.params import params
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.sources import bz2_blocks, mediawiki_tables, pageviews, pageviews_api, snapshots
+from pipelines.sources import mediawiki_tables, pageviews, pageviews_api, snapshots
+from pipelines.sources.bz2_blocks import Part, bz2_parts
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
@@ -70,14 +70,6 @@ class Settings(Section):
     ingest: Ingest
     language: str
     popularity: params.Popularity
-
-
-class Part(NamedTuple):
-    """A part of a page view dump: the lines that begin in its bytes `begin` to `end`."""
-
-    file: Path
-    begin: int
-    end: int | None
 
 
 def count_views(
@@ -138,8 +130,7 @@ def _read_dumps(
 
     parts = []
     for file in files:
-        for begin, end in bz2_blocks.bz2_parts(file, pageviews.PART_BYTES):
-            parts.append(Part(file, begin, end))
+        parts += bz2_parts(file, pageviews.PART_BYTES)
 
     fingerprint = code.fingerprint("pipelines.knowledge.popularity")
     key = content_key((rejects.max_share, project), fingerprint, *files)
@@ -171,8 +162,7 @@ def _read_part(max_reject_share: float, project: str, part: Part, path: Path) ->
     """Write the views of a part of a dump as Parquet, with its rejects in the metadata."""
     rejects = Rejects(max_reject_share)
     with parquet.writer(path, pageviews.SCHEMA) as writer:
-        tables = pageviews.read_views(part.file, rejects, project, part.begin, part.end)
-        for table in tables:
+        for table in pageviews.read_views(part, rejects, project):
             writer.write_table(table)
         rejects.check()
         writer.add_key_value_metadata({"rejects": rejects.encoded()})

@@ -30,7 +30,7 @@ from pipelines.lm.token_prompts import first_tokens
 from pipelines.lm.training_texts import Documents
 from pipelines.params.params_models import LMTraining
 from pipelines.storage.checkpoint import Checkpoints, digest
-from pipelines.storage.work_store import content_key, fingerprint
+from pipelines.storage.work_store import content_key, sampled_hash
 
 LEARNING_RATE = 0.002  # the highest, after warm-up and before decay
 WARMUP_STEPS = 30
@@ -303,7 +303,7 @@ def optimise(
     optimiser = _make_optimiser(weights)
     arrays = [weight.detach().numpy() for weight in weights]
     inputs = digest([*arrays, *batches])
-    key = content_key((seed, settings, inputs), fingerprint(Path(__file__)))
+    key = content_key((seed, settings, inputs), sampled_hash(Path(__file__)))
     checkpoints = Checkpoints(stage, key)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
     model.set_attn_implementation("given_dropout")

@@ -22,7 +22,6 @@ from pipelines.retrieval.dense_build import GIB, choose_index
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.
 BYTES_OF_TRAINED_WEIGHT = 20
-BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -78,7 +77,6 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusS
     from pipelines.retrieval import documents
 
     # the documents in data/ are this run's only if params.yaml has the same values
-    are_at_hand = False
     are_at_hand = False
     if Path("params.yaml").is_file():
         are_at_hand = params_file.read_values() == values
@@ -159,7 +157,6 @@ def _retriever_rows(
         label = f"{name}: {lsr.lm} reads"
         yield _lm_row(params, sizes, lsr.lm, tuning.reading, threads, label)
         # forward, and backward twice as long; with micro-batches forward once more
-        passes = 4 if lsr.micro_batch else 3
         passes = 4 if lsr.micro_batch else 3
         rate = model_sizes.tokens_per_second(
             sizes[name], threads, params.compute, lsr.dtype, passes=passes

@@ -73,7 +73,6 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
     except (OSError, ValueError, KeyError, TypeError):
         # there is no config at hand, or none that says what the model is
         return None
-        return None
 
     parameters = model.num_parameters()
     multiplied = parameters

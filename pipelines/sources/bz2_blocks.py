@@ -4,12 +4,13 @@ any bit.
 
 import bz2
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.decompression import packing
-from pipelines.sources.streams import check_start
+from pipelines.sources.streams import check_start, open_blocks
 from pipelines.storage.file_kinds import AGAIN
 
 BLOCK_MARK = 0x314159265359  # begins a block
@@ -30,39 +31,55 @@ PAGE = b"<page>"
 CLOSE = b"</mediawiki>"
 
 
+class Part(NamedTuple):
+    """A source file, or what begins in its bytes `begin` to `end`."""
+
+    file: Path
+    begin: int = 0
+    end: int | None = None  # None: the end of the file
+
+
 class Mark(NamedTuple):
     bit: int  # of the file, at which the mark begins
     value: int  # BLOCK_MARK or END_MARK
 
 
-def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
-    """(begin, end) of parts of at most `size` bytes (PART_BYTES) for `open_pages` or `open_lines`.
-
-    The end of the last part is None. A file that is not bz2 is one part.
+def bz2_parts(path: Path, size: int | None = None) -> list[Part]:
+    """The parts of a file, of at most `size` bytes (PART_BYTES). A file that is not bz2 is one
+    part.
     """
     if packing(check_start(path)) != ".bz2":
-        return [(0, None)]
+        return [Part(path)]
     starts = range(0, path.stat().st_size, size or PART_BYTES)
-    return list(zip(starts, [*starts[1:], None], strict=True))
+    return [Part(path, begin, end) for begin, end in zip_longest(starts, starts[1:])]
 
 
-def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the lines that begin after a newline in the blocks of a part, in pieces; see
-    `open_pages`.
+def open_lines(part: Part) -> Iterator[bytes]:
+    """Yield the lines of a file, or those that begin after a newline in the blocks of a part, in
+    pieces; see `open_pages`.
     """
-    yield from _from_mark(_blocks(path, begin, end), begin == 0, b"\n", skipped=1)
+    if _is_whole(part):
+        yield from open_blocks(part.file)
+    else:
+        yield from _from_mark(_blocks(part), part.begin == 0, b"\n", skipped=1)
 
 
-def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the XML of the pages that begin in the blocks that begin in bytes `begin` to `end` of
-    the file.
+def open_pages(part: Part) -> Iterator[bytes]:
+    """Yield the XML of a file, or of the pages that begin in the blocks that begin in a part.
 
-    What stands before the first page belongs to the first part. `end` is None for the file's end.
-    Raises LongtailError naming the file if it is missing, cut or corrupt.
+    What stands before the first page belongs to the first part. Raises LongtailError naming the
+    file if it is missing, cut or corrupt.
     """
-    if begin:
+    if _is_whole(part):
+        yield from open_blocks(part.file)
+        return
+    if part.begin:
         yield OPEN
-    yield from _from_mark(_blocks(path, begin, end), begin == 0, PAGE, close=CLOSE)
+    yield from _from_mark(_blocks(part), part.begin == 0, PAGE, close=CLOSE)
+
+
+def _is_whole(part: Part) -> bool:
+    return part.begin == 0 and part.end is None
 
 
 def _from_mark(
@@ -110,25 +127,30 @@ def _from_mark(
         yield last
 
 
-def _blocks(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
-    """Yield the data of each block from byte `begin` on, and whether the block begins before byte
-    `end`.
+def _blocks(part: Part) -> Iterator[tuple[bytes, bool]]:
+    """Yield the data of each block from the part's first one to the file's end, and whether the
+    block begins in the part.
     """
+    path = part.file
     check_start(path)
     with path.open("rb") as raw:
         size = raw.seek(0, 2)
-        end_bit = 8 * (size if end is None else end)
-        mark = _first_block(raw, 8 * begin) if begin else _first_mark(path, raw, 0)
-        marks = _marks_after(raw, mark)
+        end_bit = 8 * (size if part.end is None else part.end)
+        marks = _marks(raw, 8 * part.begin)
+        mark = next(marks, None)
+        if part.begin == 0:
+            _check_stream(path, raw, 0, mark)
+
         while mark is not None:
             if mark.value == BLOCK_MARK:
                 data, following = _decompress(path, raw, mark.bit, marks)
                 yield data, mark.bit < end_bit
                 mark = following
             else:
-                stream_end = mark.bit + MARK_BITS + CHECKSUM_BITS
-                mark = _first_mark(path, raw, _whole_bytes(stream_end))
-                marks = _marks_after(raw, mark)
+                stream_end = _whole_bytes(mark.bit + MARK_BITS + CHECKSUM_BITS)
+                mark = next(marks, None)
+                if stream_end != size:
+                    _check_stream(path, raw, stream_end, mark)
 
 
 def _whole_bytes(bits: int) -> int:
@@ -136,26 +158,15 @@ def _whole_bytes(bits: int) -> int:
     return -(-bits // 8)
 
 
-def _first_block(raw: BinaryIO, begin: int) -> Mark | None:
-    """The first mark of a block from bit `begin` on."""
-    for mark in _marks(raw, begin):
-        if mark.value == BLOCK_MARK:
-            return mark
-    return None
-
-
-def _first_mark(path: Path, raw: BinaryIO, byte: int) -> Mark | None:
-    """The first mark in the stream that begins at `byte`; None at the file's end."""
-    if byte == raw.seek(0, 2):
-        return None
+def _check_stream(path: Path, raw: BinaryIO, byte: int, mark: Mark | None) -> None:
+    """Raise LongtailError if no stream begins at `byte`, in which `mark` is the first one."""
     raw.seek(byte)
-    head = raw.read(len(HEADER) + MARK_BYTES)
-    value = int.from_bytes(head[len(HEADER) :])
-    if head[:3] != HEADER[:3] or value not in (BLOCK_MARK, END_MARK):
+    has_header = raw.read(len(HEADER)).startswith(HEADER[:3])
+    first_bit = 8 * (byte + len(HEADER))
+    if not has_header or mark is None or mark.bit != first_bit:
         raise LongtailError(
             f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}"
         )
-    return Mark(8 * (byte + len(HEADER)), value)
 
 
 def _decompress(path: Path, raw: BinaryIO, begin: int, marks: Iterator[Mark]) -> tuple[bytes, Mark]:
@@ -188,13 +199,6 @@ def _as_stream(raw: BinaryIO, begin: int, end: int) -> bytes:
     size += MARK_BITS + CHECKSUM_BITS
     padded = stream << -size % 8
     return HEADER + padded.to_bytes(_whole_bytes(size))
-
-
-def _marks_after(raw: BinaryIO, mark: Mark | None) -> Iterator[Mark]:
-    """The marks behind the start of `mark`; none without one."""
-    if mark is None:
-        return iter(())
-    return _marks(raw, mark.bit + 1)
 
 
 def _marks(raw: BinaryIO, begin: int) -> Iterator[Mark]:

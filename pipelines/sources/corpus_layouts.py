@@ -39,7 +39,7 @@ class Layout(NamedTuple):
         return names - {""}
 
 
-ARTICLES = Layout("JSON lines", "text", "title", passages=False)
+PLAIN = Layout("JSON lines", "text", "title", passages=False)
 UNTITLED = Layout("BEIR without titles", "text", id="_id")  # its queries have the same fields
 DUMP = Layout("MediaWiki's dump", "", passages=False)
 DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
@@ -57,7 +57,7 @@ LAYOUTS = (
     ),
     Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
     UNTITLED,
-    ARTICLES,
+    PLAIN,
 )
 
 

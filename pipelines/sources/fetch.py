@@ -125,8 +125,6 @@ def _check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
         problem = "fetch.files names a dump under wikidata, with query_service; drop one"
     elif fetch.pages and not from_wikimedia:
         problem = "fetch.pages asks for pages of Wikipedia, expected fetch.source: wikimedia"
-    elif fetch.pages and not fetch.files.get("popqa"):
-        problem = "fetch.pages is given, expected popQA.tsv under fetch.files.popqa"
     elif fetch.pages and fetch.files.get("wikipedia"):
         problem = "fetch.pages is given and fetch.files names a dump; leave the dump out"
     elif fetch.source != "world" and not queried and not has_files:
@@ -140,31 +138,26 @@ def _check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
 
 def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> list[dict]:
     """The manifest's entries of a data set; `folder` is data/raw."""
+    generated = Origin(f"generated: sample world, seed {settings.seed}", None)
     (folder / name).mkdir(exist_ok=True)
     entries = []
     for file in sorted((folder / name).rglob("*")):
         if not file.is_file():
             continue
         path = file.relative_to(folder)
-        if path in origins:
-            source, day = origins[path]
-            licence = DATASETS[name].licence
-        else:
-            source = f"generated: sample world, seed {settings.seed}"
-            day = None
-            licence = GENERATED
+        origin = origins.get(path, generated)
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         entry = {
             "path": path.as_posix(),
             "dataset": name,
-            "source": source,
-            "licence": licence,
+            "source": origin.source,
+            "licence": GENERATED if origin == generated else DATASETS[name].licence,
             "bytes": file.stat().st_size,
             "sha256": digest,
         }
-        if day and name in snapshots.DATED:
-            entry["date"] = day
+        if origin.day and name in snapshots.DATED:
+            entry["date"] = origin.day
         entries.append(entry)
 
     return entries
@@ -190,36 +183,33 @@ def _collect(
     Returns where each file is from, and counts.
     """
     fetch = settings.fetch
-    entries_by_dataset = dict(fetch.files)
     views = snapshots.views_files(fetch.files.get("pageviews", []), months)
-    if views:
-        entries_by_dataset["pageviews"] = views
-    files: Files = {}
-    _add_local_files(files, fetch, entries_by_dataset)
+    entries_by_dataset = fetch.files | {"pageviews": views}
+    files = _local_files(fetch, entries_by_dataset)
 
-    urls = _urls(entries_by_dataset)
-    queried = settings.wikidata.source == "query_service"
     answers: Origins = {}
     counts: dict[str, float] = {}
-    if urls or queried or fetch.pages:
+    queried = settings.wikidata.source == "query_service"
+    has_urls = bool(_urls(entries_by_dataset))
+    if has_urls or queried or fetch.pages:
         with open_client(settings.contact, ANSWERS) as client:
-            if urls:
+            if has_urls:
                 _add_downloads(files, settings, entries_by_dataset, client)
             if queried:
                 counts |= _query_statements(folder, settings, files, client)
                 servers = f"{settings.wikidata.query_service} and {settings.wikidata.api}"
-                answers[STATEMENTS] = Origin(servers, client.asked_from())
+                answers[STATEMENTS] = Origin(servers, client.day_of_oldest_answer())
             if fetch.pages:
-                popqa = files.pop(POPQA, None)
-                counts |= _ask_pages(folder, settings, popqa, client)
-                source = f"{popqa.source}: questions whose subject's page was fetched"
+                counts |= _ask_pages(folder, settings, files, client)
+                source = f"{files[POPQA].source}: questions whose subject's page was fetched"
                 answers[POPQA] = Origin(source, None)
-                answers[PAGES] = Origin(fetch.pages.api, client.asked_from())
+                answers[PAGES] = Origin(fetch.pages.api, client.day_of_oldest_answer())
 
     origins = {}
     for target, file in files.items():
         origins[target] = Origin(file.source, snapshots.day_of(file.source))
-        _copy(file.path, folder / target)
+        if target not in answers:
+            _copy(file.path, folder / target)
 
     _remove_old_downloads(files)
     return origins | answers, counts
@@ -235,9 +225,8 @@ def _add(files: Files, target: Path, file: LocalFile) -> None:
         )
 
 
-def _add_local_files(
-    files: Files, fetch: params.Fetch, entries_by_dataset: Mapping[str, Sequence[str]]
-) -> None:
+def _local_files(fetch: params.Fetch, entries_by_dataset: Mapping[str, Sequence[str]]) -> Files:
+    files: Files = {}
     for name, entries in entries_by_dataset.items():
         path_by_source: dict[str, Path] = {}
         for entry in entries:
@@ -246,6 +235,8 @@ def _add_local_files(
                     path_by_source[file.source] = file.path
         for source, place in _places(name, list(path_by_source)).items():
             _add(files, Path(name) / place, LocalFile(path_by_source[source], source))
+
+    return files
 
 
 def _add_downloads(
@@ -284,25 +275,21 @@ def _query_statements(
 ) -> dict[str, int]:
     """Write statements of the run's relations from Wikidata's query service; return counts."""
     (folder / STATEMENTS).parent.mkdir()
-    templates = folder / TEMPLATES
-    if TEMPLATES in files:
-        templates = files[TEMPLATES].path
+    own_templates = files.get(TEMPLATES)
     return query_service.write_statements(
         client,
         folder / STATEMENTS,
         settings.wikidata,
-        property_ids(templates),
+        property_ids(own_templates.path if own_templates else folder / TEMPLATES),
         language.read_language(settings.language),
     )
 
 
-def _ask_pages(
-    folder: Path, settings: Settings, popqa: LocalFile | None, client: Client
-) -> dict[str, float]:
+def _ask_pages(folder: Path, settings: Settings, files: Files, client: Client) -> dict[str, float]:
     """Write Wikipedia's pages about PopQA's subjects, and the questions that have one; return
     counts.
     """
-    if popqa is None:
+    if POPQA not in files:
         raise LongtailError(
             "params.yaml: fetch.files.popqa has no popQA.tsv, expected it with fetch.pages"
         )
@@ -313,7 +300,7 @@ def _ask_pages(
         client,
         settings.fetch.pages,
         settings.seed,
-        published=popqa.path,
+        published=files[POPQA].path,
         dump=folder / PAGES,
         questions=folder / POPQA,
         rejected=folder / REJECTS,
@@ -372,7 +359,7 @@ def _matches(fetch: params.Fetch, pattern: str) -> Iterator[LocalFile]:
         )
 
     files = []
-    for file in root.glob(pattern):
+    for file in sorted(root.glob(pattern)):
         is_hidden = file.name.startswith(".") and file.name != Path(pattern).name
         is_folder_between = "**" in pattern and file.is_dir()
         if not is_hidden and not is_folder_between:
@@ -381,7 +368,7 @@ def _matches(fetch: params.Fetch, pattern: str) -> Iterator[LocalFile]:
     if not files:
         raise LongtailError(f"{root / pattern}: no such file (params.yaml: fetch.files)")
 
-    for file in sorted(files):
+    for file in files:
         if not file.is_file():
             raise LongtailError(
                 f"{file}: a folder, or a link to nothing, expected a file; "

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -23,10 +22,10 @@ from tqdm import tqdm
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
+from pipelines.sources.batches import in_batches
 from pipelines.sources.delimited import strict_rows
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import in_batches
-from pipelines.sources.wikimedia_client import IDS_PER_REQUEST, Client, Query, ask_query
+from pipelines.sources.wikimedia_client import IDS_PER_REQUEST, Client, Page, Query, ask_query
 from pipelines.work.http import Again
 
 API = "fetch.pages.api"
@@ -43,18 +42,8 @@ DUMP_HEAD = (
 )
 
 
-class Target(NamedTuple):
-    """The page that a title leads to."""
-
-    title: str
-    item: str | None  # of Wikidata, as "Q42"
-
-
-class PopQATable(NamedTuple):
-    """The rows of popQA.tsv, as published."""
-
-    header: list[str]
-    rows: list[tuple[int, list[str]]]  # (line from 1, cells)
+# The rows of popQA.tsv, as published: line from 1 -> cells by column.
+PopQA = dict[int, dict[str, str]]
 
 
 def write_api_pages(
@@ -73,8 +62,8 @@ def write_api_pages(
     title of today; `rejected` (Parquet) those of drawn subjects without a page. Raises
     LongtailError naming the API if it refuses, or knows fewer than half of the subjects.
     """
-    table = _read_popqa(published)
-    title_by_uri = _draw_subjects(table, seed, pages.max_subjects)
+    popqa = _read_popqa(published)
+    title_by_uri = _draw_subjects(popqa, seed, pages.max_subjects)
     subjects = sorted(set(title_by_uri.values()) - {""})
     print(
         f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True
@@ -87,7 +76,7 @@ def write_api_pages(
     titles |= dict.fromkeys(others)
 
     targets = _write_dump(client, pages.api, list(titles), dump)
-    rejects = _write_questions(table, title_by_uri, targets, questions)
+    rejects = _write_questions(popqa, title_by_uri, targets, questions)
     rejects.write(rejected)
     bad = rejects.bad.total()
     if 2 * bad > rejects.read:
@@ -105,13 +94,13 @@ def write_api_pages(
     return counts | rejects.metrics()
 
 
-def _read_popqa(published: Path) -> PopQATable:
+def _read_popqa(published: Path) -> PopQA:
     (_, header), *rows = strict_rows(published, "\t")
     if URI not in header or TITLE not in header:
         raise LongtailError(
             f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published"
         )
-    bad_lines = [number for number, row in rows if len(row) != len(header)]
+    bad_lines = [number for number, cells in rows if len(cells) != len(header)]
     if not rows:
         bad_lines = [2]
     if bad_lines:
@@ -119,14 +108,12 @@ def _read_popqa(published: Path) -> PopQATable:
             f"{published}: line {bad_lines[0]} has no question in {len(header)} columns; "
             "fetch it again"
         )
-    return PopQATable(header, rows)
+    return {number: dict(zip(header, cells, strict=True)) for number, cells in rows}
 
 
-def _draw_subjects(table: PopQATable, seed: int, max_subjects: int | None) -> dict[str, str]:
+def _draw_subjects(popqa: PopQA, seed: int, max_subjects: int | None) -> dict[str, str]:
     """Subject's URI -> its page's title, for at most `max_subjects`, drawn by hash."""
-    uri = table.header.index(URI)
-    title = table.header.index(TITLE)
-    title_by_uri = {row[uri]: row[title] for _, row in table.rows}
+    title_by_uri = {row[URI]: row[TITLE] for row in popqa.values()}
     uris = list(title_by_uri)
     drawn = draws.sample(seed, "fetch.pages", uris, max_subjects or len(uris))
     return {uris[i]: title_by_uri[uris[i]] for i in drawn}
@@ -190,13 +177,13 @@ def _list_titles(client: Client, api: str, limit: int, **condition: str) -> Iter
             yield page.title
 
 
-def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> dict[str, Target]:
+def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> dict[str, Page]:
     """Write the pages that `titles` lead to, each once; return title -> page.
 
     Pages are written in the order of the requests, and by page id within an answer. Redirects that
     the API did not follow, in a circle or to another wiki, are no pages.
     """
-    targets: dict[str, Target] = {}
+    targets: dict[str, Page] = {}
     written: set[int] = set()
     batches = list(in_batches(titles, _bytes_in_address, TITLE_BYTES, IDS_PER_REQUEST))
     with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
@@ -222,9 +209,9 @@ def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> 
                 file.write(f"  {xml_by_id[page_id]}\n")
                 written.add(page_id)
             for title in batch:
-                page = articles.get(answer.passed(title)[-1])
+                page = articles.get(answer.titles_on_the_way(title)[-1])
                 if page is not None:
-                    targets[title] = Target(page.title, page.pageprops.get("wikibase_item"))
+                    targets[title] = page
         file.write("</mediawiki>\n")
 
     return targets
@@ -242,7 +229,7 @@ def _check_pages(titles: Sequence[str], answer: Query) -> None:
         raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
     answered = {page.title for page in (*answer.pages, *answer.interwiki)}
     for title in titles:
-        if answered.isdisjoint(answer.passed(title)):
+        if answered.isdisjoint(answer.titles_on_the_way(title)):
             raise Again(f"nothing about {title}")
 
 
@@ -261,29 +248,29 @@ def _is_redirect(xml: str) -> bool:
 
 
 def _write_questions(
-    table: PopQATable, title_by_uri: dict[str, str], targets: dict[str, Target], path: Path
+    popqa: PopQA, title_by_uri: dict[str, str], targets: dict[str, Page], path: Path
 ) -> Rejects:
     """Write the questions of drawn subjects that have a page, with its title; return the others as
-    rejects.
+    rejects, with their lines in the published file.
     """
-    uri = table.header.index(URI)
-    title = table.header.index(TITLE)
     rejects = Rejects(1.0)
+    columns = list(next(iter(popqa.values())))
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(table.header)
-        for number, row in table.rows:
-            if row[uri] not in title_by_uri:
+        writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        for number, row in popqa.items():
+            if row[URI] not in title_by_uri:
                 continue
             rejects.read += 1
-            target = targets.get(row[title])
-            if target is None:
-                rejects.add(path, number, "no_page", row[title])
-            elif target.item not in (None, row[uri].rpartition("/")[2]):
-                detail = f"{row[title]}: {target.title} is about {target.item}"
-                rejects.add(path, number, "page_of_another", detail)
+            page = targets.get(row[TITLE])
+            if page is None:
+                rejects.add(path, number, "no_page", row[TITLE])
+                continue
+            item = page.pageprops.get("wikibase_item")  # as "Q42"
+            if item in (None, row[URI].rpartition("/")[2]):
+                writer.writerow(row | {TITLE: page.title})
             else:
-                row[title] = target.title
-                writer.writerow(row)
+                detail = f"{row[TITLE]}: {page.title} is about {item}"
+                rejects.add(path, number, "page_of_another", detail)
 
     return rejects

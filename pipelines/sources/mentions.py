@@ -8,7 +8,7 @@ import ahocorasick_rs
 import numpy as np
 
 from pipelines.language import words
-from pipelines.sources.streams import in_batches
+from pipelines.sources.batches import in_batches
 
 BATCH_CHARS = 1 << 20  # characters of text searched at once
 EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH
-from pipelines.sources import bz2_blocks
+from pipelines.sources.bz2_blocks import Part, open_lines
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.snapshots import months_in_words
-from pipelines.sources.streams import open_blocks, open_runs
+from pipelines.sources.streams import open_blocks, runs_of
 from pipelines.storage import database
 
 LINE = (
@@ -120,30 +120,22 @@ def choose_files(
     return files_by_month
 
 
-def read_views(
-    path: Path,
-    rejects: Rejects,
-    project: str = ENGLISH.project,
-    begin: int = 0,
-    end: int | None = None,
-) -> Iterator[pa.Table]:
+def read_views(part: Part, rejects: Rejects, project: str = ENGLISH.project) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines,
     BLOCK_BYTES at a time.
 
-    `begin` and `end` are the bytes of a part of the file (bz2_blocks.bz2_parts). The lines of one
-    page in a block are summed. Lines of other projects are only counted. Bad lines of the project
-    go to `rejects`: bad_line, not_utf8, and cut_line for a last line without its newline, whose
-    number may lack digits. Raises LongtailError if the file doesn't begin with page views.
+    The lines of one page in a block are summed. Lines of other projects are only counted. Bad lines
+    of the project go to `rejects`: bad_line, not_utf8, and cut_line for a last line without its
+    newline, whose number may lack digits. Raises LongtailError if the file doesn't begin with page
+    views.
     """
-    if begin == 0:
+    path = part.file
+    if part.begin == 0:
         _check_first_lines(path, project)
-    blocks = None
-    if begin or end:
-        blocks = bz2_blocks.open_lines(path, begin, end)
 
     prefix = f"{project} ".encode()
     lines_before = 0
-    for run in open_runs(path, BLOCK_BYTES, blocks):
+    for run in runs_of(path, open_lines(part), BLOCK_BYTES):
         text = b"".join(run)
         line_count = _count_newlines(text)
         text_end = text.rfind(b"\n") + 1

@@ -27,8 +27,6 @@ MONTHLY = pa.schema({"title": pa.string(), "month": pa.string(), "views": pa.int
 REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
 REDIRECTS_QUERY = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
 
-Row = tuple  # of one of the two schemas
-
 
 class _Item(msgspec.Struct):
     project: str
@@ -74,7 +72,7 @@ def ask_views(
     address = f"{popularity.api}/metrics/pageviews/per-article/{project}/all-access/{agents}"
     span = f"{months[0].replace('-', '')}0100/{last:%Y%m%d}00"
 
-    def ask(title: str) -> list[Row]:
+    def ask(title: str) -> list[dict]:
         article = title.replace(" ", "_")
         url = f"{address}/{quote(article, safe='')}/monthly/{span}"
         expected = _Item(
@@ -85,13 +83,15 @@ def ask_views(
             agent=agents,
             views=0,
         )
-        read = partial(_read_views, url, expected, months)
-        body = client.ask(url, check=read)
-        if body is None:  # 404: the article had no view in these months
+        views_by_month = client.ask(url, parse=partial(_read_views, url, expected, months))
+        if views_by_month is None:  # 404: the article had no view in these months
             client.keep(url, None, None)
-            return [(title, None, None)]
+            views_by_month = {None: None}
 
-        return [(title, month, views) for month, views in read(body).items()]
+        rows = []
+        for month, views in views_by_month.items():
+            rows.append({"title": title, "month": month, "views": views})
+        return rows
 
     yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), MONTHLY)
 
@@ -107,14 +107,13 @@ def _read_views(url: str, expected: _Item, months: Sequence[str], body: bytes) -
         raise Again(f"{error}, expected JSON with items") from None
 
     month_by_timestamp = {f"{month.replace('-', '')}0100": month for month in months}
-    views_by_month = {}
+    views_by_month: dict[str | None, int] = {}
     is_answer = bool(items)
     for item in items:
         month = month_by_timestamp.get(item.timestamp)
         about = msgspec.structs.replace(item, timestamp="", views=0)
         if month is None or month in views_by_month or item.views < 0 or about != expected:
             is_answer = False
-            break
         views_by_month[month] = item.views
 
     if not is_answer:
@@ -132,26 +131,26 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
     targets' order.
     """
 
-    def ask(target: str) -> list[Row]:
+    def ask(target: str) -> list[dict]:
         def check(answer: Query) -> None:
-            if len(answer.pages) != 1 or answer.pages[0].title != answer.passed(target)[-1]:
+            titles_of_pages = [page.title for page in answer.pages]
+            if titles_of_pages != answer.titles_on_the_way(target)[-1:]:
                 raise Again(f"{len(answer.pages)} pages, expected {target} alone")
 
         query = REDIRECTS_QUERY | {"titles": target}
         rows = []
         for answer in ask_query(client, api, query, "popularity.redirects_api", check):
             for redirect in answer.pages[0].redirects:
-                rows.append((target, redirect.title))
+                rows.append({"target": target, "title": redirect.title})
         return rows
 
     yield from _tables(client.map(ask, titles.to_pylist(), "redirects"), REDIRECTS)
 
 
-def _tables(answers: Iterable[list[Row]], schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(answers: Iterable[list[dict]], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of all answers as tables of ROWS_PER_TABLE rows."""
-    all_rows = chain.from_iterable(answers)
-    rows = list(islice(all_rows, ROWS_PER_TABLE))
-    while rows:
-        records = [dict(zip(schema.names, row, strict=True)) for row in rows]
-        yield pa.Table.from_pylist(records, schema=schema)
-        rows = list(islice(all_rows, ROWS_PER_TABLE))
+    rows = chain.from_iterable(answers)
+    table_rows = list(islice(rows, ROWS_PER_TABLE))
+    while table_rows:
+        yield pa.Table.from_pylist(table_rows, schema=schema)
+        table_rows = list(islice(rows, ROWS_PER_TABLE))

@@ -10,6 +10,7 @@ from pipelines.sources.question_files import (
     IDS,
     QUESTION,
     answered_records,
+    first_value,
     named_files,
     shown,
     values_at,
@@ -115,8 +116,8 @@ def passages_of(record: dict[str, Any]) -> list[Passage]:
 def _passage(item: Any, listed_score: Any) -> Passage:
     """A passage, of an object or a text; its text is "" where it has none."""
     fields = item if isinstance(item, dict) else {"text": item}
-    title = _first_field(fields, TITLE_FIELDS)
-    text = _first_field(fields, TEXT_FIELDS)
+    title = first_value(fields, TITLE_FIELDS)
+    text = first_value(fields, TEXT_FIELDS)
     title = title if isinstance(title, str) else ""
     text = text if isinstance(text, str) else ""
     match = TITLE_LINE.match(text) or NUMBERED_TITLE.match(text)
@@ -124,8 +125,8 @@ def _passage(item: Any, listed_score: Any) -> Passage:
         title = match[match.lastindex]
         text = text[match.end() :]
 
-    own_id = _first_field(fields, ID_FIELDS)
-    own_score = _first_field(fields, SCORE_FIELDS)
+    own_id = first_value(fields, ID_FIELDS)
+    own_score = first_value(fields, SCORE_FIELDS)
     try:
         score = float(listed_score if own_score is None else own_score)
     except (TypeError, ValueError):
@@ -136,11 +137,3 @@ def _passage(item: Any, listed_score: Any) -> Passage:
         id=str(own_id) if isinstance(own_id, str | int) else "",
         score=score,
     )
-
-
-def _first_field(fields: dict[str, Any], names: tuple[str, ...]) -> Any:
-    """What the first of some fields holds that is there; None if none is."""
-    for name in names:
-        if name in fields:
-            return fields[name]
-    return None

@@ -10,6 +10,7 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -118,12 +119,8 @@ def _ask_statements(
 ) -> np.ndarray:
     """All statements of relations `pids`, as `_read_page` has them."""
 
-    def count(pid: str) -> int:
-        return _count(client, endpoint, pid)
-
-    def read(page: _Page) -> np.ndarray:
-        return _read_page(client, endpoint, language.project, page)
-
+    count = partial(_count, client, endpoint)
+    read = partial(_read_page, client, endpoint, language.project)
     totals = list(client.map(count, pids, "relations"))
     if not any(totals):
         raise LongtailError(
@@ -190,29 +187,29 @@ def _request(query: str) -> dict[str, str]:
 
 def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
     """The rows of the answer to a query. Raises TooSlow where the service runs out of time."""
-
-    def rows(body: bytes) -> list[dict[str, _Term]]:
-        try:
-            return msgspec.json.decode(body, type=_Results).results.bindings
-        except BROKEN as error:
-            # results that ran out of time begin like good ones, and end in a Java stack trace
-            if any(sign in body for sign in OUT_OF_TIME):
-                select = query[query.index("SELECT") :]
-                address = shown(endpoint, {"query": " ".join(select.split())})
-                raise TooSlow(
-                    f"{address}: the query service ran out of time; "
-                    "try again when it is less busy, or use a dump"
-                ) from None
-            raise Again(f"not SPARQL results in JSON ({error})") from None
-
-    body = client.ask(endpoint, _request(query), rows)
-    if body is None:
+    rows = client.ask(endpoint, _request(query), partial(_rows, endpoint, query))
+    if rows is None:
         raise LongtailError(
             f"{endpoint}: the server answers 404, expected a SPARQL endpoint "
             "(wikidata.query_service)"
         )
+    return rows
 
-    return rows(body)
+
+def _rows(endpoint: str, query: str, body: bytes) -> list[dict[str, _Term]]:
+    """The rows of an answer."""
+    try:
+        return msgspec.json.decode(body, type=_Results).results.bindings
+    except BROKEN as error:
+        # results that ran out of time begin like good ones, and end in a Java stack trace
+        if any(sign in body for sign in OUT_OF_TIME):
+            select = query[query.index("SELECT") :]
+            address = shown(endpoint, {"query": " ".join(select.split())})
+            raise TooSlow(
+                f"{address}: the query service ran out of time; "
+                "try again when it is less busy, or use a dump"
+            ) from None
+        raise Again(f"not SPARQL results in JSON ({error})") from None
 
 
 def _ask_entities(
@@ -224,17 +221,14 @@ def _ask_entities(
     for start in range(0, len(qids), IDS_PER_REQUEST):
         batches.append(qids[start : start + IDS_PER_REQUEST])
 
-    def ask(batch: Sequence[int]) -> dict[str, _Entity]:
-        return _ask_batch(client, api, batch, language)
-
-    answers = client.map(ask, batches, "entity names")
+    answers = client.map(partial(_ask_batch, client, api, language), batches, "entity names")
     for batch, entities in zip(batches, answers, strict=True):
         for qid in batch:
             yield qid, entities[f"Q{qid}"]
 
 
 def _ask_batch(
-    client: Client, api: str, qids: Sequence[int], language: Language
+    client: Client, api: str, language: Language, qids: Sequence[int]
 ) -> dict[str, _Entity]:
     """Id, as Q42 -> entity. Raises Again where the answer is about other ids."""
     ids = [f"Q{qid}" for qid in qids]

@@ -5,19 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.errors import LongtailError
-from pipelines.sources.rejects import DETAIL_CHARS, Rejects
-from pipelines.sources.streams import (
-    is_parquet,
-    open_blocks,
-    open_rows,
-    parse_json,
-    parse_whole,
-    visible_files,
-)
-from pipelines.storage import parquet
+import pyarrow as pa
 
-PARQUET_BATCH = 1 << 10  # rows
+from pipelines.errors import LongtailError
+from pipelines.sources.json_rows import json_rows
+from pipelines.sources.rejects import DETAIL_CHARS, Rejects
+from pipelines.sources.streams import parse_json, visible_files
+
 LONGEST_QUESTION = 10_000  # characters; all questions are held in memory
 HIDDEN_ANSWER = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
 
@@ -101,8 +95,7 @@ def answered_records(
     """
     columns = [place.partition(".")[0] for place in question_places]
     for number, record in read_records(path, (*columns, *answer_fields, *more_columns), rejects):
-        texts = values_at(record, question_places)
-        text = texts[0] if texts else None
+        text = first_value(record, question_places)
         answers = _answers(record, answer_fields)
         if not isinstance(text, str) or not text.strip():
             rejects.add(path, number, "no question", shown(record))
@@ -122,7 +115,11 @@ def read_records(
     A Parquet file is read only for those of `columns` that it has. `rejects` counts all records,
     and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
-    for number, row in _rows(path, columns, rejects):
+
+    def used_columns(schema: pa.Schema) -> list[str]:
+        return [name for name in columns if name in schema.names]
+
+    for number, row in json_rows(path, rejects, used_columns):
         record = row
         if isinstance(row, bytes):
             try:
@@ -130,24 +127,10 @@ def read_records(
             except ValueError:  # the line is not JSON, or not UTF-8
                 rejects.add(path, number, "not JSON", row.decode("utf-8", "replace"))
                 continue
-        else:
-            rejects.read += 1  # `open_rows` counts lines itself
         if isinstance(record, dict):
             yield number, record
         else:
             rejects.add(path, number, "not an object", shown(record))
-
-
-def _rows(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
-    """The rows of a file: values of Parquet and of a JSON list, lines of other files as bytes."""
-    if is_parquet(path):
-        rows = parquet.foreign_rows(
-            path, lambda schema: [name for name in columns if name in schema.names], PARQUET_BATCH
-        )
-        return enumerate(rows, start=1)
-    if next(open_blocks(path)).lstrip().startswith(b"["):
-        return enumerate(parse_whole(path), start=1)
-    return open_rows(path, rejects)
 
 
 def shown(record: Any) -> str:
@@ -171,6 +154,12 @@ def values_at(record: Mapping[str, Any], places: Sequence[str]) -> list[Any]:
             continue
         values.append(value)
     return values
+
+
+def first_value(record: Mapping[str, Any], places: Sequence[str]) -> Any:
+    """What stands at the first of some places that a record has; None without any."""
+    values = values_at(record, places)
+    return values[0] if values else None
 
 
 def _answers(record: Mapping[str, Any], fields: Sequence[str]) -> list[str]:

@@ -21,15 +21,6 @@ ROWS_BEFORE_CHECK = 10_000  # rows read before the share of bad ones is first ch
 Row = tuple[str, int, str, str]  # file, row, reason, detail
 
 
-class _Saved(msgspec.Struct, array_like=True):
-    """What `Rejects.encoded` writes."""
-
-    read: int
-    rows: list[Row]
-    bad: dict[str, int]
-    skipped: dict[str, int]
-
-
 class Rejects:
     """The bad rows of an input, and the counts of rows that are read, bad or skipped.
 
@@ -86,18 +77,16 @@ class Rejects:
 
     def encoded(self) -> bytes:
         """Everything as JSON, which `decoded` reads in another process."""
-        saved = _Saved(self.read, self.rows, self.bad, self.skipped)
-        return msgspec.json.encode(saved)
+        return msgspec.json.encode((self.read, self.rows, self.bad, self.skipped))
 
     @classmethod
     def decoded(cls, text: bytes, max_share: float) -> Rejects:
         """The rejects that `encoded` wrote."""
-        saved = msgspec.json.decode(text, type=_Saved)
         rejects = cls(max_share)
-        rejects.read = saved.read
-        rejects.rows = saved.rows
-        rejects.bad = Counter(saved.bad)
-        rejects.skipped = Counter(saved.skipped)
+        rejects.read, rows, bad, skipped = msgspec.json.decode(text)
+        rejects.rows = [tuple(row) for row in rows]
+        rejects.bad = Counter(bad)
+        rejects.skipped = Counter(skipped)
         return rejects
 
     def metrics(self) -> dict[str, int]:

@@ -5,7 +5,6 @@ layouts.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from functools import cache, partial
@@ -20,29 +19,28 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import delimited
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.corpus_layouts import (
-    ARTICLES,
     DOC,
     DOCS,
     DUMP,
+    PLAIN,
     Layout,
     columns_of,
     is_json,
     require_layout,
 )
+from pipelines.sources.json_rows import PARQUET_ROWS, json_rows, open_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     AGAIN,
     bounded_lines,
     is_parquet,
-    open_rows,
-    parse_whole,
     read_head,
 )
-from pipelines.sources.wikipedia import Page, Part, read_articles
+from pipelines.sources.wikipedia import Page, read_articles
 from pipelines.storage import parquet
 
-PARQUET_ROWS = 1 << 10  # rows of a Parquet file that are read at once
 PASSAGE_CHARS = 2000  # some 300 words; a longer passage is cut like an article
 STRING_TYPES = ("string", "large_string", "string_view")  # of Arrow
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that
@@ -104,7 +102,7 @@ def read_wikipedia(
 
 
 def read_documents(
-    name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES
+    name: str, part: Part, rejects: Rejects, layout: Layout = PLAIN
 ) -> Iterator[Raw]:
     """Yield the documents of one file: JSON lines or a JSON list, a table, or Parquet.
 
@@ -113,7 +111,7 @@ def read_documents(
     too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
     title_is_first_line = layout.text == "contents" and not layout.title
-    is_article = not layout.passages and layout != ARTICLES
+    is_article = not layout.passages and layout != PLAIN
     for number, text, row in read_texts(part.file, rejects, layout):
         title = row.title if isinstance(row.title, str) else ""
         if title_is_first_line:
@@ -184,7 +182,7 @@ def _subset(row: Any) -> str | None:
 
 
 def read_texts(
-    path: Path, rejects: Rejects, layout: Layout = ARTICLES
+    path: Path, rejects: Rejects, layout: Layout = PLAIN
 ) -> Iterator[tuple[int, str, Any]]:
     """Yield (line or row, text, the row's other fields) of a file; bad rows go to `rejects` as in
     `read_documents`.
@@ -219,29 +217,15 @@ def _join_paragraphs(text: str | list[str] | None) -> str:
 
 
 def _records(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, bytes | dict]]:
-    """Yield (line or row, record) of a file: a line of JSON as it stands, or a dict. Bad ones are
-    rejects.
-    """
-    if is_parquet(path):
-        records = enumerate(parquet_rows(path, layout), start=1)
-    elif layout == DOCS:
-        records = _extracted_articles(path, rejects)
-    else:
+    """Yield (line or row, record) of a file: JSON, or a dict. Bad ones are rejects."""
+    if layout == DOCS:
+        return _extracted_articles(path, rejects)
+    if not is_parquet(path):
         head = read_head(path)
-        if head.lstrip()[:1] == b"[":
-            as_lines = (json.dumps(record).encode() for record in parse_whole(path))
-            records = enumerate(as_lines, start=1)
-        else:
-            columns = [] if is_json(head) else columns_of(head)
-            if columns:
-                yield from _table_records(path, rejects, columns)
-            else:
-                yield from open_rows(path, rejects)
-            return
-
-    for number, record in records:
-        rejects.read += 1
-        yield number, record
+        columns = [] if is_json(head) else columns_of(head)
+        if columns:
+            return _table_records(path, rejects, columns)
+    return json_rows(path, rejects, partial(used_columns, path, layout))
 
 
 def _table_records(
@@ -276,6 +260,7 @@ def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dic
     for number, line in enumerate(bounded_lines(path), start=1):
         tag = DOC.fullmatch(line) if line else None
         if tag:
+            rejects.read += 1
             begin = number
             title = tag[1]
             article = bytearray()
@@ -301,18 +286,25 @@ def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dic
         )
 
 
-def parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
+def parquet_rows(path: Path, layout: Layout = PLAIN) -> Iterator[dict[str, Any]]:
     """The rows of a corpus's Parquet file, with the columns of `used_columns`."""
     return parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_ROWS)
 
 
 def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
-    """The columns of a Parquet file that are read. Raises LongtailError where the texts or titles
-    are no strings.
+    """The columns of a Parquet file that are read. Raises LongtailError where the texts, or titles
+    that are not all null, are no strings.
     """
     types = {field.name: field.type for field in schema}
     texts = [name for name, column_type in types.items() if _has_strings(column_type)]
-    _check_strings(path, layout, types, texts)
+    has_no_titles = pa.types.is_null(types.get(layout.title, pa.null()))
+    for name in (layout.title, layout.text):
+        if name in texts or (name == layout.title and has_no_titles):
+            continue
+        actual = f", not of {types[name]}" if name in types else ""
+        raise LongtailError(
+            f"{path}: columns {', '.join(types)}, expected a column `{name}` of strings{actual}"
+        )
 
     names = []
     meta = types.get("meta", pa.null())
@@ -321,7 +313,6 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     for name in (layout.text, "subset", layout.title):
         if name in texts:
             names.append(name)
-
     if layout.id in types:
         names.append(layout.id)
     return names
@@ -331,19 +322,3 @@ def _has_strings(column_type: pa.DataType) -> bool:
     """Whether a column has strings, also in lists, or as pandas' categories."""
     value_type = getattr(column_type, "value_type", column_type)
     return str(value_type) in STRING_TYPES
-
-
-def _check_strings(
-    path: Path, layout: Layout, types: dict[str, pa.DataType], texts: list[str]
-) -> None:
-    """Raise LongtailError where the texts, or titles that are not all null, are no strings."""
-    title_type = types.get(layout.title, pa.null())
-    name = layout.text
-    if layout.title not in texts and not pa.types.is_null(title_type):
-        name = layout.title
-    if name in texts:
-        return
-    actual = f", not of {types[name]}" if name in types else ""
-    raise LongtailError(
-        f"{path}: columns {', '.join(types)}, expected a column `{name}` of strings{actual}"
-    )

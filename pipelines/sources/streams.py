@@ -2,17 +2,14 @@
 never short.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
-import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
@@ -27,15 +24,10 @@ from pipelines.storage.file_kinds import (
     refuse,
 )
 
-if TYPE_CHECKING:
-    from pipelines.sources.rejects import Rejects
-
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 A_LINE = "a line for each row"
 HEAD_BYTES = 1 << 16  # decompressed bytes of a file that tell how it is written
-
-Item = TypeVar("Item")
 
 
 def visible_files(folder: Path) -> list[Path]:
@@ -141,18 +133,22 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def open_runs(
-    path: str | Path, size: int, blocks: Iterable[bytes] | None = None
-) -> Iterator[list[bytes]]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as a list
+def open_runs(path: str | Path, size: int) -> Iterator[list[bytes]]:
+    """Yield the decompressed file in runs of whole lines; see `runs_of`. Raises the errors of
+    `open_lines`.
+    """
+    return runs_of(path, open_blocks(path), size)
+
+
+def runs_of(path: str | Path, blocks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield the blocks of a file in runs of whole lines, each of at least `size` bytes, as a list
     of its pieces.
 
-    `blocks` are some of the file's lines, to be read in place of the file. Where a run ends depends
-    on the data and `size` alone. Raises the errors of `open_lines`.
+    Where a run ends depends on the data and `size` alone.
     """
     run: list[bytes] = []
     length = 0
-    for block in open_blocks(path) if blocks is None else blocks:
+    for block in blocks:
         while length + len(block) >= size:
             end = block.find(b"\n", max(size - 1 - length, 0)) + 1
             if end == 0:
@@ -212,19 +208,6 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
         yield line
 
 
-def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line) of the lines that aren't blank; `rejects` counts them and gets
-    the lines too long.
-    """
-    for number, line in enumerate(bounded_lines(path), start=1):
-        if line is None:
-            rejects.read += 1
-            rejects.add(path, number, "too_long", bounds.too_long(A_LINE))
-        elif line and not line.isspace():
-            rejects.read += 1
-            yield number, line
-
-
 def open_text(path: str | Path) -> Iterator[str]:
     """Yield the lines of `open_lines` decoded. Raises LongtailError naming the file and the line
     that isn't UTF-8.
@@ -279,28 +262,3 @@ def parse_whole(path: Path) -> Any:
             f"{path}: not JSON ({error}), expected a list of records or an object; "
             "check how it was written"
         ) from None
-
-
-def in_batches(
-    items: Iterable[Item],
-    size: Callable[[Item], int],
-    max_size: int,
-    max_items: float = math.inf,
-) -> Iterator[list[Item]]:
-    """Yield the items in lists of up to `max_items` whose sizes add up to `max_size` at most.
-
-    An item that is larger than that is a list of its own.
-    """
-    batch: list[Item] = []
-    batch_size = 0
-    for item in items:
-        item_size = size(item)
-        if batch and (len(batch) == max_items or batch_size + item_size > max_size):
-            yield batch
-            batch = []
-            batch_size = 0
-        batch.append(item)
-        batch_size += item_size
-
-    if batch:
-        yield batch

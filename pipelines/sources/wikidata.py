@@ -6,10 +6,9 @@ an empty map) and the later one.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -106,7 +105,7 @@ class Statement(msgspec.Struct, gc=False):
     def dates(self) -> str:
         """When it holds, as "START/END/POINT", each by `iso` or empty; "" if all are.
 
-        Of several dates of one qualifier the last counts.
+        Of several dates of one qualifier the last counts, by the order of texts.
         """
         dates = []
         for pid in QUALIFIERS.values():
@@ -135,28 +134,29 @@ def iso(time: str, precision: int) -> str:
 class EntityLayout:
     """How an entity's names are read in one language: by its codes in Wikidata and by its
     Wikipedia's name.
+
+    Where a map is empty, it may be a list, which has none of the fields.
     """
 
     def __init__(self, codes: tuple[str, ...], site: str, nameless: str) -> None:
         self.nameless = nameless
         self.site_key = f'"{site}"'.encode()
         self.code_keys = [f'"{code}"'.encode() for code in codes]
+        self.decoder = cache(self._decoder)
 
-        names = [f"name{i}" for i in range(len(codes))]  # fields of the structs, one a code
-        codes_of_names = dict(zip(names, codes, strict=True))
-        labels = [(name, Text | None, None) for name in names]
-        aliases = [(name, list[Text], []) for name in names]
+        self._names = [f"name{i}" for i in range(len(codes))]  # fields of the structs, one a code
+        # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not
+        # as an alias
+        self._further_names = self._names[1 : codes.index(MUL)]
+        labels = [(name, Text | None, None) for name in self._names]
+        aliases = [(name, list[Text], []) for name in self._names]
+        article = [("article", Article | None, None)]
+        codes_of_names = dict(zip(self._names, codes, strict=True))
         self._labels = msgspec.defstruct("Labels", labels, rename=codes_of_names, gc=False)
         self._aliases = msgspec.defstruct("Aliases", aliases, rename=codes_of_names, gc=False)
-        article = [("article", Article | None, None)]
         self._sitelinks = msgspec.defstruct(
             "Sitelinks", article, rename={"article": site}, gc=False
         )
-        self._names = attrgetter(*names)
-        # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not
-        # as an alias
-        self._further_names = names[1 : codes.index(MUL)]
-        self.decoder = cache(self._decoder)
 
     def _decoder(self, properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
         """A decoder of one entity: with its article and its claims of `properties`, or of its names
@@ -179,9 +179,8 @@ class EntityLayout:
 
     def label(self, entity: msgspec.Struct) -> str | None:
         """The label in the first of the codes that has one."""
-        if isinstance(entity.labels, list):
-            return None
-        for label in self._names(entity.labels):
+        for name in self._names:
+            label = getattr(entity.labels, name, None)
             if label:
                 return label.value or None
         return None
@@ -189,28 +188,20 @@ class EntityLayout:
     def title(self, entity: msgspec.Struct) -> str | None:
         """The title of the Wikipedia article."""
         sitelinks = getattr(entity, "sitelinks", None)
-        article = getattr(sitelinks, "article", None)  # an empty map may be a list
+        article = getattr(sitelinks, "article", None)
         return article.title if article else None
 
-    def aliases(self, entity: msgspec.Struct, label: str | None) -> Sequence[str]:
+    def aliases(self, entity: msgspec.Struct, label: str | None) -> list[str]:
         """Other names than the label, each once: the labels in the other codes but `mul`, then all
         codes' aliases.
         """
-        aliases = ()
-        if not isinstance(entity.aliases, list):
-            aliases = self._names(entity.aliases)
-        if not self._further_names and not any(aliases):
-            return ()  # the usual case; a new list would only be work for the garbage collector
-
         texts = []
-        if not isinstance(entity.labels, list):
-            for name in self._further_names:
-                further_label = getattr(entity.labels, name)
-                if further_label:
-                    texts.append(further_label.value)
-
-        for aliases_of_code in aliases:
-            texts += [alias.value for alias in aliases_of_code]
+        for name in self._further_names:
+            further_label = getattr(entity.labels, name, None)
+            if further_label:
+                texts.append(further_label.value)
+        for name in self._names:
+            texts += [alias.value for alias in getattr(entity.aliases, name, ())]
         return [text for text in dict.fromkeys(texts) if text and text != label]
 
 
@@ -223,13 +214,58 @@ entity_layout = cache(EntityLayout)
 
 
 class Block(NamedTuple):
-    """What was read of a block of a dump."""
+    """What was read of a block of a dump.
+
+    `fault` is an error in the last line, or "". In a file's last line it means that the file is
+    cut.
+    """
 
     table: pa.Table  # of ENTITIES
     lines: int
-    fault: (
-        str  # an error in the last line, or ""; in a file's last line it means that the file is cut
-    )
+    fault: str
+
+
+class Line(NamedTuple):
+    """A line of a block: block[start:end]. Copying it would take as long as searching it."""
+
+    block: bytes
+    start: int
+    end: int
+
+    def is_property(self) -> bool:
+        end = min(self.start + TYPE_BYTES, self.end)
+        return self.block.find(b'"type":"property"', self.start, end) >= 0
+
+    def is_bracket(self) -> bool:
+        if self.block.find(b"{", self.start, self.end) >= 0:
+            return False
+        return self.block[self.start : self.end].strip() in BRACKETS
+
+    def has_article(self, site_key: bytes) -> bool:
+        links = max(self.block.rfind(b'"sitelinks"', self.start, self.end), self.start)
+        return self.block.find(site_key, links, self.end) >= 0
+
+    def names_only(self) -> bytes:
+        """The entity cut before its claims.
+
+        It is empty if the keys don't have a dump's order (labels and aliases, claims, sitelinks).
+        A text can't be mistaken for a key, as its quotes would be escaped.
+        """
+        links = self.block.rfind(b'"sitelinks":', self.start, self.end)
+        if links < 0:
+            return b""
+        labels = self.block.find(b'"labels":', self.start, links)
+        aliases = self.block.find(b'"aliases":', self.start, links)
+        claims = self.block.find(b'"claims":', max(labels, aliases, self.start), links)
+        if claims < 0 or not self.block.endswith((b"},", b"}"), self.start, self.end):
+            return b""
+        return self.block[self.start : claims].rstrip(b", \t") + b"}"
+
+    def whole(self) -> bytes | memoryview:
+        """The entity, without the comma behind it."""
+        if self.block.endswith(b"},", self.start, self.end):
+            return memoryview(self.block)[self.start : self.end - 1]
+        return self.block[self.start : self.end].strip().removesuffix(b",")
 
 
 def parse_block(
@@ -250,27 +286,24 @@ def parse_block(
     text = b"".join(block)
     items = []
     row = 0
-    for row, (start, end) in enumerate(_lines(text), start=1):
-        if text.find(b'"type":"property"', start, min(start + TYPE_BYTES, end)) >= 0:
-            rejects.read += 1
+    for row, line in enumerate(_lines(text), start=1):
+        if line.is_bracket():
+            continue
+        rejects.read += 1
+        if line.is_property():
             rejects.skip("not_an_item")
             continue
-        head, links = _head(text, start, end, layout.site_key)
-        if not head and text[start:end].strip() in BRACKETS:
-            continue
-
-        rejects.read += 1
-        if head and _is_nameless(head, layout):
-            rejects.skip(layout.nameless)
-            continue
         try:
-            entity = _parse(text, start, end, head, links, properties, layout)
+            entity = _parse(line, properties, layout)
         except msgspec.ValidationError as error:
             rejects.add(file, row, "unexpected_layout", str(error))
         except BROKEN as error:
-            shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
+            shown = text[line.start : min(line.start + 80, line.end)].decode("utf-8", "replace")
             rejects.add(file, row, "bad_json", f"{error}: {shown}")
         else:
+            if entity is None:
+                rejects.skip(layout.nameless)
+                continue
             item = _item(file, row, entity, properties, rejects, layout)
             if item is not None:
                 items.append(item)
@@ -315,71 +348,32 @@ def check_read(path: str | Path, rejects: Rejects, fault: str) -> None:
     rejects.check()
 
 
-def _lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """Where each line begins and ends. Splitting would copy them, which takes as long as to search
-    them.
-    """
+def _lines(text: bytes) -> Iterator[Line]:
     start = 0
     while start < len(text):
         end = text.find(b"\n", start)
         if end < 0:
             end = len(text)
-        yield start, end
+        yield Line(text, start, end)
         start = end + 1
 
 
-def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, int]:
-    """The entity in text[start:end] cut before its claims, so with names only, and where its
-    sitelinks begin.
-
-    It is empty if the entity has an article, or its keys don't have a dump's order (labels and
-    aliases, claims, sitelinks): such lines are parsed whole. A text can't be mistaken for a key, as
-    its quotes would be escaped.
+def _parse(line: Line, properties: tuple[str, ...], layout: EntityLayout) -> msgspec.Struct | None:
+    """The entity of a line, without article and claims if it has no article; None if it has no name
+    either. Raises msgspec's errors.
     """
-    links = text.rfind(b'"sitelinks":', start, end)
-    if links < 0 or text.find(site_key, links, end) >= 0:
-        return b"", links
-    labels = text.find(b'"labels":', start, links)
-    aliases = text.find(b'"aliases":', start, links)
-    claims = text.find(b'"claims":', max(labels, aliases, start), links)
-    if claims < 0 or not text.endswith((b"},", b"}"), start, end):
-        return b"", links
-    return text[start:claims].rstrip(b", \t") + b"}", links
+    if line.has_article(layout.site_key):
+        return layout.decoder(properties).decode(line.whole())
 
-
-def _is_nameless(head: bytes, layout: EntityLayout) -> bool:
-    """Whether a well-formed head has a name in none of the language's codes."""
-    if b'"id":' not in head or b'"type":' not in head:
-        return False
-    return not any(code_key in head for code_key in layout.code_keys)
-
-
-def _parse(
-    text: bytes,
-    start: int,
-    end: int,
-    head: bytes,
-    links: int,
-    properties: tuple[str, ...],
-    layout: EntityLayout,
-) -> msgspec.Struct:
-    """The entity in text[start:end], without article and claims if it has no article. Raises
-    msgspec's errors.
-    """
-    if head:
+    names = line.names_only()
+    is_entity = b'"id":' in names and b'"type":' in names
+    if is_entity and not any(code_key in names for code_key in layout.code_keys):
+        return None
+    if names:
         # if it is broken, the whole line is parsed, and shows what is wrong if anything is
         with suppress(*BROKEN):
-            return layout.decoder(None).decode(head)
-
-    if links < 0:
-        links = max(text.rfind(b'"sitelinks"', start, end), start)
-    has_article = text.find(layout.site_key, links, end) >= 0
-    decoder = layout.decoder(properties if has_article else None)
-    if text.startswith(b"{", start) and text.endswith(b"},", start, end):
-        # most lines are long: they are not copied
-        return decoder.decode(memoryview(text)[start : end - 1])
-
-    return decoder.decode(text[start:end].strip().removesuffix(b","))
+            return layout.decoder(None).decode(names)
+    return layout.decoder(None).decode(line.whole())
 
 
 def _item(
@@ -408,11 +402,9 @@ def _item(
         pids: list[int] = []
         objects: list[int] = []
         dates: list[str] = []
-        if title and not isinstance(entity.claims, list):
+        if title:
             for pid in properties:
-                statements = getattr(entity.claims, pid)
-                if not statements:
-                    continue
+                statements = getattr(entity.claims, pid, ())
                 dates_of_objects = _best_objects(statements, rejects)
                 pids += [int(pid[1:])] * len(dates_of_objects)
                 objects += dates_of_objects

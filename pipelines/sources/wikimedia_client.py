@@ -66,7 +66,7 @@ class Query(msgspec.Struct):
     interwiki: list[Page] = []  # of other wikis
     export: str = ""
 
-    def passed(self, title: str) -> list[str]:
+    def titles_on_the_way(self, title: str) -> list[str]:
         """The title, and the titles to which normalisation and redirects lead from it; in a circle,
         each once.
         """
@@ -110,26 +110,28 @@ class Client(http.Client):
         self._kept = KeptAnswers(cache, KEPT_DAYS)
 
     def ask(
-        self, url: str, params: Mapping[str, str] | None = None, check: http.Check | None = None
-    ) -> bytes | None:
-        """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if
-        it answers 404.
+        self,
+        url: str,
+        params: Mapping[str, str] | None = None,
+        parse: Callable[[bytes], Answer] = bytes,
+    ) -> Answer | None:
+        """What `parse(body)` makes of the body at `url`, which is kept on disk and not asked for
+        again; None, and not kept, if it answers 404.
 
-        `check(body)` may raise Again to repeat the request, or LongtailError to give up. It also
-        sees the bodies of server errors (5xx). What it refuses is not kept. Raises LongtailError on
-        another status, or after ATTEMPTS.
+        `parse` may raise Again to repeat the request, or LongtailError to give up. It also sees the
+        bodies of server errors (5xx). What it refuses is not kept. Raises LongtailError on another
+        status, or after ATTEMPTS.
         """
         is_kept, body = self._kept.get(_key(url, params))
-        if is_kept:
-            return body
-
-        answer = self.send("GET", url, params=params, check=check)
-        if answer.status_code == 404:
-            return None
-        if answer.status_code != 200:
-            raise http.refusal(answer, url, params)
-        self.keep(url, params, answer.content)
-        return answer.content
+        if not is_kept:
+            answer = self.send("GET", url, params=params, check=parse)
+            if answer.status_code == 404:
+                return None
+            if answer.status_code != 200:
+                raise http.refusal(answer, url, params)
+            body = answer.content
+            self.keep(url, params, body)
+        return None if body is None else parse(body)
 
     def ask_api(
         self,
@@ -143,7 +145,7 @@ class Client(http.Client):
         Again.
         """
 
-        def parsed(body: bytes) -> Answer:
+        def parse(body: bytes) -> Answer:
             try:
                 error = msgspec.json.decode(body, type=_Failure).error
                 if error is None:
@@ -158,19 +160,18 @@ class Client(http.Client):
             check(answer)
             return answer
 
-        body = self.ask(url, params, parsed)
-        if body is None:
+        answer = self.ask(url, params, parse)
+        if answer is None:
             raise LongtailError(
                 f"{url}: the server answers 404, expected MediaWiki's api.php ({param})"
             )
-
-        return parsed(body)
+        return answer
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
         """Let `ask` return `body`, or None, for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
 
-    def asked_from(self) -> str:
+    def day_of_oldest_answer(self) -> str:
         """The day (UTC, YYYY-MM-DD) of the oldest answer that is kept, or today."""
         oldest = self._kept.oldest() or time.time()
         return f"{datetime.fromtimestamp(oldest, UTC):%Y-%m-%d}"
@@ -203,15 +204,16 @@ def ask_query(
         if check is not None:
             check(answer.query)
 
-    rest: dict[str, str | int] = {}
-    asked_before: list[dict[str, str | int]] = []
-
-    while not asked_before or rest:
-        if rest in asked_before:
-            raise LongtailError(
-                f"{http.shown(api, query | rest)}: the answer goes on with itself, expected an end"
-            )
-        asked_before.append(rest)
-        answer = client.ask_api(api, QUERY | query | rest, _Queried, param, check_answer)
+    request = QUERY | query
+    requests = []
+    while request not in requests:
+        requests.append(request)
+        answer = client.ask_api(api, request, _Queried, param, check_answer)
         yield answer.query
-        rest = answer.rest
+        if not answer.rest:
+            return
+        request = QUERY | query | answer.rest
+
+    raise LongtailError(
+        f"{http.shown(api, query | answer.rest)}: the answer goes on with itself, expected an end"
+    )

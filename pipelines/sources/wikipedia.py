@@ -8,22 +8,13 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import bz2_blocks
+from pipelines.sources.bz2_blocks import Part, bz2_parts, open_pages
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_blocks
 
 INDEX = "-multistream-index"  # in the name of a file that a multistream dump has beside it
 DUMP_HEAD = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")
 DUMP_END = b"</mediawiki>"
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
-
-
-class Part(NamedTuple):
-    """A source file, or the pages that begin in its bytes `begin` to `end`."""
-
-    file: Path
-    begin: int = 0
-    end: int | None = None  # None: the end of the file
 
 
 class Page(NamedTuple):
@@ -48,7 +39,7 @@ def wikipedia_parts(file: Path) -> list[Part]:
         return []
     if ".xml" not in file.name:
         return [Part(file)]
-    return [Part(file, begin, end) for begin, end in bz2_blocks.bz2_parts(file)]
+    return bz2_parts(file)
 
 
 def read_articles(
@@ -62,14 +53,9 @@ def read_articles(
     `open_blocks`), isn't a MediaWiki dump, or has a page longer than `bounds.RECORD`.
     """
     path = part.file
-    if part.begin or part.end:
-        blocks = bz2_blocks.open_pages(path, part.begin, part.end)
-    else:
-        blocks = open_blocks(path)
-
     place = "before its first page's end"
     try:
-        for page, namespace, is_redirect in _pages(blocks):
+        for page, namespace, is_redirect in _pages(open_pages(part)):
             place = f"after the page {page.id} ({page.title})"
             rejects.read += 1
             if namespace != 0:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, parquet_rows, text_id
 from pipelines.sources.streams import bounded_lines, is_parquet
-from pipelines.sources.wikipedia import Part
 
 # " = Title = "; a section is " = = Section = = "
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")

@@ -24,7 +24,7 @@ from pipelines import progress
 from pipelines.storage.atomic import SCRATCH, atomic, scratch_folder
 
 READ_BYTES = 1 << 20  # bytes of a streamed part that a worker reads at once
-SAMPLE_BYTES = 64 << 10  # bytes of one sample of a fingerprint
+SAMPLE_BYTES = 64 << 10  # bytes of one sample of a file
 SAMPLES = 1024  # samples of a file or folder; if they cover it, all of it is read
 END_BYTES = 16 << 20  # bytes read at the ends of large files, where Parquet keeps its statistics
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
@@ -36,14 +36,14 @@ def content_key(settings: Any, code: str, *files: Path) -> str:
     """A short name for the content that a result depends on.
 
     `settings` are values that print alike when they are alike, `code` is a fingerprint of the code
-    (work/code.py:fingerprint), and files and folders count by their `fingerprint`.
+    (work/code.py:fingerprint), and files and folders count by their `sampled_hash`.
     """
-    fingerprints = [fingerprint(file) for file in files]
-    content = repr((settings, code, fingerprints))
+    hashes = [sampled_hash(file) for file in files]
+    content = repr((settings, code, hashes))
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
-def fingerprint(path: Path) -> str:
+def sampled_hash(path: Path) -> str:
     """A hash that stands for the content of a file or folder, in a fraction of a second.
 
     Of large ones it reads names, sizes, the ends and samples spread evenly. It could miss a few

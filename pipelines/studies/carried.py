@@ -29,7 +29,8 @@ def _schema() -> pa.Schema:
     fields = [(name, pa.string()) for name in KEYS]
     fields.append(("questions", pa.int64()))
     for name in FIGURES:
-        fields += [(f"{name}{end}", pa.float64()) for end in ("", "_low", "_high")]
+        for end in ("", "_low", "_high"):
+            fields.append((f"{name}{end}", pa.float64()))
     return pa.schema(fields)
 
 
@@ -69,7 +70,6 @@ def compare_carried(
 ) -> dict:
     """Held-out accuracy by thresholds fitted to these answers and by those `carried` over, on the
     same splits, and the difference."""
-    train, drawn = held_out.sides(pairs, settings, seed, resamples)
     parts = []
     for carried_part, own_part in zip(carried.parts, own.parts, strict=True):
         parts.append(_for_all_relations(carried_part, own_part))
@@ -78,15 +78,14 @@ def compare_carried(
         whole=_for_all_relations(carried.whole, own.whole),
         parts=tuple(parts),
     )
-    columns = {
-        "own": Column(pairs.right_above, {"own": pairs.gains}),
-        "carried": Column(pairs.right_above, {"carried": pairs.gains}),
-        "difference": Column(0.0, {"carried": pairs.gains, "own": -pairs.gains}, apart=True),
-        "retrieved_own": Column(0.0, {"own": 1.0}, apart=True),
-        "retrieved_carried": Column(0.0, {"carried": 1.0}, apart=True),
-    }
+
+    train, drawn = held_out.sides(pairs, settings, seed, resamples)
+    gains = pairs.gains
+    columns = {"difference": Column(0.0, {"carried": gains, "own": -gains}, apart=True)}
     policies = {}
     for name, fitted in {"own": own, "carried": carried_here}.items():
+        columns[name] = Column(pairs.right_above, {name: gains})
+        columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
         retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
         policies[name] = held_out.policy(pairs, retrieved, drawn, fitted)
 

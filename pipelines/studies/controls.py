@@ -67,8 +67,9 @@ class Part:
 
     def length(self) -> int:
         """Characters that a model reads to score the part."""
+        n_controls = 1 + len(self.texts)
         query_texts = [*self.queries.contexts, *self.queries.continuations]
-        characters = sum(map(len, query_texts)) * (1 + len(self.texts))
+        characters = n_controls * sum(map(len, query_texts))
         characters += sum(map(len, self.before))
         for texts in self.texts.values():
             characters += sum(map(len, texts.ravel()))

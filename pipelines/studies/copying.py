@@ -53,7 +53,8 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, s
         tokens_of_texts, _ = tokenizer.continuations(continuations)
         text_numbers, ranks = np.nonzero(doc_ids != "")
         ids = pa.array(doc_ids[text_numbers, ranks], pa.string())
-        document_texts = documents["text"].take(pa.compute.index_in(ids, documents["id"]))
+        rows = pa.compute.index_in(ids, documents["id"])
+        document_texts = documents["text"].take(rows)
         tokens_of_documents, _ = tokenizer.tokens(document_texts.to_pylist())
         return shared(tokens_of_texts, tokens_of_documents, text_numbers)
 
@@ -73,14 +74,11 @@ def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np
     """
     n_of_texts = len(texts.values)
     tokens = np.concatenate([texts.values, documents.values])
-    text_of_token = np.concatenate(
-        [
-            np.repeat(np.arange(len(texts.lengths)), texts.lengths),
-            np.repeat(text_of_document, documents.lengths),
-        ]
-    )
-    ends = np.concatenate([texts.bounds[1:], n_of_texts + documents.bounds[1:]])
     lengths = np.concatenate([texts.lengths, documents.lengths])
+    text_numbers = np.arange(len(texts.lengths))
+    text_of_sequence = np.concatenate([text_numbers, text_of_document])
+    text_of_token = np.repeat(text_of_sequence, lengths)
+    ends = np.cumsum(lengths)
     room = np.repeat(ends, lengths) - np.arange(len(tokens))  # tokens up to the end
     distinct = tokens.max(initial=0) + 1
 
@@ -89,7 +87,8 @@ def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np
     gram = text_of_token
     for n in range(1, LONGEST + 1):
         places = np.flatnonzero(room >= n)
-        extended = gram[places] * distinct + tokens[places + n - 1]
+        next_tokens = tokens[places + n - 1]
+        extended = gram[places] * distinct + next_tokens
         numbers = np.unique(extended, return_inverse=True)[1]
         gram = np.zeros(len(tokens), np.int64)
         gram[places] = numbers

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,12 @@ from pipelines.lm.ragged import Ragged
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest, Parts
 from pipelines.questions.subject_articles import view_subjects
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import Part, wikipedia_parts
+from pipelines.sources.wikipedia import wikipedia_parts
 from pipelines.sources.wikipedia_links import Links, count_incoming
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
@@ -64,9 +66,12 @@ class NamesAsked:
     answer: np.ndarray  # the number of its answers' set, (questions,) int64
     names: Names
     sets: Ragged  # the sets that each name is in
-    questions: Ragged  # the questions that are about each set
-    n_names: int
-    n_sets: int
+    questions: Ragged  # the questions whose subject's set each set is
+
+    @property
+    def n_sets(self) -> int:
+        """The number of sets."""
+        return len(self.questions.lengths)
 
 
 def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str, int]:
@@ -75,9 +80,13 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
     Raises LongtailError on damaged files.
     """
     datasets = settings.parts.answered
-    files = tuple(data / f"questions/{dataset}/{dataset}.parquet" for dataset in datasets)
+    questions = data / "questions"
+    files = tuple(questions / dataset / f"{dataset}.parquet" for dataset in datasets)
     sources = source_files(data / "raw" / name)
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
+    stats = []
+    for file in sources:
+        stat = file.stat()
+        stats.append((str(file), stat.st_size, stat.st_mtime_ns))
     media = language.read_language(settings.language).media
     fingerprint = code.fingerprint("pipelines.studies.exposure")
     depends_on = (catalogue.facts(name), name, media, stats)
@@ -104,13 +113,15 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
         folder.mkdir()
         for number, dataset in enumerate(datasets):
             rows = asked.files == number
-            unknown = pa.nulls(int(rows.sum()), pa.int64())
+            links = pa.nulls(int(rows.sum()), pa.int64())
+            if incoming:
+                links = incoming[number]
             columns = {
                 "question_id": pa.array(asked.ids[rows], pa.string()),
                 "subject": of_sets[asked.subject[rows]],
                 "answer": of_sets[asked.answer[rows]],
                 "together": together[rows],
-                "links": incoming[number] if incoming else unknown,
+                "links": links,
             }
             parquet.write_parquet(pa.table(columns), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
@@ -130,43 +141,50 @@ def load_names(files: Sequence[Path]) -> NamesAsked:
         for row in sorted(rows, key=lambda row: row["question_id"]):
             ids.append(row["question_id"])
             file_numbers.append(number)
-            subjects.append(_set_of([row["subj"], *(row.get("s_aliases") or ())]))
-            answers.append(_set_of(row["possible_answers"]))
+            aliases = row.get("s_aliases") or ()
+            subjects.append(_name_set([row["subj"], *aliases]))
+            answers.append(_name_set(row["possible_answers"]))
 
-    sets = {names: number for number, names in enumerate(sorted({*subjects, *answers}))}
-    names = sorted({name for names in sets for name in names})
+    name_sets = sorted({*subjects, *answers})
+    names = sorted(set(chain.from_iterable(name_sets)))
+    set_numbers = {name_set: number for number, name_set in enumerate(name_sets)}
     name_numbers = {name: number for number, name in enumerate(names)}
-    members = []  # (name, set)
-    for names_of_set, number in sets.items():
-        members += [(name_numbers[name], number) for name in names_of_set]
-    name_of_member, set_of_member = np.array(sorted(members), np.int64).reshape(-1, 2).T
-    subject = np.array([sets[names] for names in subjects], np.int64)
-    answer = np.array([sets[names] for names in answers], np.int64)
+    memberships = []  # (number of a name, number of a set that it is in)
+    for name_set, set_number in set_numbers.items():
+        for name in name_set:
+            memberships.append((name_numbers[name], set_number))
+
+    pairs = np.array(sorted(memberships), np.int64).reshape(-1, 2)
+    names_of_pairs, sets_of_pairs = pairs.T
+    subject = np.array([set_numbers[name_set] for name_set in subjects], np.int64)
+    answer = np.array([set_numbers[name_set] for name_set in answers], np.int64)
+    by_subject = np.argsort(subject, kind="stable")
     return NamesAsked(
         ids=np.array(ids, object),
         files=np.array(file_numbers, np.int64),
         subject=subject,
         answer=answer,
         names=Names(names),
-        sets=Ragged(set_of_member, _bounds(name_of_member, len(names))),
-        questions=Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))),
-        n_names=len(names),
-        n_sets=len(sets),
+        sets=Ragged(sets_of_pairs, _bounds(names_of_pairs, len(names))),
+        questions=Ragged(by_subject, _bounds(subject, len(name_sets))),
     )
 
 
-def _set_of(names: Iterable[str | None]) -> tuple[str, ...]:
+def _name_set(names: Iterable[str | None]) -> tuple[str, ...]:
     """The distinct names, sorted, without empty ones."""
     return tuple(sorted(set(filter(None, names))))
 
 
 def _bounds(keys: np.ndarray, n: int) -> np.ndarray:
     """Where the rows of each key begin and end, sorted by keys from 0 to n - 1: (n + 1,) int64."""
-    return np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=n))])
+    sizes = np.bincount(keys, minlength=n)
+    return np.concatenate([[0], np.cumsum(sizes)])
 
 
-# a process counts in many parts
-_loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))
+@lru_cache(maxsize=1)
+def _loaded(key: str, files: tuple[Path, ...]) -> NamesAsked:
+    """`load_names` once in a process, which counts in many parts."""
+    return load_names(files)
 
 
 def count_part(
@@ -175,8 +193,11 @@ def count_part(
     """Count in the documents of one part of a text's file; write the counts to the folder `out`."""
     rejects = Rejects(1.0)  # bad rows are judged over all parts
     out.mkdir()
-    with closing(Links(out / LINKS)) if catalogue.DATASETS[name].links else nullcontext() as links:
-        sums = count_texts(_loaded(key, files), documents(name, part, rejects, media, links))
+    has_links = catalogue.DATASETS[name].links
+    opened = closing(Links(out / LINKS)) if has_links else nullcontext()
+    with opened as links:
+        texts = documents(name, part, rejects, media, links)
+        sums = count_texts(_loaded(key, files), texts)
     np.save(out / "sums.npy", np.concatenate(sums))
     (out / "rejects.json").write_bytes(rejects.encoded())
 
@@ -186,29 +207,42 @@ def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np
     two sets together."""
     of_sets = np.zeros(asked.n_sets, np.int64)
     together = np.zeros(len(asked.ids), np.int64)
+    n_names = len(asked.sets.lengths)
+    n_sets = asked.n_sets
     for text_of_match, name_of_match in asked.names.find(texts):
-        # each name once in each document
-        text_and_name = _distinct(text_of_match * asked.n_names + name_of_match)
-        text, name = np.divmod(text_and_name, asked.n_names)
-        sets = asked.sets.take(name)
-        text_and_set = _distinct(np.repeat(text, sets.lengths) * asked.n_sets + sets.values)
-        text, set_number = np.divmod(text_and_set, asked.n_sets)
-        of_sets += np.bincount(set_number, minlength=asked.n_sets)
+        # A name counts once in a document, and so does a set.
+        text_of_name, names = _distinct_pairs(text_of_match, name_of_match, n_names)
+        sets_of_names = asked.sets.take(names)
+        text_of_member = np.repeat(text_of_name, sets_of_names.lengths)
+        text_of_set, sets = _distinct_pairs(text_of_member, sets_of_names.values, n_sets)
+        of_sets += np.bincount(sets, minlength=n_sets)
 
-        questions = asked.questions.take(set_number)
-        text_of_question = np.repeat(text, questions.lengths)
-        answer = asked.answer[questions.values]
-        both = np.isin(text_of_question * asked.n_sets + answer, text_and_set)
-        together += np.bincount(questions.values[both], minlength=len(together))
+        questions = asked.questions.take(sets)
+        text_of_question = np.repeat(text_of_set, questions.lengths)
+        answer_sets = asked.answer[questions.values]
+        wanted = _packed(text_of_question, answer_sets, n_sets)
+        has_answer = np.isin(wanted, _packed(text_of_set, sets, n_sets))
+        together += np.bincount(questions.values[has_answer], minlength=len(together))
 
     return of_sets, together
 
 
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """The distinct values, sorted. (np.unique hashes, which took 20 times as long on such keys.)"""
-    values.sort()
-    first = np.concatenate([[True], values[1:] != values[:-1]])
-    return values[first[: len(values)]]
+def _distinct_pairs(
+    texts: np.ndarray, numbers: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct pairs of a text and a number below n, sorted.
+
+    np.unique hashes, which took 20 times as long on such pairs.
+    """
+    packed = _packed(texts, numbers, n)
+    packed.sort()
+    is_first = np.diff(packed, prepend=-1) > 0
+    return np.divmod(packed[is_first], n)
+
+
+def _packed(texts: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
+    """One number for each pair of a text and a number below n, in the pairs' order."""
+    return texts * n + numbers
 
 
 def documents(
@@ -241,7 +275,10 @@ def _count_links(
 
     Nothing where the text has no wikitext.
     """
-    with_links = [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]
+    with_links = []
+    for part in parts:
+        if part.is_file() and parquet.metadata(part).num_rows:
+            with_links.append(part)
     if not with_links:
         return []
     entities = data / "knowledge/wikidata/entities.parquet"
@@ -255,8 +292,11 @@ def _count_links(
             f"CREATE TEMP TABLE titles AS SELECT title FROM ({titles}) WHERE title IS NOT NULL"
         )
         count_incoming(db, with_links)
-        rows = [database.read_rows(db, query.format(number)) for number in range(len(files))]
-        return [table["links"] for table in rows]
+        links = []
+        for number in range(len(files)):
+            table = database.read_rows(db, query.format(number))
+            links.append(table["links"])
+        return links
 
 
 def main() -> None:

@@ -3,8 +3,8 @@ memory.
 
 Each measure is a number of a question's subject, or of its subject and answer: page views of the
 month, which thresholds go by, and the measures that might do better. As PopQA does with page views
-(its section 4), `compare_measures` correlates the logarithm of each, of 1 + it, with being right
-closed-book, on the same questions.
+(its section 4), `compare_measures` correlates log10(1 + measure) with whether the closed-book
+answer is right, for all measures on the same questions.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _read_column(answered: AnswersOfLM, file: Path, column: str, key: str) -> np
         view_subjects(db, "asked", answered.questions, entities)
         query = f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})"
         values = dict(db.execute(query).fetchall())
-    return np.array([values.get(id_) for id_ in answered.answers.ids.tolist()], float)
+    ids = answered.answers.ids.tolist()
+    return np.array([values.get(question_id) for question_id in ids], float)
 
 
 def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> list[dict]:
@@ -101,16 +102,19 @@ def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray]) -
     """
     if "closed_book" not in answers.by_method:
         return []
-    logs = {measure: np.log10(1 + values) for measure, values in measures.items()}
-    counts = {measure: int(np.isfinite(values).sum()) for measure, values in logs.items()}
     enough = max(FEWEST, LEAST_KNOWN * len(answers.ids))
-    comparable = {measure: logs[measure] for measure, n in counts.items() if n >= enough}
-
+    counts = {}  # measure -> of how many questions it is known
+    logs = {}  # of those that are known of enough
     complete = answers.everyone
-    for values in comparable.values():
-        complete &= np.isfinite(values)
-    comparable = {measure: values[complete] for measure, values in comparable.items()}
+    for measure, values in measures.items():
+        is_known = np.isfinite(values)
+        counts[measure] = int(is_known.sum())
+        if counts[measure] >= enough:
+            logs[measure] = np.log10(1 + values)
+            complete &= is_known
+
     answers = answers.take(complete)
+    comparable = {measure: values[complete] for measure, values in logs.items()}
     figures = answers.bootstraps(_statistics(answers, comparable))
 
     rows = []
@@ -142,4 +146,5 @@ def _statistics(answers: Answers, measures: Mapping[Measure, np.ndarray]) -> Ite
 
 def _difference_of_correlations(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 12) sums: one correlation less another."""
-    return intervals.pearson(sums[:, :6]) - intervals.pearson(sums[:, 6:])
+    first, second = np.split(sums, 2, axis=1)
+    return intervals.pearson(first) - intervals.pearson(second)

@@ -104,11 +104,11 @@ def words_of(context: str, continuation: str, n_bytes: Sequence[int]) -> Iterato
     A token without a word has None. So has one of the text's last word if the text ends inside it,
     as it may go on.
     """
-    runs = [(in_word, "".join(run)) for in_word, run in groupby(context + continuation, _in_word)]
+    runs = ["".join(run) for _, run in groupby(context + continuation, _in_word)]
     word_of_byte: list[str | None] = []
-    for number, (in_word, run) in enumerate(runs, start=1):
+    for number, run in enumerate(runs, start=1):
         ended = number < len(runs)
-        word = run if in_word and ended else None
+        word = run if _in_word(run[0]) and ended else None
         word_of_byte += [word] * len(run.encode())
 
     start = len(context.encode())

@@ -45,7 +45,9 @@ TABLES = {
 def rows_of_answers(answered: AnswersOfLM) -> Tables:
     """The tables by what the language model could have seen."""
     answers = answered.answers
-    counts = {text: read_counts(file, answers.ids) for text, file in answered.exposure.items()}
+    counts = {}
+    for text, file in answered.exposure.items():
+        counts[text] = read_counts(file, answers.ids)
     rows = {"accuracy_by_documents": by_documents(answers, counts)}
     dates = answered.data / "knowledge/wikidata/dates.parquet"
     cutoff = answered.settings.exposure.cutoffs.get(answered.lm)
@@ -60,7 +62,8 @@ def read_counts(file: Path, ids: np.ndarray) -> np.ndarray:
     `exposure` has none."""
     rows = database.ask("SELECT question_id, together FROM counted", counted=file).fetchall()
     counts = dict(rows)
-    return np.array([counts.get(id_, np.nan) for id_ in ids.tolist()], float)
+    counts_of_questions = [counts.get(question_id) for question_id in ids.tolist()]
+    return np.array(counts_of_questions, float)
 
 
 def by_documents(answers: Answers, together: Mapping[str, np.ndarray]) -> list[dict]:
@@ -71,11 +74,9 @@ def by_documents(answers: Answers, together: Mapping[str, np.ndarray]) -> list[d
         groups = []
         for documents in bins_between(counts, BOUNDS):
             counts_of_bin = counts[documents.rows]
-            key = {
-                "text": text,
-                "least": int(counts_of_bin.min()),
-                "most": int(counts_of_bin.max()),
-            }
+            least = int(counts_of_bin.min())
+            most = int(counts_of_bin.max())
+            key = {"text": text, "least": least, "most": most}
             groups.append(Group(key, documents.rows))
         rows += _by_group_then_method(answers, groups, ["popularity", "gain"])
 
@@ -90,10 +91,11 @@ def by_date(answers: Answers, latest: np.ndarray, cutoff: str) -> list[dict]:
     """
     # a year alone, such as 2021, is not after 2021-10
     month = np.array([date[:7] for date in latest], str)
+    is_dated = month != ""
     masks = {
         CHANGED: month > cutoff,
-        BEFORE: (month != "") & (month <= cutoff),
-        UNDATED: month == "",
+        BEFORE: is_dated & (month <= cutoff),
+        UNDATED: ~is_dated,
     }
     groups = []
     for name, mask in masks.items():
@@ -119,4 +121,5 @@ def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
     none."""
     rows = database.ask(DATES, questions=questions, dates=dates).fetchall()
     latest = dict(rows)
-    return np.array([latest.get(id_, "") for id_ in ids.tolist()], str)
+    latest_of_questions = [latest.get(question_id, "") for question_id in ids.tolist()]
+    return np.array(latest_of_questions, str)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import clean, markup
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Part, read_articles
+from pipelines.sources.wikipedia import read_articles
 
 
 def test_markup_goes_and_prose_stays():

@@ -306,11 +306,11 @@ def test_parts_of_a_file_give_what_the_whole_gives(monkeypatch):
 def test_what_a_killed_run_read_is_not_read_again_while_the_dump_is_the_same(monkeypatch, changed):
     read, first = [], pageviews.read_views
 
-    def stops(path, rejects, *part):
-        read.append(path.stem.rpartition("-")[2])
+    def stops(part, rejects, project):
+        read.append(part.file.stem.rpartition("-")[2])
         if len(read) == 2:
             raise KeyboardInterrupt
-        return first(path, rejects, *part)
+        return first(part, rejects, project)
 
     monkeypatch.setattr(pageviews, "read_views", stops)
     with pytest.raises(KeyboardInterrupt):

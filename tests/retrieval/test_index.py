@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.retrieval import dense, dense_build, embeddings, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.work_store import fingerprint
+from pipelines.storage.work_store import sampled_hash
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
 
@@ -220,10 +220,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_other_content_or_another_length_or_another_name_is_another_fingerprint(folder):
+def test_other_content_or_another_length_or_another_name_is_another_sampled_hash(folder):
     end = bytearray((folder / "9").read_bytes())
     end[-500] ^= 1  # as in the footer of a Parquet file
-    known = {fingerprint(folder)}
+    known = {sampled_hash(folder)}
     for change in (
         lambda: (folder / "5").write_bytes(np.random.default_rng(77).bytes(10_000)),
         lambda: (folder / "5").write_bytes((folder / "5").read_bytes() + b"x"),
@@ -231,18 +231,18 @@ def test_other_content_or_another_length_or_another_name_is_another_fingerprint(
         lambda: (folder / "3").rename(folder / "3a"),
     ):
         change()
-        known.add(fingerprint(folder))
+        known.add(sampled_hash(folder))
     assert len(known) == 5
 
 
 def test_a_small_file_counts_with_every_byte_wherever_it_lies(folder):
     (small := folder / "small").write_bytes(bytes(9000))
-    before = fingerprint(small)
+    before = sampled_hash(small)
     for place in (0, 4321, 8999):
         changed = bytearray(9000)
         changed[place] = 1
         small.write_bytes(changed)
-        assert fingerprint(small) != before
+        assert sampled_hash(small) != before
     (moved := folder / "x" / "small").parent.mkdir()
     moved.write_bytes(bytes(9000))
-    assert fingerprint(moved) == before
+    assert sampled_hash(moved) == before

@@ -14,9 +14,9 @@ from fetching import reasons, saved
 from flows.init import data_files
 from pipelines.errors import LongtailError
 from pipelines.sources import corpus_layouts
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_wikipedia, text_id
-from pipelines.sources.wikipedia import Part
 
 HARBOUR = "Velm is a harbour town at the mouth of the river Tarn, which a charter of the abbey names in 1203."
 MILLER = "Mira Olt was a miller."

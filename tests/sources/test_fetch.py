@@ -212,7 +212,7 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
         ),
         ({"wikidata": ["x.json"]}, {}, QUERIED, "fetch.files names a dump under wikidata"),
         (POPQA, PAGES | HERE, {}, "fetch.pages asks for .*expected fetch.source: wikimedia"),
-        ({"nq": ["good.jsonl"]}, PAGES, {}, "popQA.tsv under fetch.files.popqa"),
+        ({"nq": ["good.jsonl"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
         (POPQA | {"wikipedia": ["x.xml"]}, PAGES, {}, "leave the dump out"),
         ({"popqa": ["good.jsonl"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
     ]:

@@ -13,6 +13,7 @@ from fetching import reasons, saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.mediawiki_tables import PAGE_FILE, read_titles
 from pipelines.sources.pageviews import SCHEMA, choose_files, read_views, sum_views
 from pipelines.sources.rejects import Rejects
@@ -49,7 +50,9 @@ def views(
     rejects = rejects or Rejects(0.0)
     parts = [path.with_suffix(".parquet") for path in paths]
     for path, part in zip(paths, parts, strict=True):
-        pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *read_views(path, rejects)]), part)
+        pq.write_table(
+            pa.concat_tables([SCHEMA.empty_table(), *read_views(Part(path), rejects)]), part
+        )
         rejects.check()
     sum_views(db, parts)
     return dict(db.sql("SELECT title, views FROM views").fetchall())

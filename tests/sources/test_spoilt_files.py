@@ -26,9 +26,10 @@ from pipelines.sources import (
     wikidata,
     wikitext,
 )
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, parse_json
-from pipelines.sources.wikipedia import Part, read_articles
+from pipelines.sources.wikipedia import read_articles
 
 Read = Callable[[Path, Rejects], list]
 ITEM = {
@@ -49,7 +50,7 @@ def wikidata_rows(path: Path, rejects: Rejects) -> list:
 
 
 def of_file(read: Callable) -> Read:
-    return lambda path, rejects: list(read(path, rejects))
+    return lambda path, rejects: list(read(Part(path), rejects))
 
 
 def of_part(read: Callable) -> Read:

@@ -16,14 +16,9 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import rejects
 from pipelines.sources.decompression import READ_BYTES
+from pipelines.sources.json_rows import open_rows
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import (
-    open_blocks,
-    open_lines,
-    open_rows,
-    open_runs,
-    open_text,
-)
+from pipelines.sources.streams import open_blocks, open_lines, open_runs, open_text
 
 PACK = PACKED | {"": bytes}
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"

@@ -16,6 +16,7 @@ from fetching import reasons, saved
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.sources import c4_sample
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import (
     Raw,
@@ -23,7 +24,6 @@ from pipelines.sources.source_documents import (
     read_wikipedia,
     text_id,
 )
-from pipelines.sources.wikipedia import Part
 from pipelines.sources.wikitext import read_wikitext
 
 

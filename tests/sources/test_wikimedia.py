@@ -96,7 +96,7 @@ def test_a_fault_that_stays_is_an_error(
 ) -> None:
     wikimedia.faults = [fault] * 50
     with pytest.raises(LongtailError, match=message):
-        client.ask(page, {"a": "1"}, check=whole)
+        client.ask(page, {"a": "1"}, parse=whole)
 
 
 def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(

@@ -11,8 +11,9 @@ from fetching import saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, Part, read_articles, wikipedia_parts
+from pipelines.sources.wikipedia import Page, read_articles, wikipedia_parts
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = (
@@ -178,11 +179,13 @@ def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes
 def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newline_before_it(
     monkeypatch, size
 ) -> None:
-    monkeypatch.setattr(bz2_blocks, "_blocks", lambda _, begin, end: blocks(text, size, begin, end))
+    monkeypatch.setattr(
+        bz2_blocks, "_blocks", lambda part: blocks(text, size, part.begin, part.end)
+    )
     text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
     for cuts in product(range(1, len(text)), repeat=2):
         bounds = list(pairwise([0, *sorted({*cuts}), len(text)]))
-        dumps = [b"".join(bz2_blocks.open_pages(Path(), *at)) for at in bounds]
+        dumps = [b"".join(bz2_blocks.open_pages(Part(Path(), *at))) for at in bounds]
         assert all(
             xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps
         )
@@ -199,7 +202,7 @@ def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newlin
     lines = list(zip(text.splitlines(keepends=True), newline_before, strict=True))
     for cuts in product(range(1, len(text)), repeat=2):
         for begin, end in pairwise([0, *sorted({*cuts}), len(text)]):
-            found = bz2_blocks.open_lines(Path(), begin, end)
+            found = bz2_blocks.open_lines(Part(Path(), begin, end))
             assert b"".join(found) == b"".join(line for line, at in lines if begin <= at < end)
 
 

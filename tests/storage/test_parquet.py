@@ -207,7 +207,7 @@ from pipelines.params import bounds
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.question_files import read_records
 from pipelines.sources.source_documents import read_documents
-from pipelines.sources.wikipedia import Part
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.wikitext import read_wikitext
 def peak():  # not getrusage's, which begins with that of the process that started this one
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -20,6 +20,7 @@ import zstandard
 
 from pipelines.params import params
 from pipelines.sources import mediawiki_tables, pageviews
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
@@ -123,7 +124,7 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
         _, _, _, access, count, hours = line.split(" ")
         assert access in ("desktop", "mobile-web")
         assert sum(map(int, re.findall(r"\d+", hours))) == int(count)
-    pq.write_table(pa.concat_tables(pageviews.read_views(dump, Rejects(0.0))), parts[0])
+    pq.write_table(pa.concat_tables(pageviews.read_views(Part(dump), Rejects(0.0))), parts[0])
     values, items = len(world.value_labels), range(len(world.value_labels) + len(world.labels))
     expected = {world.title(item): world.views(item) for item in items}
     assert [world.views(values + e) for e in range(len(world.labels))] == world.popularity.tolist()
