@@ -154,7 +154,7 @@ def find_repeated(
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated
-    database.view(db, "ids", *batches, columns=["source_document"], named=True)
+    database.view(db, "ids", *batches, named=True)
     db.execute(
         """CREATE OR REPLACE TEMP TABLE repeated AS
         SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"""
