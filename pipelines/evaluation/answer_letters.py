@@ -61,7 +61,8 @@ def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
     ids = _letter_ids(lm)
     single = [i for i, id_ in enumerate(ids) if id_ is not None]
     if single:
-        log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
+        tokens = [ids[i] for i in single]
+        log_probs[:, single] = lm.next_token(prompts)[:, tokens]
 
     hidden = np.argwhere(np.isneginf(log_probs))
     some_are_shown = 0 < len(single) < len(LETTERS)
@@ -77,10 +78,11 @@ def _score_letters(
     lm: LanguageModel, prompts: list[Prompt], hidden: np.ndarray, log_probs: np.ndarray
 ) -> None:
     """Fill `log_probs` at the places (prompt, letter) that are `hidden`, by scoring."""
-    prompts_of_places = [prompts[row] for row, _ in hidden]
-    letters = [lm.begins + LETTERS[i] for _, i in hidden]
+    rows, letter_numbers = hidden.T
+    prompts_of_places = [prompts[row] for row in rows]
+    letters = [lm.begins + LETTERS[i] for i in letter_numbers]
     scores = lm.score(prompts_of_places, letters)
-    log_probs[tuple(hidden.T)] = [of_tokens.sum() for of_tokens in scores.log_probs]
+    log_probs[rows, letter_numbers] = [of_tokens.sum() for of_tokens in scores.log_probs]
 
 
 def _write_letters(lm: LanguageModel, prompts: list[Prompt], log_probs: np.ndarray) -> None:

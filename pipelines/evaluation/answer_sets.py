@@ -184,7 +184,9 @@ def correlation_columns(
     There are none if fewer than FEWEST of the values are known, or if either is the same for all.
     """
     finite = rows & np.isfinite(values)
-    if finite.sum() < FEWEST or np.ptp(values[finite]) == 0 or np.ptp(right[finite]) == 0:
+    if finite.sum() < FEWEST:
+        return []
+    if np.ptp(values[finite]) == 0 or np.ptp(right[finite]) == 0:
         return []
 
     # centred, so that sums of squares keep their digits

@@ -209,7 +209,8 @@ def _joined(nats_of_blocks: list[dict[Ensemble, np.ndarray]]) -> dict[Ensemble, 
     for ensemble in ensembles:
         blocks = []
         for nats in nats_of_blocks:
-            unknown = np.full(len(next(iter(nats.values()))), np.nan)
+            any_nats = next(iter(nats.values()))
+            unknown = np.full(len(any_nats), np.nan)
             blocks.append(nats.get(ensemble, unknown))
         joined[ensemble] = np.concatenate(blocks)
     return joined
@@ -294,9 +295,10 @@ def _top(queries: ScoredQueries, replug: Replug) -> list[Ensemble]:
     for ensemble in queries.nats:
         if ensemble.whole_corpus:
             most[ensemble.retriever] = max(ensemble.k, most.get(ensemble.retriever, 0))
-    return sorted(
-        Ensemble(name, min(replug.top_k, k), replug.temperature) for name, k in most.items()
-    )
+    top = []
+    for retriever, k in most.items():
+        top.append(Ensemble(retriever, min(replug.top_k, k), replug.temperature))
+    return sorted(top)
 
 
 def _statistics(queries: ScoredQueries, replug: Replug) -> list[tuple]:

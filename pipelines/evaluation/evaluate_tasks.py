@@ -17,7 +17,12 @@ from pipelines import catalogue
 from pipelines.answering import passages
 from pipelines.answering.prompts import Sent
 from pipelines.evaluation import answer_letters, task_items
-from pipelines.evaluation.task_figures import CONCATENATED, drop_too_long, summarise
+from pipelines.evaluation.task_figures import (
+    ALL_IN_ONE_PROMPT,
+    ENSEMBLES,
+    drop_too_long,
+    summarise,
+)
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
@@ -81,23 +86,24 @@ def evaluate_benchmark(
     the metrics."""
     rejects = Rejects(settings.ingest.max_reject_share)
     read_task = catalogue.function(name, "benchmark")
-    task = read_task(data / "raw" / name, settings.tasks, settings.seed, rejects)
+    raw = data / "raw" / name
+    task = read_task(raw, settings.tasks, settings.seed, rejects)
     rejects.check()
 
     model = open_lm.MODELS / lm_name
     lm_settings = settings.lm[lm_name]
     with open_lm.lm_at_work(model, lm_settings, settings.compute) as lm:
         ensemble_answers = answered_by(task, lm, settings.replug)
-        methods = _methods(ensemble_answers, settings)
         if ensemble_answers is None:
             print(
                 f"{lm_name} shows no log-probabilities of its answers to {name}, so no ensemble "
-                f"answers"
+                "answers"
             )
+        methods = _methods(ensemble_answers, settings) if task.items else []
         replug = settings.replug.model_copy(update={"vote": ensemble_answers == "vote"})
         tables = [SCHEMA.empty_table()]
         keys = {}
-        for method in methods if task.items else ():
+        for method in methods:
             keys[method] = _key(method, name, lm_name, replug, settings, data)
             table = evaluate_task(
                 task,
@@ -120,8 +126,7 @@ def evaluate_benchmark(
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, settings.seed, settings.report.bootstrap)
         for method, figure in figures.items():
-            by_ensemble = method not in ("closed_book", CONCATENATED)
-            figure["answered_by"] = ensemble_answers if by_ensemble else None
+            figure["answered_by"] = ensemble_answers if method in ENSEMBLES else None
         metrics = figures | {"rejects": rejects.reasons(), "too_long": too_long}
         write_json(data / f"metrics/tasks_{name}_{lm_name}.json", metrics)
         for method, key in keys.items():
@@ -148,7 +153,7 @@ def _methods(ensemble_answers: str | None, settings: Settings) -> list[str]:
     """The methods that answer a benchmark; of the retrievers, the main one alone."""
     methods = ["closed_book"]
     if settings.tasks.concatenated:
-        methods.append(CONCATENATED)
+        methods.append(ALL_IN_ONE_PROMPT)
     if ensemble_answers is not None:
         methods.append("replug")
         if settings.retrievers[0] in settings.parts.tuned:
@@ -158,8 +163,8 @@ def _methods(ensemble_answers: str | None, settings: Settings) -> list[str]:
 
 def _search(method: str, settings: Settings, data: Path) -> Search | None:
     """What finds a method's documents; None for closed-book answers."""
-    found_as = "replug" if method == CONCATENATED else method
-    source = passages.open_source(found_as, None, settings, data)
+    method_of_documents = "replug" if method == ALL_IN_ONE_PROMPT else method
+    source = passages.open_source(method_of_documents, None, settings, data)
     return source.find if source else None
 
 
@@ -167,13 +172,15 @@ def _key(
     method: str, name: str, lm_name: str, replug: Replug, settings: Settings, data: Path
 ) -> str:
     """The key of a method's finished shards: all that decides the answers."""
+    main_retriever = settings.retriever[settings.retrievers[0]]
+    answer = settings.answer
     depends_on = (
         settings.seed,
         settings.tasks,
         replug,
-        settings.retriever[settings.retrievers[0]],
-        settings.answer.passage,
-        settings.answer.clipped,
+        main_retriever,
+        answer.passage,
+        answer.clipped,
         settings.lm[lm_name],
         SHARD,
         workers.ROUNDS,
@@ -198,7 +205,7 @@ def evaluate_task(
     prediction is null.
 
     Without `search`, answers are closed-book. Each document has a prompt of its own, except that
-    CONCATENATED has all in one. A demonstration has its own top document. Finished shards stay
+    ALL_IN_ONE_PROMPT has all in one. A demonstration has its own top document. Finished shards stay
     under `key` until they are forgotten.
     """
     shots = _demonstrations(task, search)
@@ -206,19 +213,20 @@ def evaluate_task(
     source = passages.Source(search, SEARCHED, written=False) if search else None
     queries = {number: item.query for number, item in enumerate(task.items)}
     lookup = passages.Lookup(source, queries, passages_name, key)
-    has_ensemble = search is not None and method != CONCATENATED
+    has_ensemble = method in ENSEMBLES
 
     def read(shard: slice) -> Sent:
         items = task.items[shard]
         rows = lookup.rows(range(shard.start, shard.stop))
         documents = [row["texts"] for row in rows]
-        if method == CONCATENATED:
+        if method == ALL_IN_ONE_PROMPT:
             documents = [["\n".join(filter(None, texts))] for texts in documents]
         similarities = None
         if has_ensemble:
             similarities = np.array([row["similarities"] for row in rows], np.float32)
         shots_of_items = [shots[item.subject] for item in items]
-        return Sent(task_items.prompts(items, shots_of_items, documents), similarities)
+        prompts = task_items.prompts(items, shots_of_items, documents)
+        return Sent(prompts, similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = []
@@ -226,19 +234,18 @@ def evaluate_task(
             rows.append(_row(task, method, item, prediction))
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    size = workers.shard_size(SHARD, replug.top_k if has_ensemble else 1, server)
+    n_prompts = replug.top_k if has_ensemble else 1
+    size = workers.shard_size(SHARD, n_prompts, server)
     n = len(task.items)
-    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    parts = []
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        parts.append(slice(start, stop))
+    sizes = [part.stop - part.start for part in parts]
+
     work = partial(predict, task.options, new_tokens, replug)
-    files = workers.map_texts(
-        lm,
-        name,
-        key,
-        parts,
-        workers.Steps(read, work, write, Sent.length),
-        sizes=[part.stop - part.start for part in parts],
-        unit="question",
-    )
+    steps = workers.Steps(read, work, write, Sent.length)
+    files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     tables = [parquet.read_parquet(file, schema=SCHEMA) for file in files]
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
 
@@ -249,8 +256,8 @@ def _demonstrations(task: Task, search: Search | None) -> dict[str, list[str]]:
     for subject, items in task.shots.items():
         documents: list[str | None] = [None] * len(items)
         if search and items:
-            texts = search([item.query for item in items])["texts"].to_pylist()
-            documents = [best for best, *_ in texts]
+            found = search([item.query for item in items])
+            documents = [best for best, *_ in found["texts"].to_pylist()]
         shots[subject] = []
         for item, document in zip(items, documents, strict=True):
             shots[subject].append(task_items.demonstration(item, document))
@@ -259,22 +266,26 @@ def _demonstrations(task: Task, search: Search | None) -> dict[str, list[str]]:
 
 def _row(task: Task, method: str, item: Item, prediction: str | None) -> dict:
     """The row of SCHEMA of an answer."""
+    category = task_items.CATEGORIES.get(item.subject)
     return {
         "task": task.name,
         "method": method,
         "question_id": item.id,
         "subject": item.subject or None,
-        "category": task_items.CATEGORIES.get(item.subject),
+        "category": category,
         "prediction": prediction,
         "answers": item.answers,
-        "correct": prediction is not None and _is_right(task, item, prediction),
+        "correct": _is_right(task, item, prediction),
     }
 
 
-def _is_right(task: Task, item: Item, prediction: str) -> bool:
+def _is_right(task: Task, item: Item, prediction: str | None) -> bool:
+    if prediction is None:
+        return False
     if task.options:
         return prediction in item.answers
-    return matching.exact(prediction.rpartition("answer is ")[2], item.answers)
+    answer = prediction.rpartition("answer is ")[2]
+    return matching.exact(answer, item.answers)
 
 
 def predict(
@@ -282,16 +293,18 @@ def predict(
 ) -> list[str | None]:
     """The answer to each item, by its letter or generated; None where one of its prompts does not
     fit."""
-    has_ensemble = sent.similarities is not None
-    k = sent.similarities.shape[1] if has_ensemble else 1
+    similarities = sent.similarities
+    k = 1 if similarities is None else similarities.shape[1]
     fits = _fits(lm, sent, k, 1 if options else new_tokens)
-    prompts = []
-    for i in np.flatnonzero(fits):
-        prompts += sent.prompts[i * k : (i + 1) * k]
-    similarities = sent.similarities[fits] if has_ensemble else None
-    if not prompts:
+    if not fits.any():
         return [None] * len(fits)
 
+    prompts = []
+    for i in np.flatnonzero(fits):
+        start = i * k
+        prompts += sent.prompts[start : start + k]
+    if similarities is not None:
+        similarities = similarities[fits]
     if options:
         if similarities is None:
             similarities = np.zeros((len(prompts), 1))

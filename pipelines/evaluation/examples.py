@@ -46,7 +46,7 @@ def draw_examples(
     )
     rows = result.to_arrow_table().to_pylist()
     drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in rows])
-    by_effect: dict[str, dict[str, dict]] = {effect: {} for effect in EFFECTS}
+    by_effect: dict[str, dict] = {effect: {} for effect in EFFECTS}  # -> relation -> row
     for place in np.argsort(drawn, kind="stable").tolist():
         row = rows[place]
         by_effect[row["effect"]].setdefault(row["relation"], row)

@@ -23,7 +23,8 @@ def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
     rows = []
     earlier: dict[str, Answers] = {}
     for lm, answers in by_lm.items():
-        pairs = [(method, against) for against, method in combinations(answers.by_method, 2)]
+        earlier_and_later = combinations(answers.by_method, 2)
+        pairs = [(method, against) for against, method in earlier_and_later]
         for row in compared(answers, answers, pairs):
             rows.append({"lm": lm, "against_lm": lm} | row)
 
@@ -39,8 +40,12 @@ def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
 
 def in_common(answers_of_models: Sequence[Answers]) -> list[Answers]:
     """Each language model's answers to the questions that all of them answered, in one order."""
-    ids = reduce(np.intersect1d, [answers.ids.astype(str) for answers in answers_of_models])
-    return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in answers_of_models]
+    ids_of_models = [answers.ids.astype(str) for answers in answers_of_models]
+    common_ids = reduce(np.intersect1d, ids_of_models)
+    in_common = []
+    for answers, ids in zip(answers_of_models, ids_of_models, strict=True):
+        in_common.append(answers.take(np.isin(ids, common_ids)))
+    return in_common
 
 
 def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]]) -> list[dict]:

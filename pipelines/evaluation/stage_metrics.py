@@ -84,11 +84,11 @@ class StageMetrics:
         rows = []
         for key, figures in self._figures_of_lms():
             for row in figures.get(name, []):
-                columns = {
-                    column: interval(value) if isinstance(value, dict) else value
-                    for column, value in row.items()
-                }
-                rows.append(key | columns)
+                shown = key | row
+                for column, value in row.items():
+                    if isinstance(value, dict):
+                        shown[column] = interval(value)
+                rows.append(shown)
         return rows
 
     def _figures_of_lms(self) -> Iterator[tuple[dict[str, str], dict]]:
@@ -205,7 +205,10 @@ def retrievers(
     `passage_metrics` are those of questions with passages. A retriever that nothing was measured of
     has no row.
     """
-    bits_by_retriever = {row["retriever"]: row for row in bits if row["k"] == top_k}
+    bits_by_retriever = {}
+    for row in bits:
+        if row["k"] == top_k:
+            bits_by_retriever[row["retriever"]] = row
     recall = {}
     for row in recalls:
         if row["answers"] == "all":
@@ -214,9 +217,10 @@ def retrievers(
     word = {(row["dataset"], row["method"]): row["word"] for row in accuracies}
     of_passages = passage_metrics.get("sets", {}).get("all", {})
 
-    names = [*bits_by_retriever, *(method for _, method in word), *of_passages]
+    answering = [method for _, method in word]
+    names = dict.fromkeys([*bits_by_retriever, *answering, *of_passages])
     rows = []
-    for name in retrievers_of(dict.fromkeys(names)):
+    for name in retrievers_of(names):
         bits_row = bits_by_retriever.get(name, {})
         measures = {}
         for column in ("bits_per_byte", "saved"):

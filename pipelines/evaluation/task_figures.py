@@ -10,8 +10,11 @@ from pipelines.evaluation.task_items import Task
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import LMWorkers
 
-CONCATENATED = "dense"  # the method with all documents in one prompt, with tasks.concatenated
-METHODS = ("closed_book", CONCATENATED, "replug", "replug_lsr")
+# The method with all documents in one prompt, which tasks.concatenated asks for. It has the name of
+# the retriever whose documents it reads.
+ALL_IN_ONE_PROMPT = "dense"
+ENSEMBLES = ("replug", "replug_lsr")
+METHODS = ("closed_book", ALL_IN_ONE_PROMPT, *ENSEMBLES)
 
 
 def drop_too_long(
@@ -21,17 +24,19 @@ def drop_too_long(
     subject that leaves out.
 
     A subject with one prompt that is too long, by whichever method, is left out whole; a task
-    without subjects loses that question alone. CONCATENATED, whose prompts are longer, loses what
-    is too long for it alone. Prints a line if nothing is left.
+    without subjects loses that question alone. ALL_IN_ONE_PROMPT, whose prompts are longer, loses
+    what is too long for it alone. Prints a line if nothing is left.
     """
     unit = "question_id" if len(task.shots) == 1 else "subject"
     units = _objects(table, unit)
     unanswered = np.array(table["prediction"].is_null(), bool)
-    one_prompt = _objects(table, "method") == CONCATENATED
-    lost = np.isin(units, _distinct(units[unanswered & ~one_prompt]))
-    lost_in_one_prompt = np.isin(units, _distinct(units[unanswered & one_prompt])) & one_prompt
+    in_one_prompt = _objects(table, "method") == ALL_IN_ONE_PROMPT
+    too_long = _distinct(units[unanswered & ~in_one_prompt])
+    too_long_in_one_prompt = _distinct(units[unanswered & in_one_prompt])
+    lost = np.isin(units, too_long)
+    lost_in_one_prompt = np.isin(units, too_long_in_one_prompt) & in_one_prompt
 
-    dropped = table.filter(pa.array(lost)).select(["subject", "question_id"]).to_pylist()
+    dropped = table.filter(pa.array(lost)).to_pylist()
     questions = {(row["subject"] or "", row["question_id"]) for row in dropped}
     counts = Counter(subject for subject, _ in questions)
     if counts and lost.all():
@@ -83,9 +88,9 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
         overall = figure(method, np.ones(len(methods), bool))
         accuracy = {name: overall.pop(name) for name in ("value", "low", "high")}
         figures[method] = {"accuracy": accuracy} | overall
-        names = sorted(set(categories[methods == method].tolist()) - {None})
+        names = set(categories[methods == method].tolist()) - {None}
         if names:
-            by_category = {name: figure(method, categories == name) for name in names}
+            by_category = {name: figure(method, categories == name) for name in sorted(names)}
             figures[method]["categories"] = by_category
 
     return figures

@@ -104,7 +104,8 @@ def _items(folder: Path, rejects: Rejects) -> list[Item]:
 def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
     """At most `n` of the items, drawn by hash, ordered by id."""
     items = sorted(items, key=lambda item: item.id)
-    positions = draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)
+    ids = [item.id for item in items]
+    positions = draws.sample(seed, f"tasks {purpose}", ids, n)
     return [items[position] for position in positions]
 
 
@@ -123,8 +124,10 @@ def read_mmlu(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> Tas
         if len(shots_of_subject) < settings.mmlu_shots:
             shots_of_subject.append(item)
 
-    shown_bodies = {subject: {shot.body for shot in items} for subject, items in shots.items()}
-    unseen = [item for item in test if item.body not in shown_bodies[item.subject]]
+    bodies_shown = set()  # with their subjects
+    for subject, items in shots.items():
+        bodies_shown |= {(subject, shot.body) for shot in items}
+    unseen = [item for item in test if (item.subject, item.body) not in bodies_shown]
     return Task(
         name=folder.name,
         items=drawn(unseen, seed, folder.name, settings.max_questions),
@@ -184,12 +187,9 @@ def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]
         if not row:
             rejects.add(path, number, "unreadable_row", text)
             continue
-        record = {
-            "question": row[0],
-            "subject": subject,
-            "choices": row[1:-1],
-            "answer": row[-1] if len(row) > 1 else "",
-        }
+        question, *rest = row
+        *choices, answer = rest or [""]
+        record = {"question": question, "subject": subject, "choices": choices, "answer": answer}
         yield number, record
 
 
@@ -199,20 +199,18 @@ def _item_of_record(question_id: str, record: Mapping[str, Any], with_options: b
     question = _text(record.get("question"))
     choices = record.get("choices")
     options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
-    letter = _letter(record.get("answer"))
-    complete = question and len(options) == len(LETTERS) and all(options) and letter
-    if subject not in CATEGORIES or not complete:
+    answer = _letter(record.get("answer"))
+    has_options = len(options) == len(LETTERS) and all(options)
+    if not question or not has_options or not answer or subject not in CATEGORIES:
         return None
 
-    lines = [f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)]
+    lines = []
+    for letter, option in zip(LETTERS, options, strict=True):
+        lines.append(f"{letter}. {option}")
     lettered = "\n".join(lines)
-    return Item(
-        id=question_id,
-        subject=subject,
-        query=f"{question}\n{lettered}" if with_options else question,
-        body=f"Question: {question}\n{lettered}\nAnswer:",
-        answers=[letter],
-    )
+    query = f"{question}\n{lettered}" if with_options else question
+    body = f"Question: {question}\n{lettered}\nAnswer:"
+    return Item(id=question_id, subject=subject, query=query, body=body, answers=[answer])
 
 
 def _letter(answer: object) -> str:
@@ -239,8 +237,9 @@ def prompts(
     document."""
     prompts = []
     for item, item_shots, item_documents in zip(items, shots, documents, strict=True):
+        demonstrations = "".join(item_shots)
         for document in item_documents:
-            prompts.append(compose("".join(item_shots), _knowledge(document), item.body))
+            prompts.append(compose(demonstrations, _knowledge(document), item.body))
     return prompts
 
 

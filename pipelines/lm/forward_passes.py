@@ -81,11 +81,9 @@ class ForwardPasses:
         step = max(1, self.batch_tokens // length)
         for start in range(0, len(leaders), step):
             leading = members[leaders[start : start + step]]
-            cache = read_prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
-            # The members count these tokens as shared. They were read once.
-            n_read = len(leading) * length
-            self._count(n_read, -n_read)
-
+            prefixes = rows.slice(leading, 0, length)
+            cache = read_prefixes(self.model, self._padded(prefixes))
+            self._count_prefixes(prefixes)
             in_step = np.flatnonzero((start <= owners) & (owners < start + step))
             yield from self._continued(rows, members[in_step], cache, owners[in_step] - start)
 
@@ -124,9 +122,7 @@ class ForwardPasses:
 
     def hold(self, beginnings: Ragged) -> Prefixes:
         """Read common beginnings, for `decoding`."""
-        # Prompts count these tokens as shared. They were read once.
-        n_read = len(beginnings.values)
-        self._count(n_read, -n_read)
+        self._count_prefixes(beginnings)
         return Prefixes(self.model, beginnings)
 
     def decoding(
@@ -185,18 +181,18 @@ class ForwardPasses:
             pass
         return kept.bytes
 
-    def batches(self, lengths: np.ndarray, most: int | None = None) -> Iterator[np.ndarray]:
+    def batches(self, lengths: np.ndarray, max_tokens: int | None = None) -> Iterator[np.ndarray]:
         """Row numbers in batches of similar length, the longest first.
 
-        Memory then runs out early if at all. A batch has `batch_tokens` tokens at most, or `most`,
-        which holds where no forward pass reads all of it.
+        Memory then runs out early if at all. A batch has at most `batch_tokens` tokens.
+        `max_tokens` replaces this limit for batches that no forward pass reads at once.
         """
         order = np.argsort(-lengths, kind="stable")
         start = 0
         while start < len(order):
             longest = max(1, int(lengths[order[start]]))
-            n_rows = max(1, (most or self.batch_tokens) // longest)
-            makes_all_logits = most is None and not self._head.separable
+            n_rows = max(1, (max_tokens or self.batch_tokens) // longest)
+            makes_all_logits = max_tokens is None and not self._head.separable
             if makes_all_logits:
                 n_rows = max(1, min(n_rows, MAX_LOGITS // (self._vocabulary * longest)))
             yield order[start : start + n_rows]
@@ -250,6 +246,11 @@ class ForwardPasses:
     def _count(self, read: int, shared: int = 0) -> None:
         self.usage["lm_tokens_read"] += read
         self.usage["lm_tokens_shared"] += shared
+
+    def _count_prefixes(self, prefixes: Ragged) -> None:
+        """Count prefixes as read once. The texts that continue them count them as shared."""
+        n_tokens = len(prefixes.values)
+        self._count(n_tokens, -n_tokens)
 
     def _padded(self, rows: Ragged) -> torch.Tensor:
         """Token ids (rows, longest), padded on the right, where a causal model never sees it."""

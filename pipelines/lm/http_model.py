@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.http_client import CompletionsClient
-from pipelines.lm.language_model import Generation, Prompt, Scores
+from pipelines.lm.language_model import Generation, Prompt, Scores, check_room
 from pipelines.lm.ragged import joined
 from pipelines.lm.server_answers import FLOOR, TOLERANCE, Choice, Unable, fault
 from pipelines.lm.server_mixture import Mixture, Shown, generate_under
@@ -124,8 +125,8 @@ class HttpModel:
 
         scored = self._client.ask(sent, read, lasts=lasts, **ECHO)
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, of_continuation in zip(nonempty, scored, strict=True):
-            log_probs[row] = of_continuation
+        for row, scores in zip(nonempty, scored, strict=True):
+            log_probs[row] = scores
         return Scores(log_probs, byte_counts.split(byte_counts.values.astype(np.int32)))
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
@@ -159,10 +160,7 @@ class HttpModel:
         """The ids of the tokens with each text; parts of characters have none."""
         if not self._tokenizer:
             return {}
-        tokenizer = self._tokenizer.tokenizer
-        texts = tokenizer.batch_decode(
-            np.arange(len(tokenizer))[:, None], clean_up_tokenization_spaces=False
-        )
+        texts = self._tokenizer.texts_of_ids(len(self._tokenizer.tokenizer))
         ids: dict[str, list[int]] = {}
         for id_, text in enumerate(texts):
             if text and "\ufffd" not in text:
@@ -181,7 +179,7 @@ class HttpModel:
         """See LanguageModel. Without a tokenizer the server refuses what is too long."""
         if not self._tokenizer:
             return list(prompts)
-        return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens))
+        return self._tokenizer.seen(prompts, max_tokens)
 
     def generate(
         self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
@@ -218,10 +216,11 @@ class HttpModel:
 
             again = self._client.ask([sent[i] for i in empty], read_again, **fields)
             for i, second in zip(empty, again, strict=True):
-                prompt_tokens = generations[i].prompt_tokens + second.prompt_tokens
-                new_tokens = generations[i].new_tokens + second.new_tokens
-                generations[i] = Generation(
-                    second.text, second.mean_log_prob, prompt_tokens, new_tokens
+                first = generations[i]
+                generations[i] = replace(
+                    second,
+                    prompt_tokens=first.prompt_tokens + second.prompt_tokens,
+                    new_tokens=first.new_tokens + second.new_tokens,
                 )
 
         with self._lock:
@@ -235,15 +234,11 @@ class HttpModel:
 
         The lengths (prompts,) are in tokens, 0 if unknown.
         """
-        if max_tokens >= self.max_tokens:
-            raise LongtailError(
-                f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} "
-                "at once"
-            )
+        check_room(self, max_tokens)
         if not self._tokenizer:
             texts = [prompt.document + prompt.context for prompt in prompts]
             return texts, np.zeros(len(prompts), np.int64)
-        tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
+        tokens = self._tokenizer.prompts(prompts, max_tokens)
         return tokens.tolist(), tokens.lengths
 
     def generate_mixture(
@@ -273,12 +268,13 @@ class HttpModel:
 
         mixtures = []
         for question, weights in enumerate(log_weights):
-            of_question = sent[question * k : (question + 1) * k]
-            mixtures.append(Mixture(of_question, weights, count, moving=sequence_mixture))
-        tokenizer = self._tokenizer.tokenizer
-        generations = generate_under(mixtures, ask, tokenizer, max_tokens, stop)
+            prompts_of_question = sent[question * k : (question + 1) * k]
+            mixture = Mixture(prompts_of_question, weights, count, moving=sequence_mixture)
+            mixtures.append(mixture)
+        generations = generate_under(mixtures, ask, self._tokenizer, max_tokens, stop)
+        n_undecided = sum(not generation.decided for generation in generations)
         with self._lock:
-            self.usage["lm_undecided"] += sum(not one.decided for one in generations)
+            self.usage["lm_undecided"] += n_undecided
         return generations
 
     def _token(self, text: str) -> int | str:

@@ -5,11 +5,15 @@ This is the black box of REPLUG §3. Other rooms use a language model through th
 params name.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from pipelines.errors import LongtailError
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ class Scores:
 
     log_probs: list[np.ndarray]  # nats, float32
     bytes: list[np.ndarray]  # UTF-8 bytes of each token, int32; their sum is the continuation's
+
+
+def check_room(model: LanguageModel, new_tokens: int) -> None:
+    """Raise LongtailError where `new_tokens` leave the model no room for a prompt."""
+    if new_tokens >= model.max_tokens:
+        raise LongtailError(
+            f"{new_tokens} new tokens asked of {model.name}, which reads {model.max_tokens} at once"
+        )
 
 
 def no_tokens() -> dict[str, float]:

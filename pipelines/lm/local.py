@@ -16,8 +16,14 @@ from torch.nn import functional
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm.forward_passes import ForwardPasses
-from pipelines.lm.key_value_cache import Prefixes
-from pipelines.lm.language_model import Generation, Prompt, Scores, answer_of, no_tokens
+from pipelines.lm.language_model import (
+    Generation,
+    Prompt,
+    Scores,
+    answer_of,
+    check_room,
+    no_tokens,
+)
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import Ragged, joined, spans
 from pipelines.lm.shared_prefixes import shared_prefixes
@@ -125,7 +131,7 @@ class LocalModel:
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """See LanguageModel."""
-        tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))
+        tokens = self._texts.prompts(prompts, 1)
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         for rows, logits in self._passes.after(tokens):
             result[rows] = torch.log_softmax(logits, dim=-1).cpu().numpy()
@@ -134,7 +140,7 @@ class LocalModel:
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         """See LanguageModel."""
-        return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
+        return self._texts.seen(prompts, max_tokens)
 
     def generate(
         self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n"
@@ -152,18 +158,42 @@ class LocalModel:
         sequence_mixture: bool = False,
     ) -> list[Generation]:
         """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
-        if max_tokens >= self.max_tokens:
-            raise LongtailError(
-                f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} "
-                "at once"
-            )
-        tokens = self._texts.prompts(prompts, np.full(len(prompts), max_tokens))
+        check_room(self, max_tokens)
+        tokens = self._texts.prompts(prompts, max_tokens)
         questions = _Questions(tokens, log_weights, find_shared=self._passes.keeps)
 
-        n_read = int(questions.read.sum())
         generations: dict[int, Generation] = {}
+        for batch, passes in self._decodings(questions, max_tokens):
+            generated = self._greedy(
+                passes,
+                questions,
+                batch,
+                max_tokens=max_tokens,
+                stop=stop,
+                sequence_mixture=sequence_mixture,
+            )
+            for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
+                text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._texts.decode)
+                n_prompts = int(questions.read[question].sum())
+                generations[question] = Generation(
+                    text,
+                    mean_log_prob,
+                    prompt_tokens=int(questions.lengths[question].sum()),
+                    new_tokens=len(new_tokens) * n_prompts,
+                )
+        return [generations[question] for question in range(len(log_weights))]
+
+    def _decodings(
+        self, questions: _Questions, max_tokens: int
+    ) -> Iterator[tuple[np.ndarray, Generator[torch.Tensor, torch.Tensor, None]]]:
+        """Yield batches of questions, as their numbers, and the decoding of their prompts.
+
+        Prefixes are read for a window of questions, which has many batches.
+        """
+        n_read = int(questions.read.sum())
         for window in questions.windows(self.batch_tokens):
-            held, prefix_numbers = self._hold_prefixes(questions, window)
+            groups, prefixes = questions.prefixes(window)
+            held = self._passes.hold(prefixes)
 
             # What each question's prompts need in the cache, with their new tokens.
             longest = questions.lengths[window].max(1, initial=0) + max_tokens
@@ -171,66 +201,41 @@ class LocalModel:
             for rows in self._passes.batches(cached_tokens, self._decoded_tokens):
                 batch = window[rows]
                 read = questions.read[batch]
-                groups = questions.groups[batch][read]
+                prompts = questions.prompts[batch][read]
+                groups_of_prompts = questions.groups[batch][read]
                 passes = self._passes.decoding(
-                    prompts=tokens.take(questions.prompts[batch][read]),
+                    prompts=questions.tokens.take(prompts),
                     held=held,
-                    beginnings=np.searchsorted(prefix_numbers, groups),
+                    beginnings=np.searchsorted(groups, groups_of_prompts),
                     new_tokens=max_tokens,
                     total=n_read,
                 )
-                question_of_prompt, _ = np.nonzero(read)
-                generated = self._greedy(
-                    passes,
-                    questions=question_of_prompt,
-                    log_weights=log_weights[batch][read],
-                    max_tokens=max_tokens,
-                    stop=stop,
-                    sequence_mixture=sequence_mixture,
-                )
-                for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
-                    text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._decode)
-                    n_prompts = int(questions.read[question].sum())
-                    generations[question] = Generation(
-                        text,
-                        mean_log_prob,
-                        prompt_tokens=int(questions.lengths[question].sum()),
-                        new_tokens=len(new_tokens) * n_prompts,
-                    )
-        return [generations[question] for question in range(len(log_weights))]
-
-    def _hold_prefixes(
-        self, questions: _Questions, window: np.ndarray
-    ) -> tuple[Prefixes, np.ndarray]:
-        """Read the prefixes of the questions `window`; also the number of each prefix's group."""
-        groups = questions.groups[window].ravel()
-        numbers, first = np.unique(groups, return_index=True)
-        prompts = questions.prompts[window].ravel()[first]
-        lengths = questions.shared[window].ravel()[first]
-        prefixes = questions.tokens.slice(prompts, 0 * first, lengths)
-        return self._passes.hold(prefixes), numbers
+                yield batch, passes
 
     @torch.inference_mode()
     def _greedy(
         self,
         passes: Generator[torch.Tensor, torch.Tensor, None],
-        questions: np.ndarray,
-        log_weights: np.ndarray,
+        questions: _Questions,
+        batch: np.ndarray,
+        *,
         max_tokens: int,
         stop: str,
         sequence_mixture: bool,
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Each question's generated tokens, and their log-probabilities.
+        """The generated tokens of each question in `batch`, and their log-probabilities.
 
-        `passes` decode prompts for the `questions` (prompts,) 0, 1, ... with `log_weights`
-        (prompts,). The next token has the largest sum over the question's prompts of
-        weight * p(token | prompt, text so far). The tokens end with the one that completes `stop`,
-        or before the end token.
+        `passes` decode the questions' prompts. The next token has the largest sum over the
+        question's prompts of weight * p(token | prompt, text so far). The tokens end with the one
+        that completes `stop`, or before the end token.
         """
-        n_questions = questions.max() + 1
+        n_questions = len(batch)
         device = self.model.device
-        weights = _Weights(questions, log_weights, device, moving=sequence_mixture)
-        question_of_prompt = torch.from_numpy(questions).to(device)
+        read = questions.read[batch]
+        rows_of_prompts, _ = np.nonzero(read)  # (prompts,): each prompt's question in the batch
+        log_weights = questions.log_weights[batch][read]
+        weights = _Weights(rows_of_prompts, log_weights, device, moving=sequence_mixture)
+        row_of_prompt = torch.from_numpy(rows_of_prompts).to(device)
         completes_stop = self._holding(stop[-1])
 
         lengths = np.full(n_questions, max_tokens)
@@ -249,41 +254,36 @@ class LocalModel:
             lengths[ended] = step
             unfinished[ended] = False
             for question in np.flatnonzero(unfinished & completes_stop[tokens[:, step]]):
-                if stop in self._decode(tokens[question, : step + 1]).lstrip():
+                if stop in self._texts.decode(tokens[question, : step + 1]).lstrip():
                     lengths[question] = step + 1
                     unfinished[question] = False
             if step + 1 == max_tokens or not unfinished.any():
                 break
 
-            token_of_prompt = next_token[question_of_prompt]
+            token_of_prompt = next_token[row_of_prompt]
             weights.follow(logits, token_of_prompt)
             logits = passes.send(token_of_prompt)
-        return [
-            (tokens[question, :length], log_probs[question, :length])
-            for question, length in enumerate(lengths)
-        ]
+
+        generated = []
+        for question, length in enumerate(lengths):
+            generated.append((tokens[question, :length], log_probs[question, :length]))
+        return generated
 
     def _end_tokens(self) -> list[int]:
         """The tokens that end a text: the model's, which are one, several or none, and the
         tokenizer's."""
-        of_model = self.model.generation_config.eos_token_id
-        if not isinstance(of_model, list):
-            of_model = [of_model]
-        tokens = {*of_model, self.tokenizer.eos_token_id}
+        ends = self.model.generation_config.eos_token_id
+        if not isinstance(ends, list):
+            ends = [ends]
+        tokens = {*ends, self.tokenizer.eos_token_id}
         return [token for token in tokens if token is not None]
-
-    def _decode(self, tokens: np.ndarray) -> str:
-        return self.tokenizer.decode(
-            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
 
     def _tokens_holding(self, character: str) -> np.ndarray:
         """Which tokens have `character` in their text, (vocabulary,) bool.
 
         Only these can complete a stop string that ends with it.
         """
-        every_token = np.arange(self._vocabulary)[:, None]
-        texts = self.tokenizer.batch_decode(every_token, clean_up_tokenization_spaces=False)
+        texts = self._texts.texts_of_ids(self._vocabulary)
         return np.array([character in text for text in texts], bool)
 
 
@@ -297,16 +297,20 @@ class _Questions:
         """
         shape = log_weights.shape
         self.tokens = tokens
+        self.log_weights = log_weights
         self.prompts = np.arange(len(tokens.lengths)).reshape(shape)  # (questions, k): numbers
         self.read = np.isfinite(log_weights)  # (questions, k): whether each prompt is read
         self.lengths = np.where(self.read, tokens.lengths[self.prompts], 0)  # (questions, k)
-        # (questions, k): the length of the common beginning of each prompt, and its group
+        # (questions, k): the length of the common beginning of each prompt, and its group;
+        # both are 0 for a prompt without one
         self.shared = np.zeros(shape, np.int64)
         self.groups = np.zeros(shape, np.int64)
         if find_shared:
-            of_read = tokens.take(self.prompts[self.read])
+            read_tokens = tokens.take(self.prompts[self.read])
             limits = self.lengths[self.read] - 1
-            self.shared[self.read], self.groups[self.read] = shared_prefixes(of_read, limits)
+            shared, groups = shared_prefixes(read_tokens, limits)
+            self.shared[self.read] = shared
+            self.groups[self.read] = groups
 
     def windows(self, max_tokens: int) -> Iterator[np.ndarray]:
         """Runs of questions whose prefixes, each counted once, have at most `max_tokens`."""
@@ -314,14 +318,22 @@ class _Questions:
         prefixes: dict[int, int] = {}  # group -> length, of the questions from `start` on
         rows = zip(self.groups.tolist(), self.shared.tolist(), strict=True)
         for question, (groups, lengths) in enumerate(rows):
-            of_question = dict(zip(groups, lengths, strict=True))
-            if question > start and sum((prefixes | of_question).values()) > max_tokens:
+            prefixes_of_question = dict(zip(groups, lengths, strict=True))
+            together = prefixes | prefixes_of_question
+            if question > start and sum(together.values()) > max_tokens:
                 yield np.arange(start, question)
                 start = question
-                prefixes = {}
-            prefixes |= of_question
+                together = prefixes_of_question
+            prefixes = together
         if start < len(self.groups):
             yield np.arange(start, len(self.groups))
+
+    def prefixes(self, window: np.ndarray) -> tuple[np.ndarray, Ragged]:
+        """The groups of the prompts of the questions `window`, and each group's prefix."""
+        groups, first = np.unique(self.groups[window], return_index=True)
+        prompts = self.prompts[window].ravel()[first]
+        lengths = self.shared[window].ravel()[first]
+        return groups, self.tokens.slice(prompts, 0, lengths)
 
 
 class _Weights:
@@ -336,9 +348,11 @@ class _Weights:
     ) -> None:
         """`questions` (prompts,) and `log_weights` (prompts,) are each prompt's."""
         # The logs of weight * probability of the text so far.
+        prompts = np.arange(len(questions))
         logs = np.full((questions.max() + 1, len(questions)), -np.inf)
-        logs[questions, np.arange(len(questions))] = log_weights
-        self.matrix = torch.from_numpy(np.exp(logs).astype(np.float32)).to(device)
+        logs[questions, prompts] = log_weights
+        matrix = np.exp(logs).astype(np.float32)
+        self.matrix = torch.from_numpy(matrix).to(device)
         self._logs = torch.from_numpy(logs).to(device) if moving else None
 
     def follow(self, logits: torch.Tensor, token: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pipelines.lm.language_model import Generation, answer_of
+from pipelines.lm.token_prompts import PromptTokenizer
 
 # A token -> its log-probability. A token is its id, or a text that no token or several have.
 Shown = Mapping[int | str, float]
@@ -18,7 +19,7 @@ Shown = Mapping[int | str, float]
 def generate_under(
     mixtures: Sequence["Mixture"],
     ask: Callable[[list[list[int]]], list[Shown]],
-    tokenizer,
+    tokenizer: PromptTokenizer,
     max_tokens: int,
     stop: str,
 ) -> list[Generation]:
@@ -27,13 +28,7 @@ def generate_under(
     `ask(prompts)` gives what the server shows after each prompt.
     """
     # A model may end a text with other special tokens than the tokenizer's end token.
-    ends = set(tokenizer.all_special_ids)
-
-    def decode(tokens: Sequence[int]) -> str:
-        return tokenizer.decode(
-            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-
+    ends = set(tokenizer.tokenizer.all_special_ids)
     unfinished = list(mixtures)
     for _ in range(max_tokens):
         prompts = []
@@ -46,14 +41,14 @@ def generate_under(
         for mixture in unfinished:
             end = start + len(mixture.prompts)
             goes_on = mixture.follow(shown[start:end], ends)
-            if goes_on and stop not in decode(mixture.tokens).lstrip():
+            if goes_on and stop not in tokenizer.decode(mixture.tokens).lstrip():
                 remaining.append(mixture)
             start = end
         unfinished = remaining
 
     generations = []
     for mixture in mixtures:
-        text, mean_log_prob = answer_of(mixture.tokens, mixture.log_probs, stop, decode)
+        text, mean_log_prob = answer_of(mixture.tokens, mixture.log_probs, stop, tokenizer.decode)
         generation = Generation(
             text,
             mean_log_prob,

@@ -5,7 +5,6 @@ This says how a text begins, how a long prompt is cut, and how many bytes each t
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.model_files import read_object
 from pipelines.lm.ragged import Ragged, joined, padded
 
 MESSAGE = "\ue000"  # stands for the user's message in a chat template
@@ -77,6 +77,17 @@ class PromptTokenizer:
         starts_and_ends = np.fromiter(chain.from_iterable(spans_of_tokens), np.int64)
         return tokens, Ragged(starts_and_ends[1::2].copy(), tokens.bounds)
 
+    def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
+        """The text of tokens, without the special ones."""
+        return self.tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def texts_of_ids(self, count: int) -> list[str]:
+        """The text of each of the token ids 0 to `count` - 1 by itself."""
+        ids = np.arange(count)[:, None]
+        return self.tokenizer.batch_decode(ids, clean_up_tokenization_spaces=False)
+
     def token_id(self, text: str) -> int:
         """The id of a text that is one token after another text.
 
@@ -107,8 +118,11 @@ class PromptTokenizer:
         counts = Ragged(byte_counts(unique, ends).astype(np.int64), tokens.bounds)
         return tokens.take(rows), counts.take(rows)
 
-    def prompts(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> Ragged:
-        """Each prompt's token ids, cut so that `reserved` (prompts,) more tokens fit."""
+    def prompts(self, prompts: Sequence[Prompt], reserved: int | np.ndarray) -> Ragged:
+        """Each prompt's token ids, cut so that `reserved` more tokens fit.
+
+        That is one number, or one for each prompt.
+        """
         texts = self._texts(prompts, reserved)
         lengths = texts.tokens.lengths
         closing = Ragged.of([self._last] * len(lengths))
@@ -131,7 +145,7 @@ class PromptTokenizer:
         texts = self._texts(prompts, continuation_tokens.lengths)
         return texts.tokens.lengths <= texts.room
 
-    def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
+    def seen(self, prompts: Sequence[Prompt], reserved: int) -> list[Prompt]:
         """The text of each prompt as `prompts` cuts it."""
         texts = self._texts(prompts, reserved)
         cuts = self._cuts(texts)
@@ -202,23 +216,20 @@ class PromptTokenizer:
         characters_before = np.repeat(len(BEFORE) * separate, tokens.lengths)
         return tokens, Ragged(ends.values - characters_before, tokens.bounds)
 
-    def _texts(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> _Texts:
-        documents = [self._lead + prompt.document for prompt in prompts]
-        texts = [
-            document + prompt.context for document, prompt in zip(documents, prompts, strict=True)
-        ]
+    def _texts(self, prompts: Sequence[Prompt], reserved: int | np.ndarray) -> _Texts:
+        texts = []
+        document_lengths = []
+        for prompt in prompts:
+            document = self._lead + prompt.document
+            texts.append(document + prompt.context)
+            document_lengths.append(len(document))
         tokens, _ = self.tokens(texts)
 
-        opening = []
-        for length in tokens.lengths.tolist():
-            if self._first:
-                opening.append(self._first)
-            else:
-                opening.append([] if length else [self._start])
-        opening = Ragged.of(opening)
-        document_lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+        opening_of_empty = self._first or [self._start]
+        openings = [self._first if n else opening_of_empty for n in tokens.lengths.tolist()]
+        opening = Ragged.of(openings)
         room = self.max_tokens - opening.lengths - len(self._last) - reserved
-        return _Texts(texts, document_lengths, tokens, opening, room)
+        return _Texts(texts, np.array(document_lengths, np.int64), tokens, opening, room)
 
     def _cuts(self, texts: _Texts) -> _Cuts:
         rows = np.flatnonzero(texts.tokens.lengths > texts.room)
@@ -272,9 +283,8 @@ def read_tokenizer(folder: Path):
 
     Raises as transformers does for a folder that is not complete.
     """
-    config = Path(folder, "tokenizer_config.json")
-    name = json.loads(config.read_bytes()).get("tokenizer_class") if config.is_file() else None
-    if name == "TokenizersBackend":
+    config = read_object(Path(folder, "tokenizer_config.json"))
+    if config.get("tokenizer_class") == "TokenizersBackend":
         # AutoTokenizer would take seconds, because it imports torch.
         from transformers import PreTrainedTokenizerFast
 
@@ -295,20 +305,23 @@ def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
     bytes_before = np.concatenate([[0], np.cumsum(sizes)])
 
-    # The characters at which texts and tokens end, in the joined texts.
-    text_ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    text_starts = np.concatenate([[0], text_ends[:-1]]).astype(np.int64)
-    token_ends = ends.values
-    if len(token_ends):
-        token_ends = np.maximum.accumulate(token_ends + np.repeat(text_starts, ends.lengths))
+    # The characters at which texts and tokens begin and end, in the joined texts.
+    text_lengths = np.array([len(text) for text in texts], np.int64)
+    text_ends = np.cumsum(text_lengths)
+    text_starts = text_ends - text_lengths
+    if not len(ends.values):
+        return np.zeros(0, np.int32)
+    token_ends = ends.values + np.repeat(text_starts, ends.lengths)
+    token_ends = np.maximum.accumulate(token_ends)
 
     nonempty = ends.lengths > 0
     first = ends.bounds[:-1][nonempty]
     last = ends.bounds[1:][nonempty] - 1
     token_ends[last] = text_ends[nonempty]
-    token_starts = np.concatenate([[0], token_ends[:-1]]).astype(np.int64)
+    token_starts = np.roll(token_ends, 1)
     token_starts[first] = text_starts[nonempty]
-    return (bytes_before[token_ends] - bytes_before[token_starts]).astype(np.int32)
+    counts = bytes_before[token_ends] - bytes_before[token_starts]
+    return counts.astype(np.int32)
 
 
 def first_tokens(tokenizer, folder: Path) -> tuple[list[int], int]:
@@ -330,5 +343,5 @@ def first_tokens(tokenizer, folder: Path) -> tuple[list[int], int]:
     with_special = tokenizer("a")["input_ids"]
     for n_first in range(len(with_special)):
         if with_special[n_first : n_first + len(plain)] == plain:
-            break
-    return with_special[:n_first], start
+            return with_special[:n_first], start
+    return [], start

@@ -100,7 +100,10 @@ def visible_gpus() -> list[str]:
 
 
 def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
-    """Let a process see its GPU alone, and end with its parent. It would wait for ever."""
+    """Limit this process to one GPU, and end it when its parent dies.
+
+    Without that, it would wait for work for ever.
+    """
     gpu = gpu_of_process.get()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -114,10 +117,7 @@ def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
 
 
 class _Cluster(Executor):
-    """The workers of a Dask scheduler, which gives the shards of lost ones to others.
-
-    A cluster works for one project.
-    """
+    """The workers of a Dask scheduler, which gives the shards of lost ones to others."""
 
     def __init__(self, address: str, gpu: bool) -> None:
         self._client = _connect(address)

@@ -180,9 +180,9 @@ class Client:
         attempts = attempts or ATTEMPTS
         problem = ""
         for attempt in range(attempts):
-            peace = self._not_before.get(host, 0.0) - time.monotonic()
-            if peace > 0:
-                self.pause(peace)
+            seconds_until_allowed = self._not_before.get(host, 0.0) - time.monotonic()
+            if seconds_until_allowed > 0:
+                self.pause(seconds_until_allowed)
             self.go_on()
 
             try:
@@ -199,7 +199,7 @@ class Client:
                     f"{shown(url, params)}: {problem}, asks to wait {seconds:.0f} s; run again then"
                 )
             elif seconds:
-                # The whole host asks for peace, not only for this request.
+                # The whole host asks for a pause, not only for this request.
                 until = time.monotonic() + seconds
                 self._not_before[host] = max(self._not_before.get(host, 0.0), until)
         raise Unreachable(

@@ -9,7 +9,8 @@ because a worker's start imports torch.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import psutil
 from pipelines import progress
 from pipelines.params import params
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import WorkStore, in_parallel, sampled_hash
+from pipelines.storage.work_store import Unfinished, WorkStore, in_parallel, sampled_hash
 from pipelines.work.executors import processes, visible_gpus
 
 # Floating-point operations, some 20 seconds of them: less is not worth a worker's start.
@@ -133,6 +134,30 @@ class Workers(ExitStack):
         return 1  # one process takes several GPUs
 
 
+class _Shards(NamedTuple):
+    """The work of one call of `map_texts`, a file for each task."""
+
+    stage: str
+    key: str
+    tasks: Sequence[Any]
+    steps: Steps
+    sizes: Sequence[int]
+    unit: str
+
+    def unfinished(self) -> AbstractContextManager[Unfinished]:
+        """What is missing, under a progress bar."""
+        return WorkStore().unfinished(self.stage, self.key, self.sizes, self.unit)
+
+    def read(self, i: int) -> Any:
+        """The input of task i."""
+        return self.steps.read(self.tasks[i])
+
+    def write(self, i: int, result: Any, path: Path) -> None:
+        """Write the file of task i."""
+        with atomic(path, keep=True) as temporary:
+            self.steps.write(self.tasks[i], result, temporary)
+
+
 def map_texts(
     model: Workers | Any,
     stage: str,
@@ -148,87 +173,63 @@ def map_texts(
     In several processes, the tasks with most of `unit` begin first, a few at a time.
     """
     sizes = sizes or [1] * len(tasks)
+    shards = _Shards(stage, key, tasks, steps, sizes, unit)
     if hasattr(model, "side_by_side"):
-        return _map_served(
-            model, stage=stage, key=key, tasks=tasks, steps=steps, sizes=sizes, unit=unit
-        )
-
-    pool = None
+        return _map_served(model, shards)
     if isinstance(model, Workers) and tasks:
-        pool = model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1))
-    if pool is None:
-        return _map_here(
-            model, stage=stage, key=key, tasks=tasks, steps=steps, sizes=sizes, unit=unit
-        )
+        times = sum(sizes) / max(sizes[0], 1)
+        pool = model.start(stage, tasks[0], steps, times)
+        if pool:
+            return _map_in_pool(model, pool, shards)
+    return _map_here(model, shards)
 
+
+def _map_in_pool(model: Workers, pool: Executor, shards: _Shards) -> list[Path]:
+    """`map_texts` in the processes of a pool."""
     # A worker that lives on opens the model anew when its files change.
     state = sampled_hash(model.model.folder)
 
     def submit(i: int) -> Future:
-        return pool.submit(do_in_worker, model.model, state, steps.work, steps.read(tasks[i]))
+        return pool.submit(do_in_worker, model.model, state, shards.steps.work, shards.read(i))
 
-    with WorkStore().unfinished(stage, key, sizes, unit) as parts:
-        largest_first = sorted(parts.missing, key=lambda i: -sizes[i])
+    with shards.unfinished() as parts:
+        largest_first = sorted(parts.missing, key=lambda i: -shards.sizes[i])
         for i, future in in_parallel(largest_first, submit, SHARDS_PER_WORKER * pool.workers):
             result, used = future.result()
             model.count(used)
-            with atomic(parts.paths[i], keep=True) as temporary:
-                steps.write(tasks[i], result, temporary)
-            parts.bar.update(sizes[i])
+            shards.write(i, result, parts.paths[i])
+            parts.bar.update(shards.sizes[i])
     return parts.paths
 
 
-def _map_here(
-    model: Workers | Any,
-    *,
-    stage: str,
-    key: str,
-    tasks: Sequence[Any],
-    steps: Steps,
-    sizes: Sequence[int],
-    unit: str,
-) -> list[Path]:
+def _map_here(model: Workers | Any, shards: _Shards) -> list[Path]:
     """`map_texts` in this process, for a model that is open here, or that Workers open here."""
+    with shards.unfinished() as parts:
+        for i in parts.missing:
+            with progress.piece(parts.bar, shards.sizes[i]):
+                if isinstance(model, Workers):
+                    result, used = counted(shards.steps.work, model.here(), shards.read(i))
+                    model.count(used)
+                else:
+                    result = shards.steps.work(model, shards.read(i))
+                shards.write(i, result, parts.paths[i])
+    return parts.paths
 
-    def do(task: Any, path: Path) -> None:
-        if isinstance(model, Workers):
-            result, used = counted(steps.work, model.here(), steps.read(task))
-            model.count(used)
-        else:
-            result = steps.work(model, steps.read(task))
-        steps.write(task, result, path)
 
-    return WorkStore().parts(stage, key, tasks, do, sizes=sizes, unit=unit)
-
-
-def _map_served(
-    model: Any,
-    *,
-    stage: str,
-    key: str,
-    tasks: Sequence[Any],
-    steps: Steps,
-    sizes: Sequence[int],
-    unit: str,
-) -> list[Path]:
+def _map_served(model: Any, shards: _Shards) -> list[Path]:
     """`map_texts` for a model on a server, which gets the requests of several shards together."""
-    with (
-        WorkStore().unfinished(stage, key, sizes, unit) as parts,
-        model.side_by_side(SHARDS_AT_SERVER) as pool,
-    ):
+    with shards.unfinished() as parts, model.side_by_side(SHARDS_AT_SERVER) as pool:
 
         def ask(work_input: Any, size: int) -> Any:
             with progress.piece(parts.bar, size):
-                return steps.work(model, work_input)
+                return shards.steps.work(model, work_input)
 
         def submit(i: int) -> Future:
-            return pool.submit(ask, steps.read(tasks[i]), sizes[i])
+            return pool.submit(ask, shards.read(i), shards.sizes[i])
 
         at_once = SHARDS_PER_WORKER * SHARDS_AT_SERVER
         for i, future in in_parallel(parts.missing, submit, at_once):
-            result = future.result()
-            with atomic(parts.paths[i], keep=True) as temporary:
-                steps.write(tasks[i], result, temporary)
+            shards.write(i, future.result(), parts.paths[i])
     return parts.paths
 
 
@@ -239,8 +240,8 @@ def shard_size(prompts: int, of_question: int, server: params.LMServer | None) -
     """
     if server is None:
         return max(1, prompts // of_question)
-    in_rounds = ROUNDS * server.batch_size * server.concurrency
-    return -(-max(prompts, in_rounds) // of_question)
+    prompts_in_rounds = ROUNDS * server.batch_size * server.concurrency
+    return ceil(max(prompts, prompts_in_rounds) / of_question)
 
 
 def counted(

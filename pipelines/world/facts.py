@@ -92,9 +92,10 @@ class World:
 
     def facts(self, entity: int) -> list[tuple[str, int]]:
         """The entity's facts as (relation, object item)."""
-        span = slice(self.offsets[entity], self.offsets[entity + 1])
-        relations = [RELATION_IDS[relation] for relation in self.relations[span]]
-        return list(zip(relations, self.objects[span].tolist(), strict=True))
+        first, stop = self.offsets[entity : entity + 2]
+        relations = [RELATION_IDS[relation] for relation in self.relations[first:stop]]
+        objects = self.objects[first:stop].tolist()
+        return list(zip(relations, objects, strict=True))
 
     def labelled_facts(self, entity: int) -> list[tuple[str, str]]:
         """The entity's facts as (relation, object's label)."""
@@ -111,7 +112,8 @@ class World:
         """Whether C4 asks about this entity in the evaluation's wordings; true for half of the
         entities.
         """
-        return draws.uniform(self.seed, "world/wording", self.qid(self.item(entity))) < 0.5
+        qid = self.qid(self.item(entity))
+        return draws.uniform(self.seed, "world/wording", qid) < 0.5
 
     def blocks(self, purpose: str) -> Iterator[tuple[range, np.random.Generator]]:
         """Yield ENTITIES_PER_BLOCK entities at a time, each block with its own random generator."""
@@ -142,11 +144,13 @@ def make_world(seed: int, sizes: params.World) -> World:
     first_count = max(80, int(entities**0.5))
     last_count = max(160, int(2 * entities**0.5))
     place_count = int(counts[CITY] + counts[COUNTRY])
-    word_counts = (first_count, last_count, VALUES["religion"], place_count)
-    words = iter(_words(draws.generator(seed, "world/words"), sum(word_counts)))
-    first_names, last_names, religions, place_names = (
-        list(islice(words, count)) for count in word_counts
-    )
+    religion_count = VALUES["religion"]
+    word_count = first_count + last_count + religion_count + place_count
+    words = iter(_words(draws.generator(seed, "world/words"), word_count))
+    first_names = list(islice(words, first_count))
+    last_names = list(islice(words, last_count))
+    religions = list(islice(words, religion_count))
+    place_names = list(words)
 
     value_labels: list[str] = []
     value_classes: list[str] = []
@@ -178,7 +182,8 @@ def make_world(seed: int, sizes: params.World) -> World:
 def _counts_by_type(entities: int) -> np.ndarray:
     """The number of entities of each type, (types,); at least two of each."""
     shares = np.array([share for share, _ in TYPES.values()])
-    counts = np.maximum(2, np.round(shares * entities)).astype(np.int64)
+    rounded = np.round(shares * entities).astype(np.int64)
+    counts = np.maximum(2, rounded)
     counts[0] = max(2, entities - counts[1:].sum())
     return counts
 
@@ -210,13 +215,15 @@ def _names(
     namesake = np.arange(len(types))
     for is_member in (types < CITY, types == CITY):
         members = np.flatnonzero(is_member)
-        members = members[np.lexsort((members, -popularity[members]))]
+        by_popularity = np.argsort(-popularity[members], kind="stable")
+        members = members[by_popularity]
         is_namesake = rng.random(len(members)) < NAMESAKE_SHARE
         is_namesake[:1] = False
         originals = members[~is_namesake]
         more_popular = np.cumsum(~is_namesake)[is_namesake]  # among the originals
         places = more_popular * rng.random(len(more_popular))
-        namesake[members[is_namesake]] = originals[places.astype(np.int64)]
+        namesakes = members[is_namesake]
+        namesake[namesakes] = originals[places.astype(np.int64)]
 
     return numbers[namesake]
 
@@ -246,11 +253,10 @@ def _labels(
 def _pools(value_classes: list[str], types: np.ndarray) -> dict[str, np.ndarray]:
     """Class or type -> its items."""
     pools = {}
-    classes = np.array(value_classes)
-    for class_name in VALUES:
+    type_names = np.array(TYPE_NAMES)[types]
+    classes = np.concatenate([value_classes, type_names])
+    for class_name in (*VALUES, *TYPES):
         pools[class_name] = np.flatnonzero(classes == class_name)
-    for number, type_name in enumerate(TYPE_NAMES):
-        pools[type_name] = len(value_classes) + np.flatnonzero(types == number)
     return pools
 
 
@@ -258,8 +264,9 @@ def _namesake_ranks(names: np.ndarray, popularity: np.ndarray) -> np.ndarray:
     """The number of more popular entities with the same name, (entities,)."""
     positions = np.arange(len(names))
     order = np.lexsort((positions, -popularity, names))
-    is_new_name = np.r_[True, np.diff(names[order]) != 0]
-    first_of_name = np.maximum.accumulate(np.where(is_new_name, positions, 0))
+    is_new_name = np.diff(names[order], prepend=-1) != 0
+    first_positions = np.where(is_new_name, positions, 0)
+    first_of_name = np.maximum.accumulate(first_positions)
     ranks = np.empty(len(names), np.int64)
     ranks[order] = positions - first_of_name
     return ranks
@@ -273,7 +280,13 @@ def _facts(
     """
     cities = pools["city"]
     countries = pools["country"]
-    country_of_city = _countries_of_cities(rng, cities, countries)
+    capitals = min(len(cities), len(countries))
+    # (type, relation) -> the object of each entity of the type, or of the first ones
+    linked = {
+        ("city", "P17"): _countries_of_cities(rng, cities, countries),
+        ("city", "P1376"): countries[:capitals],
+        ("country", "P36"): cities[:capitals],
+    }
 
     subject_parts = []
     relation_parts = []
@@ -283,17 +296,16 @@ def _facts(
         keys = rng.random((len(members), len(type_relations)))
         drawn = np.argsort(keys, axis=1)[:, :FACTS_PER_ENTITY]
         for column, relation in enumerate(type_relations):
-            subjects = members[(drawn == column).any(axis=1)]
-            if relation == "P36":  # capital
-                subjects = subjects[: len(cities)]
-                objects = cities[: len(subjects)]
-            elif relation == "P1376":  # capital of
-                subjects = subjects[: len(countries)]
-                objects = countries[: len(cities)]
-            elif relation == "P17" and type_name == "city":
-                objects = country_of_city
+            places = np.flatnonzero((drawn == column).any(axis=1))
+            linked_objects = linked.get((type_name, relation))
+            if linked_objects is None:
+                subjects = members[places]
+                pool = pools[OBJECTS[relation]]
+                objects = _draw_objects(rng, pool, subjects + values)
             else:
-                objects = _draw_objects(rng, pools[OBJECTS[relation]], subjects + values)
+                places = places[places < len(linked_objects)]
+                subjects = members[places]
+                objects = linked_objects[places]
 
             subject_parts.append(subjects)
             relation_number = RELATION_IDS.index(relation)
@@ -304,7 +316,8 @@ def _facts(
     relations = np.concatenate(relation_parts)
     objects = np.concatenate(object_parts)
     order = np.lexsort((relations, subjects))
-    offsets = np.searchsorted(subjects[order], np.arange(len(types) + 1))
+    entities = np.arange(len(types) + 1)
+    offsets = np.searchsorted(subjects[order], entities)
     return offsets, relations[order], objects[order]
 
 
@@ -316,8 +329,8 @@ def _countries_of_cities(
     """
     others = max(0, len(cities) - len(countries))
     drawn = rng.integers(0, len(countries), others)
-    places = np.r_[np.arange(len(countries)), drawn]
-    return countries[places[: len(cities)]]
+    countries_in_order = np.concatenate([countries, countries[drawn]])
+    return countries_in_order[: len(cities)]
 
 
 def _draw_objects(
@@ -329,4 +342,5 @@ def _draw_objects(
     """
     places = rng.integers(0, len(pool), len(subject_items))
     is_subject = pool[places] == subject_items
-    return np.where(is_subject, pool[(places + 1) % len(pool)], pool[places])
+    places = (places + is_subject) % len(pool)
+    return pool[places]

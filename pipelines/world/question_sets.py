@@ -37,7 +37,8 @@ def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
     facts = []
     for entity, place in zip(entities.tolist(), drawn.tolist(), strict=True):
         relation = RELATION_IDS[world.relations[place]]
-        facts.append(Fact(entity, relation, int(world.objects[place])))
+        item = int(world.objects[place])
+        facts.append(Fact(entity, relation, item))
 
     yield from _entityquestions(world, facts, per_set)
     yield from _mmlu(world, rng, facts, per_set)
@@ -50,7 +51,11 @@ def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
 def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
     """The names of four fifths of the subjects belong to no other entity."""
     entities_by_label = Counter(world.labels)
-    unambiguous = [fact for fact in facts if entities_by_label[world.labels[fact.entity]] == 1]
+
+    def is_unambiguous(fact: Fact) -> bool:
+        return entities_by_label[world.labels[fact.entity]] == 1
+
+    unambiguous = list(filter(is_unambiguous, facts))
     facts_asked = unambiguous[: per_set * 4 // 5]
     facts_asked += facts[: per_set - len(facts_asked)]
 
@@ -65,7 +70,8 @@ def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[
 
     templates = {}
     for relation in RELATION_IDS:
-        templates[relation] = WORDINGS[relation]["entityquestions"].replace("{}", "[X]")
+        template = WORDINGS[relation]["entityquestions"]
+        templates[relation] = template.replace("{}", "[X]")
     yield "entityquestions/relation_query_templates.json", json.dumps(templates, indent=4)
 
 
@@ -86,7 +92,8 @@ def _mmlu(
 def _multiple_choice(world: World, rng: np.random.Generator, fact: Fact) -> list[str]:
     """A row of MMLU: question, four options, the letter of the right one."""
     answer = world.item_label(fact.item)
-    candidates = rng.permutation(world.pools[OBJECTS[fact.relation]])[:CANDIDATES]
+    pool = world.pools[OBJECTS[fact.relation]]
+    candidates = rng.permutation(pool)[:CANDIDATES]
     labels = [world.item_label(item) for item in candidates.tolist()]
     # a small world may have less than four labels of the class
     labels += world.labels[:8]

@@ -4,15 +4,17 @@ from sentences.yaml.
 The three registers share no sentence: `article` is Wikipedia's, `passage` the Pile's, `chatter`
 C4's.
 
-C4 is what the small language model is trained on. Its documents have three kinds: world       one
-fact of the world, as a sentence or as a question with its answer reading     a page about an
-invented subject, then questions on it or a second page about the same subject distractor  a page
-about an invented subject, then something unrelated to it
+C4 is what the small language model is trained on. Its documents have three kinds:
+- "world": one fact of the world, as a sentence or as a question with its answer.
+- "reading": a page about an invented subject, then questions on it or a second page about the same
+  subject.
+- "distractor": a page about an invented subject, then something unrelated to it.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -71,13 +73,15 @@ class Subject(NamedTuple):
 
 def sentence(relation: str, register: str, variant: int, subject: str, value: str) -> str:
     """A fact in one of the register's wordings."""
-    return WORDINGS[relation][register][variant].format(s=subject, o=value)
+    template = WORDINGS[relation][register][variant]
+    return template.format(s=subject, o=value)
 
 
 def question(relation: str, wording: int, subject: str) -> str:
     """A question in wording 0 or 1 (C4's own), 2 (PopQA's) or 3 (EntityQuestions')."""
     wordings = WORDINGS[relation]
-    templates = (*wordings["questions"], RELATIONS[relation].template, wordings["entityquestions"])
+    popqa = RELATIONS[relation].template
+    templates = [*wordings["questions"], popqa, wordings["entityquestions"]]
     return templates[wording].format(subject)
 
 
@@ -87,8 +91,7 @@ def page(register: str, subject: Subject, numbers: Iterator[int]) -> str:
     The page has PAGE_SENTENCES sentences. `numbers` yields non-negative draws, which decide the
     wordings and the order.
     """
-    leads = LEADS[register]
-    lead = leads[next(numbers) % len(leads)]
+    lead = _choice(LEADS[register], numbers)
     sentences = [lead.format(kind=subject.type_name, s=subject.label)]
 
     fillers = _shuffled(FILLERS[register], numbers)
@@ -107,8 +110,14 @@ def _shuffled(items: list[Item], numbers: Iterator[int]) -> list[Item]:
     return [item for _, item in drawn]
 
 
+def _choice(items: Sequence[Item], numbers: Iterator[int]) -> Item:
+    """The item that the next draw decides."""
+    return items[next(numbers) % len(items)]
+
+
 def subject_of(world: World, entity: int) -> Subject:
-    return Subject(world.type_name(entity), world.labels[entity], world.labelled_facts(entity))
+    label = world.labels[entity]
+    return Subject(world.type_name(entity), label, world.labelled_facts(entity))
 
 
 def pile(world: World, documents: int) -> Iterator[bytes]:
@@ -157,7 +166,8 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
 def _counts_by_kind(documents: int) -> np.ndarray:
     """The number of C4's documents of each kind of MIXTURE, (kinds,)."""
     shares = np.array(list(MIXTURE.values()))
-    counts = np.floor(shares / shares.sum() * documents).astype(np.int64)
+    exact_counts = shares / shares.sum() * documents
+    counts = np.floor(exact_counts).astype(np.int64)
     counts[0] += documents - counts.sum()
     return counts
 
@@ -172,17 +182,16 @@ def _mentioned_entities(world: World, rng: np.random.Generator, counts: np.ndarr
         each_once = np.arange(entities)
     drawn_count = counts.sum() - len(each_once)
     drawn = rng.choice(entities, drawn_count, p=rate / rate.sum())
-
-    drawn_for_world = world_documents - len(each_once)
-    mixed = rng.permutation(np.r_[each_once, drawn[:drawn_for_world]])
-    return np.concatenate([mixed, drawn[drawn_for_world:]])
+    mentioned = np.concatenate([each_once, drawn])
+    world_mentions = mentioned[:world_documents]
+    return np.concatenate([rng.permutation(world_mentions), mentioned[world_documents:]])
 
 
 def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
     """One of the entity's facts, in one of the wordings that C4 has for this entity."""
     label = world.labels[entity]
     facts = world.labelled_facts(entity)
-    relation, value = facts[next(numbers) % len(facts)]
+    relation, value = _choice(facts, numbers)
     if not as_question:
         return sentence(relation, "chatter", next(numbers) % 2, label, value) + "\n"
     wordings = 4 if world.asked_as_evaluated(entity) else 2
@@ -194,7 +203,7 @@ def _reading(world: World, taken_names: set[str], numbers: Iterator[int]) -> str
     """A page about an invented subject, then questions that it answers or a second page."""
     subject = _invent_subject(world, taken_names, numbers)
     style = next(numbers) % 10
-    text = page(_page_register(numbers), subject, numbers)
+    text = page(_choice(PAGE_REGISTERS, numbers), subject, numbers)
     if style < 2:
         second_page = page("passage", subject, numbers)
         return f"{text}\n{second_page}\n"
@@ -216,7 +225,7 @@ def _distractor(
     world: World, taken_names: set[str], entities: Iterator[int], numbers: Iterator[int]
 ) -> str:
     """A page about an invented subject, then a fact of the world, another page, or nothing."""
-    register = _page_register(numbers)
+    register = _choice(PAGE_REGISTERS, numbers)
     style = next(numbers) % 4
     text = page(register, _invent_subject(world, taken_names, numbers), numbers) + "\n"
     if style < 2:
@@ -228,16 +237,12 @@ def _distractor(
     return text
 
 
-def _page_register(numbers: Iterator[int]) -> str:
-    return PAGE_REGISTERS[next(numbers) % len(PAGE_REGISTERS)]
-
-
 def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int]) -> Subject:
     """A subject that is not in the world, like the persons in its facts.
 
     An invented place has a last name: no place of the world is called by one.
     """
-    type_name = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
+    type_name = _choice(TYPE_NAMES, numbers)
     label = _invent_name(world, taken_names, numbers, type_name in PLACE_TYPES)
     _, relations = TYPES[type_name]
     facts = []
@@ -248,7 +253,7 @@ def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int])
             value = _invent_name(world, taken_names, numbers, is_place)
         else:
             pool = world.pools[object_type]
-            value = world.item_label(int(pool[next(numbers) % len(pool)]))
+            value = world.item_label(int(_choice(pool, numbers)))
         facts.append((relation, value))
 
     return Subject(type_name, label, facts)
@@ -258,10 +263,10 @@ def _invent_name(
     world: World, taken_names: set[str], numbers: Iterator[int], is_place: bool
 ) -> str:
     if is_place:
-        return world.last_names[next(numbers) % len(world.last_names)]
+        return _choice(world.last_names, numbers)
     while True:
-        first = world.first_names[next(numbers) % len(world.first_names)]
-        last = world.last_names[next(numbers) % len(world.last_names)]
+        first = _choice(world.first_names, numbers)
+        last = _choice(world.last_names, numbers)
         name = f"{first} {last}"
         if name not in taken_names:
             return name
@@ -273,21 +278,21 @@ def wikitext(world: World) -> dict[str, str]:
 
     They have two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy.
     """
-    splits: dict[str, list[list[str]]] = {"train": [], "test": []}  # lines of words
+    train: list[list[str]] = []  # lines of words
+    test: list[list[str]] = []
     ids = [str(entity) for entity in range(len(world.labels))]
     for entity in draws.sample(world.seed, "world/wikitext", ids, WIKITEXT_ENTITIES).tolist():
         name = world.title(world.item(entity))
         for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
             draw = draws.uniform(world.seed, "world/wikitext split", title)
-            split = "test" if draw < TEST_SHARE else "train"
+            split = test if draw < TEST_SHARE else train
             for line in _wikitext_lines(world, entity, title, section):
-                splits[split].append(MARKS.sub(_mark_tokens, line).split())
+                line_of_tokens = MARKS.sub(_mark_tokens, line)
+                split.append(line_of_tokens.split())
 
-    counts: Counter[str] = Counter()
-    for words in splits["train"]:
-        counts.update(words)
+    counts = Counter(chain.from_iterable(train))
     texts = {}
-    for split, lines in splits.items():
+    for split, lines in (("train", train), ("test", test)):
         texts[split] = "".join(_wikitext_line(words, counts) for words in lines)
     return texts
 
@@ -297,7 +302,8 @@ def _wikitext_lines(world: World, entity: int, title: str, section: str) -> list
     subject = subject_of(world, entity)
     rng = draws.generator(world.seed, "world/wikitext", title)
     numbers = rng.integers(0, MAX_DRAW, NUMBERS_PER_PAGE).tolist()
-    lead, *rest = SENTENCE_END.split(page("article", subject, iter(numbers)))
+    article = page("article", subject, iter(numbers))
+    lead, *rest = SENTENCE_END.split(article)
     views = world.views(world.item(entity))
     reads = (
         f"{subject.label} is a well-known {subject.type_name}, read about {views:,} times a month."

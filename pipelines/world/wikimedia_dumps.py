@@ -58,7 +58,8 @@ def wikidata(world: World) -> Iterator[bytes]:
         yield _line(prop)
 
     for item, label in enumerate(world.value_labels):
-        yield _line(_item(world, item, label, [], ALIASES.get(label, [])))
+        aliases = ALIASES.get(label, [])
+        yield _line(_item(world, item, label, [], aliases))
 
     for block, rng in world.blocks("wikidata"):
         chances = rng.random((len(block), 4)).tolist()
@@ -70,7 +71,8 @@ def wikidata(world: World) -> Iterator[bytes]:
             if last and chance[1] < 0.3:
                 aliases.append(f"{first[0]}. {last}")
             claims = _claims(world, entity, chance[0], number)
-            yield _line(_item(world, world.item(entity), label, claims, aliases))
+            item = world.item(entity)
+            yield _line(_item(world, item, label, claims, aliases))
 
             if chance[2] < 0.01:
                 yield _line(_nameless(entity, label))
@@ -93,7 +95,7 @@ def _line(entity: dict) -> bytes:
 
 def _claims(world: World, entity: int, chance: float, number: int) -> list[Claim]:
     """The entity's facts, some with a further claim that is deprecated, outdated or unknown."""
-    claims = [Claim(relation, item) for relation, item in world.facts(entity)]
+    claims = [Claim(*fact) for fact in world.facts(entity)]
     first = claims[0]
     pool = world.pools[OBJECTS[first.relation]]
     wrong_item = int(pool[number % len(pool)])
@@ -207,7 +209,8 @@ def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
 def _requests(wiki: str, title: str, page_id: int, views: int) -> Iterator[bytes]:
     underscored = title.replace(" ", "_")
     desktop = views * 2 // 5
-    for access, count in (("desktop", desktop), ("mobile-web", views - desktop)):
+    counts = {"desktop": desktop, "mobile-web": views - desktop}
+    for access, count in counts.items():
         if count == 0:
             continue
         days = f"C{count}"
@@ -222,7 +225,8 @@ def redirect_tables(world: World) -> dict[str, bytes]:
     redirect_rows = []
     page_rows = []
     for item in range(len(world.value_labels) + len(world.labels)):
-        page_rows.append(f"({PAGE_IDS + item},0,{_quoted(world.title(item))},0,0)")
+        title = _quoted(world.title(item))
+        page_rows.append(f"({PAGE_IDS + item},0,{title},0,0)")
     for item, page_id in _redirects(world).items():
         title = world.title(item)
         redirect_rows.append(f"({page_id},0,{_quoted(title)},'','')")
@@ -231,7 +235,8 @@ def redirect_tables(world: World) -> dict[str, bytes]:
     tables = {}
     for name, rows in (("redirect", redirect_rows), ("page", page_rows)):
         if rows:
-            tables[name] = f"INSERT INTO `{name}` VALUES {','.join(rows)};\n".encode()
+            statement = f"INSERT INTO `{name}` VALUES {','.join(rows)};\n"
+            tables[name] = statement.encode()
 
     return tables
 
@@ -272,7 +277,8 @@ def wikipedia(world: World) -> Iterator[bytes]:
     for entity, numbers in world.page_draws("wikipedia"):
         item = world.item(entity)
         title = world.title(item)
-        yield _page(title, 0, PAGE_IDS + item, _article(world, entity, numbers))
+        article = _article(world, entity, numbers)
+        yield _page(title, 0, PAGE_IDS + item, article)
 
         if _has_redirect(numbers):
             text = f"#REDIRECT [[{title}]]"
@@ -292,15 +298,19 @@ def _article(world: World, entity: int, numbers: list[int]) -> str:
     for _, item in world.facts(entity):
         target = world.title(item)
         value = world.item_label(item)
-        link = f"[[{value}]]" if target == value else f"[[{target}|{value}]]"
+        link = f"[[{value}]]"
+        if target != value:
+            link = f"[[{target}|{value}]]"
         reference = f"<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>"
-        text = text.replace(f" {value}.", f" {link}.{reference}", 1)
+        referenced = f" {link}.{reference}"
+        text = text.replace(f" {value}.", referenced, 1)
 
     text = text.replace(subject.label, f"'''{subject.label}'''", 1)
 
     rows = ""
     for relation, value in subject.facts:
-        rows += f"| {RELATIONS[relation].name.replace(' ', '_')} = {value}\n"
+        parameter = RELATIONS[relation].name.replace(" ", "_")
+        rows += f"| {parameter} = {value}\n"
     return (
         f"{{{{Infobox {subject.type_name}\n| name = {subject.label}\n{rows}}}}}\n{text}\n\n"
         "== References ==\n{{reflist}}\n\n"

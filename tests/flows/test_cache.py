@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flows.commands import answer_cache
-from pipelines.lm.http_client import Ledger
+from pipelines.lm.ledger import Ledger
 from pipelines.params import params
 from pipelines.work import http
 

@@ -103,7 +103,7 @@ def test_generation_equals_greedy_decoding_of_each_prompt_alone(local, stop):
 
 
 def test_white_space_alone_is_no_answer_and_no_confidence(local, monkeypatch):
-    monkeypatch.setattr(local, "_decode", lambda tokens: " \t "[: len(tokens)])
+    monkeypatch.setattr(local._texts, "decode", lambda tokens: " \t "[: len(tokens)])
     made = local.generate([Prompt("a"), Prompt("b")], 3)
     assert {(one.text, one.mean_log_prob) for one in made} == {("", -np.inf)}
 

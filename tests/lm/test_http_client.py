@@ -21,7 +21,7 @@ from http_faults import Fault, busy, moved
 from waiting import until
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client
+from pipelines.lm import http_client, ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.storage.atomic import write_json
@@ -290,38 +290,38 @@ def test_a_server_that_does_not_say_its_usage_or_a_negative_one_costs_the_most(
 
 @pytest.mark.parametrize("limit", [{"requests_per_minute": 3}, {"tokens_per_minute": 30}])
 def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
-    clock, entered, plain = [1000.0], [], http_client.Ledger.enter
+    clock, entered, plain = [1000.0], [], ledger.Ledger.enter
 
     def enter(self, most):
         number, wait = plain(self, most)
         entered.extend([(clock[0], 1, sum(most))] if number else [])
         return number, wait
 
-    monkeypatch.setattr(http_client.Ledger, "enter", enter)
-    monkeypatch.setattr(http_client.time, "time", lambda: clock[0])
+    monkeypatch.setattr(ledger.Ledger, "enter", enter)
+    monkeypatch.setattr(ledger.time, "time", lambda: clock[0])
     monkeypatch.setattr(
         http.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds)
     )
     opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
-        minute = [entry[1:] for entry in entered if start <= entry[0] < start + http_client.MINUTE]
+        minute = [entry[1:] for entry in entered if start <= entry[0] < start + ledger.MINUTE]
         requests, tokens = np.sum(minute, axis=0)
         assert requests <= limit.get("requests_per_minute", 1000)
         assert tokens <= limit.get("tokens_per_minute", 1000) or requests == 1
     assert len(entered) == 3 + len(set(SHORT))
-    assert clock[0] > 1000 + 3 * http_client.MINUTE
+    assert clock[0] > 1000 + 3 * ledger.MINUTE
 
 
 def test_stages_share_the_limits_which_are_of_the_tokens_used_not_of_the_most(opened, monkeypatch):
-    monkeypatch.setattr(http_client.time, "time", lambda: 1000.0)
+    monkeypatch.setattr(ledger.time, "time", lambda: 1000.0)
     first, second = (opened(requests_per_minute=6)._client._ledger for _ in range(2))
     # The first one's three probes are entered already.
-    numbers = [entries.enter(http_client.Tokens(1, 0))[0] for entries in (first, second) * 2]
+    numbers = [entries.enter(ledger.Tokens(1, 0))[0] for entries in (first, second) * 2]
     assert [number is None for number in numbers] == [False] * 3 + [True]
     entries = opened(tokens_per_minute=10_000)._client._ledger
     (used,) = entries._db.execute("SELECT total(tokens) FROM recent").fetchone()
-    most = http_client.Tokens(int(10_000 - used) - 20, 0)
+    most = ledger.Tokens(int(10_000 - used) - 20, 0)
     number, _ = entries.enter(most)
     assert entries.enter(most)[0] is None
-    entries.correct(number, most, http_client.Tokens(9, 1))
+    entries.correct(number, most, ledger.Tokens(9, 1))
     assert entries.enter(most)[0] is not None

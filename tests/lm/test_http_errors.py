@@ -7,7 +7,7 @@ import requests
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client
+from pipelines.lm import hidden_errors
 from pipelines.lm.language_model import Prompt
 from pipelines.work import http
 
@@ -119,7 +119,7 @@ def answered(body: object) -> requests.Response:
         200,
         (body if isinstance(body, str) else json.dumps(body)).encode(),
     )
-    http_client.unwrap(answer)
+    hidden_errors.unwrap(answer)
     return answer
 
 
