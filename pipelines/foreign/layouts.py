@@ -171,7 +171,7 @@ def rows_of_columns(
     """The known columns of each record. Its own fields count before those of its objects."""
     own = known - set(_beginnings(layout.columns.values()))
     for record in records:
-        row = {}
+        row: dict[str, Any] = {}
         for path in layout.objects:
             fields = value_at(record, path)
             if isinstance(fields, dict):
