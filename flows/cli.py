@@ -16,7 +16,7 @@ from flows.commands import (
     answer_cache,
     asking,
     comparing,
-    importing,
+    imports,
     looking,
     publishing,
     rules,
@@ -30,7 +30,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
-    "Your own files": (rules.thresholds, rules.decide, comparing.compare, importing.imports),
+    "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from flows.commands import file_options
-from flows.commands.file_options import (
+from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
     ByPositionOption,
@@ -19,6 +18,9 @@ from flows.commands.file_options import (
     PatternOption,
     QuestionsOption,
     SubsetOption,
+    notes_of,
+    read_all,
+    write_files,
 )
 from pipelines.errors import LongtailError
 
@@ -47,8 +49,8 @@ def compare(
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
     options = Options(questions, columns, answer_pattern, by_position, subset)
-    question_set, answered = file_options.read_files(files, options)
-    notes = file_options.notes(question_set, answered)
+    question_set, answered = read_all(files, options)
+    notes = notes_of(question_set, answered)
     for line in notes:
         terminal.show(line)
 
@@ -72,5 +74,5 @@ def compare(
         f"{name}."
     )
     pages = rendering.page_files("Systems compared", intro, sections, leaderboard_page.FOOTER)
-    file_options.write_files(out, pages)
+    write_files(out, pages)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")

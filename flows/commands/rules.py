@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from flows import terminal
-from flows.commands import file_options
-from flows.commands.file_options import (
+from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
     ByPositionOption,
@@ -21,6 +20,10 @@ from flows.commands.file_options import (
     PatternOption,
     QuestionsOption,
     SubsetOption,
+    notes_of,
+    read_all,
+    read_questions,
+    write_files,
 )
 from pipelines.params import params
 
@@ -66,13 +69,13 @@ def thresholds(
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
     options = Options(questions, columns, answer_pattern, by_position, subset)
-    question_set, answered = file_options.read_files([closed, *augmented], options, decisions=True)
+    question_set, answered = read_all([closed, *augmented], options, decisions=True)
     answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
         question_set, answered[0], answered[1:], search.value, SEED, RESAMPLES
     )
     best_rule = results[0].file
-    notes = file_options.notes(question_set, answered)
+    notes = notes_of(question_set, answered)
     n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
     notes.append(f"{n_used} that all {len(answered)} files answer are used")
     for line in (*notes, *rule_page.rule_lines(results)):
@@ -90,7 +93,7 @@ def thresholds(
     for table in rule_page.decisions_tables(results):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
 
-    file_options.write_files(out, texts)
+    write_files(out, texts)
     terminal.show("")
     best = f", of {best_rule.tail}, which is best" if len(results) > 1 else ""
     terminal.show(
@@ -115,7 +118,7 @@ def decide(
     from pipelines.pages import section, table_texts
 
     learnt_rule = rule_files.read_rule(terminal.CALLED_FROM / rule, name)
-    question_set = file_options.read_questions(questions, columns, needed=("signal",))
+    question_set = read_questions(questions, columns, needed=("signal",))
     has_questions = "question" in question_set.columns
     head = ["id", "relation", question_set.columns["signal"], "retrieve", "answer", "why"]
     if has_questions:
@@ -136,7 +139,7 @@ def decide(
 
     path = terminal.CALLED_FROM / out
     table = section.Table("decisions", "", head, rows)
-    file_options.write_files(path.parent, {path.name: table_texts.to_csv(table)})
+    write_files(path.parent, {path.name: table_texts.to_csv(table)})
     for line in _warnings(learnt_rule, question_set):
         terminal.show(line)
 

@@ -100,7 +100,8 @@ def _distinct_passages(questions: Sequence[QuestionWithPassages]) -> list[tuple[
     """The passages of all questions, each (title, text) once, sorted."""
     passages = set()
     for question in questions:
-        passages.update((passage.title, passage.text) for passage in question.passages)
+        for passage in question.passages:
+            passages.add((passage.title, passage.text))
     return sorted(passages)
 
 
@@ -174,7 +175,8 @@ def search_exactly(
     bm25_build.build(
         docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
     )
-    positions, scores = bm25.BM25(index, docs).search(queries, DEPTH)
+    sparse_index = bm25.BM25(index, docs)
+    positions, scores = sparse_index.search(queries, DEPTH)
     best = {"bm25": positions}
     depth = DEPTH
     reranked = methods.of_kinds(settings.ways, "reranked")
@@ -226,7 +228,8 @@ def _rerank(
 
     folder = Path("data") / methods.RERANKER
     cross_encoder = CrossEncoder(folder, settings.reranker, settings.compute)
-    candidates = positions[:, : max(settings.reranker.candidates, *AT)]
+    n_candidates = max(settings.reranker.candidates, *AT)
+    candidates = positions[:, :n_candidates]
     template = settings.retriever[settings.retrievers[0]].document
     with progress.whole("reranked", candidates.size, "pair"):
         reranked, _ = rerank(cross_encoder, queries, docs, candidates, template)
@@ -238,7 +241,8 @@ def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     by position."""
     blocks = []
     for start in range(0, len(queries), BLOCK):
-        similarities = queries[start : start + BLOCK] @ documents.T
+        block = queries[start : start + BLOCK]
+        similarities = block @ documents.T
         order = np.argsort(-similarities, axis=1, kind="stable")
         blocks.append(order[:, :k])
     return np.concatenate(blocks)
@@ -248,8 +252,8 @@ def ranks_of(positions: np.ndarray, golds: Sequence[set[int]]) -> np.ndarray:
     """The rank of each question's first gold passage in (questions, k) positions, from 1; 0 where
     there is none."""
     ranks = np.zeros(len(golds), np.int64)
-    for number, (row, gold) in enumerate(zip(positions, golds, strict=True)):
-        hits = np.flatnonzero(np.isin(row, list(gold)))
+    for number, gold in enumerate(golds):
+        hits = np.flatnonzero(np.isin(positions[number], list(gold)))
         if len(hits):
             ranks[number] = hits[0] + 1
     return ranks
@@ -271,7 +275,8 @@ def summarise(
     summary = {}
     for name, rows in masks.items():
         judged = rows & answerable
-        figures: dict = {"questions": int(rows.sum()), "answerable": int(judged.sum())}
+        figures: dict = {"questions": int(rows.sum())}
+        figures["answerable"] = int(judged.sum())
         for retriever, rank in ranks.items():
             figures[retriever] = _recalls(rank[judged])
         summary[name] = figures

@@ -157,7 +157,8 @@ def wrong_answers(question: Question) -> dict[str, bool]:
             continue
         name = unicodedata.normalize("NFC", answer["prediction"] or "").strip()
         if name and name.lower() not in right_names and name not in wrong:
-            wrong[name] = any(len(marked(passage, [name])) > 1 for passage in passages)
+            n_parts = [len(marked(passage, [name])) for passage in passages]
+            wrong[name] = any(n > 1 for n in n_parts)
     return wrong
 
 
@@ -189,7 +190,8 @@ def home(run: Run, places: Sequence[Place]) -> str:
     """The run's main numbers, and what there is to look at; `places` are further addresses."""
     answered = []
     for name in run.sets:
-        answered.append(f"{values.label(name)} by {', '.join(run.answers(name))}")
+        lms = ", ".join(run.answers(name))
+        answered.append(f"{values.label(name)} by {lms}")
     scored = [values.label(name) for name in scored_texts.corpora(run)]
     has_report = (run.data / "report/index.html").is_file()
 

@@ -295,8 +295,9 @@ def _way(
     """
     named_lm, _, named_method = (parameters.get(field) or "").rpartition("/")
     lm = value_of({field: named_lm}, field, answers, lm)
-    methods = answers[lm]
-    default = next((name for name in likely if name in methods), next(iter(methods)))
+    methods = list(answers[lm])
+    likely_methods = [name for name in likely if name in methods]
+    default = [*likely_methods, *methods][0]
     return lm, value_of({field: named_method}, field, methods, default)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, show
 
@@ -40,7 +40,7 @@ def leaderboard_sections(
     scope = f"{compared.questions:,} questions of {name} that all {n_systems} systems answered"
     if compared.month:
         scope += f"; page views of {compared.month}"
-    board = [_board(compared, scope), _differences(compared, scope)]
+    board: list[Block] = [_board(compared, scope), _differences(compared, scope)]
     sections = [Section("board", f"Leaderboard: {name}", board)]
     by_popularity = popularity_section(signal, compared.by_popularity)
     if by_popularity.blocks:

@@ -12,7 +12,7 @@ from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages import rendering
-from pipelines.pages.section import Axis, Figure, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure
@@ -181,8 +181,8 @@ def rule_html(
     `by_popularity` are the rows of `compare_systems.by_popularity`.
     """
     file = results[0].file
-    thresholds = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
-    decisions = [*decisions_tables(results), _budgets(results)]
+    thresholds: list[Block] = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
+    decisions: list[Block] = [*decisions_tables(results), _budgets(results)]
     sections = [
         _verdict_section(results),
         Section("thresholds", "Thresholds", thresholds),

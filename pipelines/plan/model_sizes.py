@@ -47,13 +47,9 @@ def _size(section: LM | Retriever | Reranker, vocabulary: int | None) -> Size | 
     attention = 4 * width**2
     feed_forward = 3 * width * inner_width
     layers = training.layers * (attention + feed_forward)
-    embeddings = vocabulary * width
-    return Size(
-        parameters=layers + embeddings,
-        multiplied=layers + embeddings if is_lm else layers,
-        hidden=width,
-        download=0,
-    )
+    parameters = layers + vocabulary * width
+    multiplied = parameters if is_lm else layers
+    return Size(parameters, multiplied, hidden=width, download=0)
 
 
 def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size | None:

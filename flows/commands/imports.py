@@ -1,4 +1,4 @@
-"""The command `imports`, which brings answers made elsewhere into a run, lists and removes them."""
+"""The command `imports`: bring predictions that were made elsewhere into a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from flows.commands.file_options import ByPositionOption, PatternOption
+from flows.commands.prediction_options import ByPositionOption, PatternOption
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
@@ -57,7 +57,9 @@ def imports(
     """Bring in answers made elsewhere; without a file, list them. The next run tunes thresholds for
     their model."""
     if remove and file:
-        raise LongtailError(f"--remove {remove}: expected no file beside it, and {file} is one")
+        raise LongtailError(
+            f"imports {file} --remove {remove}: expected one of both; leave one out"
+        )
     if remove:
         _remove_import(remove)
         return

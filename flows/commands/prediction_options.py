@@ -60,7 +60,7 @@ class Options:
     subset: str
 
 
-def read_files(
+def read_all(
     files: Sequence[str], options: Options, *, decisions: bool = False
 ) -> tuple[Questions, list[Answered]]:
     """The question set and the answers of files, and with `decisions` when they retrieved.
@@ -145,7 +145,7 @@ def _parse_columns(text: str) -> dict[str, str]:
     return columns
 
 
-def notes(questions: Questions, answered: Sequence[Answered]) -> list[str]:
+def notes_of(questions: Questions, answered: Sequence[Answered]) -> list[str]:
     """Lines on what was read."""
     lines = questions.described()
     for system in answered:
