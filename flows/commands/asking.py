@@ -204,11 +204,11 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
         raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; {advice}")
 
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
-    ids, titles, texts = documents.read_documents(docs, positions)
-    return [
-        {"score": float(score), "id": doc_id, "title": title, "text": body}
-        for score, doc_id, title, body in zip(scores, ids, titles, texts, strict=True)
-    ]
+    read = documents.read_documents(docs, positions)
+    hits = []
+    for score, doc_id, title, body in zip(scores, *read, strict=True):
+        hits.append({"score": float(score), "id": doc_id, "title": title, "text": body})
+    return hits
 
 
 def index_of(retriever: str, retrievers: list[str]) -> Method:
