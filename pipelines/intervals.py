@@ -55,7 +55,7 @@ class Interval:
         return Interval(self.value * factor, low, high)
 
     def within(self, least: float, most: float) -> Interval:
-        """The figure with its bounds cut to [least, most], but never so far that they leave it out."""
+        """The figure with its bounds cut to [least, most]; the figure stays between them."""
         low = max(self.low, min(least, self.value))
         high = min(self.high, max(most, self.value))
         return Interval(self.value, float(low), float(high))
