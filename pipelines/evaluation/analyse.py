@@ -249,7 +249,8 @@ def _tables_of_metrics(
     bits = metrics.bits_per_byte()
     main_corpus = settings.parts.scored[:1]
     bits_of_main = [row for row in bits if row["lm"] == main and row["corpus"] in main_corpus]
-    recalls_of_main = [row for row in analyses["recall"] if row["lm"] == main]
+    recalls = [row for row in analyses["recall"] if row["answers"] == "all"]
+    recalls_of_main = [row for row in recalls if row["lm"] == main]
     accuracies_of_main = [row for row in analyses["accuracy"] if row["lm"] == main]
     passage_set = next(iter(settings.parts.passages), "")
     retrievers = stage_metrics.retrievers(

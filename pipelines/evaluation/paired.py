@@ -29,7 +29,8 @@ def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
             rows.append({"lm": lm, "against_lm": lm} | row)
 
         for against_lm, others in earlier.items():
-            same = [(method, method) for method in others.by_method if method in answers.by_method]
+            both = [method for method in others.by_method if method in answers.by_method]
+            same = [(method, method) for method in both]
             these, those = in_common([answers, others])
             for row in compared(these, those, same):
                 rows.append({"lm": lm, "against_lm": against_lm} | row)
@@ -59,13 +60,16 @@ def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]]) -
         for name, column in DIFFERENCES.items():
             this = getattr(these.by_method[method], column)
             that = getattr(those.by_method[against], column)
-            differences[method, against, name] = (this - that, these.everyone)
+            difference = this - that
+            differences[method, against, name] = (difference, these.everyone)
 
     means = these.means(differences)
 
     rows = []
     for method, against in pairs:
-        change = these.by_method[method].correct - those.by_method[against].correct
+        this = these.by_method[method].correct
+        that = those.by_method[against].correct
+        change = this - that
         only_this = int((change == 1).sum())
         only_that = int((change == -1).sum())
         row = {
