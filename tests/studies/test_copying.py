@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.lm.ragged import Ragged
-from pipelines.lm.token_prompts import open_tokenizer
+from pipelines.lm.token_prompts import open_prompt_tokenizer
 from pipelines.replug import attribution
 from pipelines.scoring import score_lm
 from pipelines.studies import copying, rarity
@@ -127,7 +127,7 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
     )
     figures, tokens = attributed(project.params)
     tokenizer, queries = (
-        open_tokenizer(Path("data/models/lm/tiny")),
+        open_prompt_tokenizer(Path("data/models/lm/tiny")),
         {query["id"]: query for query in rows},
     )
     for text in pq.read_table(attribution.OUT / "pile/texts.parquet").to_pylist():
