@@ -35,7 +35,7 @@ from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import open_blocks
-from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.sources.wikipedia import source_parts
 from pipelines.storage.atomic import SCRATCH
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +103,7 @@ def _documents(name: str, file: Path) -> Iterator[Raw]:
 
 
 def _raw(name: str, file: Path) -> Iterator[Raw]:
-    for part in wikipedia_parts(file):
+    for part in source_parts(file):
         yield from read_raw(name, part, Rejects(1.0))
 
 

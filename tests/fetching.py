@@ -18,7 +18,7 @@ from pipelines.questions.published import COLUMNS
 from pipelines.sources.fetch import fetch
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
-from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.sources.wikipedia import source_parts
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-")
 RAW = Path("data/raw")
@@ -110,7 +110,7 @@ def asking(server: Wikimedia, **change) -> params.Fetch:
 def pages() -> dict[str, str]:
     """Title -> text, as the reader of dumps reads data/raw/wikipedia."""
     rejects = Rejects(0.0)
-    raws = [raw for part in wikipedia_parts(PAGES) for raw in read_raw("wikipedia", part, rejects)]
+    raws = [raw for part in source_parts(PAGES) for raw in read_raw("wikipedia", part, rejects)]
     rejects.check()
     assert not rejects.skipped
     assert len({raw.source_document for raw in raws}) == len(raws)

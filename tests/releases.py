@@ -28,6 +28,7 @@ MADE_BY = {
     "commit_date": "2026-11-22",
     "params": {
         "profile": "sample",
+        "language": "en",
         "seed": 0,
         "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000},
         "contact": "ada@example.org",

@@ -102,7 +102,8 @@ def fit(
         else:
             find = {"exact": searches.exact, "bins": searches.bins}[search]
             cuts = [find(*questions) for questions in relations]
-            pooled = find(*all_together) if small else None
+            if small:
+                pooled = find(*all_together)
         for relation, cut in zip(members, cuts, strict=True):
             blocks[relation].append(pooled if relation in small else cut)
     return {relation: np.concatenate(cuts) for relation, cuts in blocks.items()}

@@ -28,7 +28,7 @@ from pipelines.language import language
 from pipelines.params.param_types import Section
 from pipelines.params.params import Chunk, Compute, Corpus, Ingest, Queries, Windows
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.sources.wikipedia import source_parts
 from pipelines.storage import database
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage
@@ -137,10 +137,7 @@ def _read_and_cut(
     name = corpus_settings.name
     wanted = corpus_settings.corpus.documents  # None: all
     share = FIRST_ROUND if wanted else 1.0
-    parts = []
-    for file in files:
-        parts += wikipedia_parts(file)
-
+    parts = source_parts(*files)
     n_bytes = sum(file.stat().st_size for file in files)
     with processes(settings.compute, 1 + n_bytes // BYTES_PER_PROCESS) as executor:
         for number in count():

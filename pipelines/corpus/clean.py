@@ -53,18 +53,6 @@ CONSTRUCT = re.compile(
     re.VERBOSE,
 )
 
-OPEN = frozenset(
-    [
-        tokens.TemplateOpen,
-        tokens.ArgumentOpen,
-        tokens.WikilinkOpen,
-        tokens.ExternalLinkOpen,
-        tokens.HTMLEntityStart,
-        tokens.HeadingStart,
-        tokens.CommentStart,
-        tokens.TagOpenOpen,
-    ]
-)
 CLOSE = frozenset(
     [
         tokens.TemplateClose,
@@ -160,7 +148,7 @@ def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
         token_type = type(token)
         if token_type is tokens.Text:
             parts.append(token["text"])
-        elif token_type in OPEN:
+        elif token_type in SHOWN:
             outer.append((opened, fields, parts))
             opened = token
             parts = []
@@ -179,8 +167,7 @@ def _construct(opened: tokens.Token, fields: Fields, media: re.Pattern) -> str:
     """The text that a reader sees of a construct that the token `opened` began."""
     if type(opened) is tokens.WikilinkOpen and media.match(_text(fields[0])):
         return ""
-    show = SHOWN.get(type(opened))
-    return show(opened, fields) if show else ""
+    return SHOWN[type(opened)](opened, fields)
 
 
 def _text(field: tuple[type, list[str]]) -> str:
@@ -237,9 +224,15 @@ def _tag(_: tokens.Token, fields: Fields) -> str:
     return "".join(contents)
 
 
-# Constructs without a function, comments and arguments, are not shown.
+def _nothing(_: tokens.Token, __: Fields) -> str:
+    return ""
+
+
+# The token that opens a construct -> what is shown of it.
 SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
     tokens.TemplateOpen: _template,
+    tokens.ArgumentOpen: _nothing,
+    tokens.CommentStart: _nothing,
     tokens.WikilinkOpen: _link,
     tokens.ExternalLinkOpen: _external_link,
     tokens.HTMLEntityStart: _entity,

@@ -116,7 +116,7 @@ def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict],
     for row in parquet.read_parquet(batch.path).to_pylist():
         place = (row["file"], row["row"])
         row["source_document"] = batch.repeated.get(place, row["source_document"])
-        if row["source_document"] is None:
+        if row["source_document"] is None:  # a copy of another document
             continue
         text = row["text"]
         if row["wikitext"]:

@@ -40,21 +40,20 @@ def _shingles(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
     # follows each text, so that no shingle reaches into the next one
     padding = np.full(SHINGLE, NO_TOKEN)
-    parts = [padding]
+    parts = []
     for ids in texts:
         parts += [ids, padding]
-    padded = np.concatenate(parts)
+    padded = np.concatenate([*parts, padding])
     hashes = np.zeros(len(padded) - SHINGLE + 1, dtype=np.uint64)
     for offset in range(SHINGLE):
         hashes = _mix(hashes, padded[offset : offset + len(hashes)])
 
     counts = np.array([len(ids) for ids in texts], np.int64)
     numbers = np.maximum(counts - SHINGLE + 1, 1)
-    starts = np.cumsum(counts + SHINGLE) - counts
-    shingles = [hashes[:0]]
-    for start, number in zip(starts, numbers, strict=True):
-        shingles.append(hashes[start : start + number])
-    return np.concatenate(shingles), numbers
+    lengths = counts + SHINGLE  # of the texts with their padding
+    place_in_text = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    is_shingle = place_in_text < np.repeat(numbers, lengths)
+    return hashes[:-1][is_shingle], numbers
 
 
 def _mix(state: np.ndarray, value: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ A document's split and its key are hashes of its id, so they do not depend on fi
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +17,7 @@ from duckdb import DuckDBPyConnection
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
+from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
@@ -106,9 +107,17 @@ def read_part(
     """
     out.mkdir()
     rejects = Rejects(max_reject_share)
-    batch: list[dict] = []
-    n_bytes = 0
-    n_batches = 0
+    rows = _drawn_rows(settings, share, part, rejects)
+    for number, batch in enumerate(in_batches(rows, _bytes_of_text, batch_bytes)):
+        write_rows(batch, BATCH, out / f"{number:06d}.parquet")
+    rejects.write(out / "rejects.parquet")
+    write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+
+
+def _drawn_rows(
+    settings: CorpusSettings, share: float, part: Part, rejects: Rejects
+) -> Iterator[dict]:
+    """Yield rows of BATCH: the part's documents whose key is up to `share`."""
     for document in read_raw(settings.name, part, rejects):
         if document.whole and settings.corpus.has_queries:
             raise LongtailError(
@@ -121,17 +130,11 @@ def read_part(
         if split == "corpus":
             key = draws.uniform(settings.seed, "corpus", document.source_document)
         if key <= share:
-            batch.append(document._asdict() | {"split": split, "key": key})
-            n_bytes += len(document.text.encode("utf-8"))
-        if n_bytes >= batch_bytes:
-            write_rows(batch, BATCH, out / f"{n_batches:06d}.parquet")
-            batch = []
-            n_bytes = 0
-            n_batches += 1
-    if batch:
-        write_rows(batch, BATCH, out / f"{n_batches:06d}.parquet")
-    rejects.write(out / "rejects.parquet")
-    write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+            yield document._asdict() | {"split": split, "key": key}
+
+
+def _bytes_of_text(row: dict) -> int:
+    return len(row["text"].encode("utf-8"))
 
 
 def write_rows(rows: list[dict], schema: pa.Schema, path: Path) -> None:
@@ -151,7 +154,7 @@ def find_repeated(
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated
-    database.view(db, "ids", *batches, columns=["source_document"], named=True)
+    database.view(db, "ids", *batches, named=True)
     db.execute(
         """CREATE OR REPLACE TEMP TABLE repeated AS
         SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"""

@@ -19,7 +19,7 @@ from pipelines.params.params import Tokenizer
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.sources.wikipedia import source_parts
 from pipelines.storage.atomic import atomic
 from pipelines.work import stage
 
@@ -69,9 +69,8 @@ def raw_texts(raw: Path, section: Tokenizer) -> Iterator[str]:
 def _documents(raw: Path, name: str) -> Iterator[Raw]:
     """A data set's documents. The stages that keep the documents check the share of bad rows."""
     rejects = Rejects(1.0)
-    for file in source_files(raw / name):
-        for part in wikipedia_parts(file):
-            yield from read_raw(name, part, rejects)
+    for part in source_parts(*source_files(raw / name)):
+        yield from read_raw(name, part, rejects)
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int | None, folder: Path) -> None:

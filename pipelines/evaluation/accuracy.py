@@ -46,7 +46,8 @@ def by_groups(
         if method != "closed_book" and "closed_book" in answers.by_method:
             for name in GAINS.keys() & set(measured):
                 change = answers.gain(method, GAINS[name])
-                gains |= {(name, i): (change, group.rows) for i, group in numbered.items()}
+                for i, group in numbered.items():
+                    gains[name, i] = (change, group.rows)
         figures = answers.means(gains)
         if "correlation" in measured:
             masks = {("correlation", i): group.rows for i, group in numbered.items()}
@@ -85,18 +86,21 @@ def by_group(answers: Answers, guesses: Guesses) -> list[dict]:
 
     An empty group has no row.
     """
-    least = np.zeros(len(answers.ids), bool)
-    least[least_popular(answers)] = True
+    is_least_popular = np.zeros(len(answers.ids), bool)
+    is_least_popular[least_popular(answers)] = True
     masks = {
         "ambiguous": answers.ambiguous,
         "unambiguous": ~answers.ambiguous,
-        "least popular": least,
+        "least popular": is_least_popular,
         "names an answer": guesses.named == 1,
         "usual answer": guesses.majority_word == 1,
         "guessable": guesses.guessable == 1,
         "not guessable": guesses.guessable == 0,
     }
-    groups = [Group({"group": name}, rows) for name, rows in masks.items() if rows.any()]
+    groups = []
+    for name, rows in masks.items():
+        if rows.any():
+            groups.append(Group({"group": name}, rows))
     return by_groups(answers, groups)
 
 
@@ -143,7 +147,7 @@ def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
     with_popularity = int(np.isfinite(answers.popularity).sum())
     if count is None:
         count = min(LEAST_POPULAR, round(with_popularity * LEAST_POPULAR / OF_PUBLISHED))
-    by_popularity = np.argsort(answers.popularity, kind="stable")  # not known comes last
+    by_popularity = np.argsort(answers.popularity, kind="stable")  # NaN comes last
     return by_popularity[: min(with_popularity, count)]
 
 

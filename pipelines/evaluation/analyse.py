@@ -1,5 +1,5 @@
-"""Stage `analyse`: the papers' tables and the data of their figures, from answers and from other
-stages' figures.
+"""Stage `analyse`: the papers' tables and the data of their plots, from answers and from other
+stages' metrics.
 
 It writes data/analyses/<name>.parquet: a file for each table, empty where a run has nothing for it.
 """
@@ -77,7 +77,7 @@ class AnswersStudy(Protocol):
 
 
 class FiguresStudy(Protocol):
-    """A module of pipelines/studies with tables from figures that other stages left."""
+    """A module of pipelines/studies with tables from other stages' metrics."""
 
     def rows_of_figures(self, metrics: StageMetrics) -> Tables:
         """Table -> its rows."""
@@ -118,7 +118,7 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
     analyses["models"] = models(list(lms), settings.lms, data / "models/lm")
     all_metrics = stage_metrics.read_metrics(data)
     metrics = StageMetrics(all_metrics, settings.parts.scored, settings.lms)
-    analyses |= _tables_of_figures(metrics, analyses, main, settings)
+    analyses |= _tables_of_metrics(metrics, analyses, main, settings)
     for study in studies.of_figures:
         analyses |= study.rows_of_figures(metrics)
 
@@ -206,11 +206,12 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
 
 def _accuracy_tables(answers: Answers, merge_bins: bool) -> Tables:
     """Accuracy of one language model's answers, over all and by what questions are about."""
+    by_relation_and_popularity = popularity_bins.by_relation(answers, merge_bins)
     return {
         "accuracy": accuracy.accuracy(answers),
         "accuracy_by_relation": accuracy.by_relation(answers),
         "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers),
-        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, merge_bins),
+        "accuracy_by_relation_and_popularity": by_relation_and_popularity,
     }
 
 
@@ -238,17 +239,18 @@ def _examples(
     return [{"method": method} | row for row in rows]
 
 
-def _tables_of_figures(
+def _tables_of_metrics(
     metrics: StageMetrics, analyses: Tables, main: str, settings: Settings
 ) -> Tables:
-    """The tables of other stages' figures.
+    """The tables that are made from other stages' metrics.
 
     Retrievers are compared by the `main` language model, whose rows are in `analyses`.
     """
     bits = metrics.bits_per_byte()
     main_corpus = settings.parts.scored[:1]
     bits_of_main = [row for row in bits if row["lm"] == main and row["corpus"] in main_corpus]
-    recalls_of_main = [row for row in analyses["recall"] if row["lm"] == main]
+    recalls = [row for row in analyses["recall"] if row["answers"] == "all"]
+    recalls_of_main = [row for row in recalls if row["lm"] == main]
     accuracies_of_main = [row for row in analyses["accuracy"] if row["lm"] == main]
     passage_set = next(iter(settings.parts.passages), "")
     retrievers = stage_metrics.retrievers(

@@ -78,9 +78,10 @@ class Answers:
         finite = np.isfinite(self.popularity)
         ranks = np.full(len(self.popularity), np.nan)
         if finite.any():
-            values, counts = np.unique(self.popularity[finite], return_counts=True)
-            middle = (np.cumsum(counts) - counts / 2) / finite.sum()
-            ranks[finite] = middle[np.searchsorted(values, self.popularity[finite])]
+            known = self.popularity[finite]
+            values, counts = np.unique(known, return_counts=True)
+            middle = (np.cumsum(counts) - counts / 2) / len(known)
+            ranks[finite] = middle[np.searchsorted(values, known)]
         return ranks
 
     def by_relation(self) -> dict[str, np.ndarray]:
@@ -112,7 +113,8 @@ class Answers:
     def share(self, values: np.ndarray, rows: np.ndarray) -> Interval:
         """The share of ones among the known `values` (n,) of the rows (n,) bool."""
         finite = rows & np.isfinite(values)
-        return intervals.share(values[finite] == 1, self._subject_numbers[finite])
+        is_one = values[finite] == 1
+        return intervals.share(is_one, self._subject_numbers[finite])
 
     def bootstraps(
         self,
@@ -129,10 +131,9 @@ class Answers:
 
         Values that are not known (NaN) are left out.
         """
-        statistics = (
-            (key, intervals.ratio, mean_columns(values, rows))
-            for key, (values, rows) in columns.items()
-        )
+        statistics = []
+        for key, (values, rows) in columns.items():
+            statistics.append((key, intervals.ratio, mean_columns(values, rows)))
         means = self.bootstraps(statistics)
         return {key: mean.within(-1, 1) for key, mean in means.items()}
 
@@ -184,10 +185,14 @@ def correlation_columns(
     There are none if fewer than FEWEST of the values are known, or if either is the same for all.
     """
     finite = rows & np.isfinite(values)
-    if finite.sum() < FEWEST or np.ptp(values[finite]) == 0 or np.ptp(right[finite]) == 0:
+    known_values = values[finite]
+    known_right = right[finite]
+    if len(known_values) < FEWEST:
+        return []
+    if np.ptp(known_values) == 0 or np.ptp(known_right) == 0:
         return []
 
     # centred, so that sums of squares keep their digits
-    x = np.where(finite, values - values[finite].mean(), 0.0)
-    y = np.where(finite, right - right[finite].mean(), 0.0)
+    x = np.where(finite, values - known_values.mean(), 0.0)
+    y = np.where(finite, right - known_right.mean(), 0.0)
     return [finite.astype(float), x, y, x * x, y * y, x * y]

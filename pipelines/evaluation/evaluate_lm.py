@@ -162,8 +162,9 @@ def measure(tables: Path, queries: Path, replug: Replug) -> ScoredQueries:
         for name, texts in by_retriever.items():
             rows = np.searchsorted(alone.ids, texts.ids)
             for ensemble in _ensembles(name, texts.similarities.shape[1], replug):
-                nats[ensemble] = np.full(len(alone.ids), np.nan)
-                nats[ensemble][rows] = _ensemble_nats(texts, ensemble, replug.mixture)
+                nats_of_block = np.full(len(alone.ids), np.nan)
+                nats_of_block[rows] = _ensemble_nats(texts, ensemble, replug.mixture)
+                nats[ensemble] = nats_of_block
         ids.append(alone.ids)
         tokens.append(alone.lengths)
         n_bytes.append(alone.bytes.sum(1))
@@ -193,9 +194,10 @@ def _ensembles(retriever: str, documents: int, replug: Replug) -> list[Ensemble]
 
 def _ensemble_nats(texts: ScoredTexts, ensemble: Ensemble, mixture: str) -> np.ndarray:
     """The nats of the texts under the ensemble of their first k documents, (texts,)."""
+    log_probs = texts.log_probs[:, : ensemble.k]
     similarities = texts.similarities[:, : ensemble.k]
-    weights = log_weights(similarities, ensemble.temperature)
-    mixed = MIXTURES[mixture](texts.log_probs[:, : ensemble.k], weights)
+    log_lambda = log_weights(similarities, ensemble.temperature)
+    mixed = MIXTURES[mixture](log_probs, log_lambda)
     return -mixed.sum(1)
 
 
@@ -209,7 +211,8 @@ def _joined(nats_of_blocks: list[dict[Ensemble, np.ndarray]]) -> dict[Ensemble, 
     for ensemble in ensembles:
         blocks = []
         for nats in nats_of_blocks:
-            unknown = np.full(len(next(iter(nats.values()))), np.nan)
+            any_nats = next(iter(nats.values()))
+            unknown = np.full(len(any_nats), np.nan)
             blocks.append(nats.get(ensemble, unknown))
         joined[ensemble] = np.concatenate(blocks)
     return joined
@@ -254,7 +257,8 @@ def figures(queries: ScoredQueries, settings: Settings) -> dict:
     metrics["subsets"] = {}
     for source in sorted(set(queries.sources)):
         subset = queries.take(queries.sources == source)
-        metrics["subsets"][source] = _counts(subset) | _bits_and_gains(subset, top, settings)
+        figures_of_subset = _bits_and_gains(subset, top, settings)
+        metrics["subsets"][source] = _counts(subset) | figures_of_subset
 
     none = Ensemble("none", 0, settings.replug.temperature)
     curve = {"0": none}  # share of the corpus -> the ensemble of its documents
@@ -265,7 +269,8 @@ def figures(queries: ScoredQueries, settings: Settings) -> dict:
     _, *ensembles_of_shares = curve.values()
     first = ensembles_of_shares[0] if ensembles_of_shares else none
     drawn = queries.take(np.isfinite(queries.nats[first]))
-    metrics["datastore"] = {"queries": len(drawn.ids)} | _bits_and_gains(drawn, curve, settings)
+    figures_of_shares = _bits_and_gains(drawn, curve, settings)
+    metrics["datastore"] = {"queries": len(drawn.ids)} | figures_of_shares
     return metrics
 
 
@@ -293,10 +298,13 @@ def _top(queries: ScoredQueries, replug: Replug) -> list[Ensemble]:
     most: dict[str, int] = {}
     for ensemble in queries.nats:
         if ensemble.whole_corpus:
-            most[ensemble.retriever] = max(ensemble.k, most.get(ensemble.retriever, 0))
-    return sorted(
-        Ensemble(name, min(replug.top_k, k), replug.temperature) for name, k in most.items()
-    )
+            retriever = ensemble.retriever
+            most[retriever] = max(ensemble.k, most.get(retriever, 0))
+    top = []
+    for retriever, n_documents in most.items():
+        k = min(replug.top_k, n_documents)
+        top.append(Ensemble(retriever, k, replug.temperature))
+    return sorted(top)
 
 
 def _statistics(queries: ScoredQueries, replug: Replug) -> list[tuple]:
@@ -357,7 +365,8 @@ def over_documents(
 
 
 def _perplexity(sums: np.ndarray) -> np.ndarray:
-    return np.exp(sums[:, 0] / sums[:, 1])
+    nats, counts = sums.T
+    return np.exp(nats / counts)
 
 
 def main(studies: Sequence[BitsStudy]) -> None:

@@ -188,7 +188,8 @@ def _key(
     inputs = passages.inputs(method, settings, data)
     fingerprint = code.fingerprint("pipelines.evaluation.evaluate_tasks")
     lm = open_lm.MODELS / lm_name
-    return content_key(depends_on, fingerprint, lm, data / "raw" / name, *inputs)
+    raw = data / "raw" / name
+    return content_key(depends_on, fingerprint, lm, raw, *inputs)
 
 
 def evaluate_task(
@@ -223,7 +224,8 @@ def evaluate_task(
             documents = [["\n".join(filter(None, texts))] for texts in documents]
         similarities = None
         if has_ensemble:
-            similarities = np.array([row["similarities"] for row in rows], np.float32)
+            similarities_of_items = [row["similarities"] for row in rows]
+            similarities = np.array(similarities_of_items, np.float32)
         shots_of_items = [shots[item.subject] for item in items]
         prompts = task_items.prompts(items, shots_of_items, documents)
         return Sent(prompts, similarities)

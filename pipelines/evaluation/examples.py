@@ -45,8 +45,9 @@ def draw_examples(
         CANDIDATES, None, questions=questions, closed_book=closed_book, augmented=augmented
     )
     rows = result.to_arrow_table().to_pylist()
-    drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in rows])
-    by_effect: dict[str, dict[str, dict]] = {effect: {} for effect in EFFECTS}
+    ids = [row["question_id"] for row in rows]
+    drawn = draws.uniforms(seed, "examples", ids)
+    by_effect: dict[str, dict] = {effect: {} for effect in EFFECTS}  # -> relation -> row
     for place in np.argsort(drawn, kind="stable").tolist():
         row = rows[place]
         by_effect[row["effect"]].setdefault(row["relation"], row)
@@ -56,7 +57,8 @@ def draw_examples(
         examples += list(by_relation.values())[:EXAMPLES]
     texts = _texts(docs, examples)
     for row in examples:
-        text_of_document = texts.get((row.pop("doc_id"), row["doc_title"]), "")
+        document = (row.pop("doc_id"), row["doc_title"])
+        text_of_document = texts.get(document, "")
         passage = (row["passage"] or text_of_document)[:PASSAGE]
         row["passage"] = passage or None
         row["passage_answer"] = _answer_in(passage, row.pop("possible_answers"), language)

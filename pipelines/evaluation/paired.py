@@ -23,12 +23,14 @@ def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
     rows = []
     earlier: dict[str, Answers] = {}
     for lm, answers in by_lm.items():
-        pairs = [(method, against) for against, method in combinations(answers.by_method, 2)]
+        earlier_and_later = combinations(answers.by_method, 2)
+        pairs = [(method, against) for against, method in earlier_and_later]
         for row in compared(answers, answers, pairs):
             rows.append({"lm": lm, "against_lm": lm} | row)
 
         for against_lm, others in earlier.items():
-            same = [(method, method) for method in others.by_method if method in answers.by_method]
+            both = [method for method in others.by_method if method in answers.by_method]
+            same = [(method, method) for method in both]
             these, those = in_common([answers, others])
             for row in compared(these, those, same):
                 rows.append({"lm": lm, "against_lm": against_lm} | row)
@@ -39,8 +41,12 @@ def comparisons(by_lm: dict[str, Answers]) -> list[dict]:
 
 def in_common(answers_of_models: Sequence[Answers]) -> list[Answers]:
     """Each language model's answers to the questions that all of them answered, in one order."""
-    ids = reduce(np.intersect1d, [answers.ids.astype(str) for answers in answers_of_models])
-    return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in answers_of_models]
+    ids_of_models = [answers.ids.astype(str) for answers in answers_of_models]
+    common_ids = reduce(np.intersect1d, ids_of_models)
+    in_common = []
+    for answers, ids in zip(answers_of_models, ids_of_models, strict=True):
+        in_common.append(answers.take(np.isin(ids, common_ids)))
+    return in_common
 
 
 def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]]) -> list[dict]:
@@ -54,13 +60,16 @@ def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]]) -
         for name, column in DIFFERENCES.items():
             this = getattr(these.by_method[method], column)
             that = getattr(those.by_method[against], column)
-            differences[method, against, name] = (this - that, these.everyone)
+            difference = this - that
+            differences[method, against, name] = (difference, these.everyone)
 
     means = these.means(differences)
 
     rows = []
     for method, against in pairs:
-        change = these.by_method[method].correct - those.by_method[against].correct
+        this = these.by_method[method].correct
+        that = those.by_method[against].correct
+        change = this - that
         only_this = int((change == 1).sum())
         only_that = int((change == -1).sum())
         row = {

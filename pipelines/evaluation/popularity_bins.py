@@ -97,7 +97,8 @@ def bins_between(
 
     Bins with fewer than `least` values are merged with neighbours, or else left out.
     """
-    places = np.where(np.isfinite(values), np.digitize(values, edges), -1)
+    places = np.digitize(values, edges)
+    places[~np.isfinite(values)] = -1
     sizes = np.bincount(places[places >= 0], minlength=1)
     least = least or least_of(int(sizes.sum()))
     first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
@@ -106,13 +107,15 @@ def bins_between(
     if merge:
         slices = merged(sizes, least)
     else:
-        slices = [slice(i, i + 1) for i, size in enumerate(sizes) if size >= least]
+        large_enough = np.flatnonzero(np.array(sizes) >= least).tolist()
+        slices = [slice(i, i + 1) for i in large_enough]
 
     bins = []
     for part in slices:
         start = first + part.start
         stop = first + part.stop
-        bins.append(Bin(start, stop - 1, (places >= start) & (places < stop)))
+        rows = (places >= start) & (places < stop)
+        bins.append(Bin(start, stop - 1, rows))
 
     return bins
 
@@ -128,9 +131,9 @@ def merged(sizes: Sequence[int], least: int) -> list[slice]:
         if sum(sizes[start:end]) >= least:
             slices.append(slice(start, end))
             start = end
-    if not slices:
-        return []
-    return [*slices[:-1], slice(slices[-1].start, len(sizes))]
+    if slices:
+        slices[-1] = slice(slices[-1].start, len(sizes))
+    return slices
 
 
 def least_of(questions: int) -> int:
@@ -141,10 +144,8 @@ def least_of(questions: int) -> int:
 def _half_decades(popularity: np.ndarray, least: int | None, merge: bool = True) -> list[Group]:
     groups = []
     for merged_bin in bins_between(popularity, HALF_DECADES, least, merge):
-        key = {
-            "bin": merged_bin.first + 1,
-            "least": 10 ** (merged_bin.first / 2),
-            "below": 10 ** ((merged_bin.last + 1) / 2),
-        }
+        stop = merged_bin.last + 1
+        least_views = 10 ** (merged_bin.first / 2)
+        key = {"bin": merged_bin.first + 1, "least": least_views, "below": 10 ** (stop / 2)}
         groups.append(Group(key, merged_bin.rows))
     return groups

@@ -52,7 +52,7 @@ class Settings(RetrievalSettings):
 
 
 def evaluate_recall(settings: Settings, name_of_set: str) -> stage.Metrics:
-    """Read, search and measure; without questions the tables are empty and the figures 0."""
+    """Read, search and measure; without questions the tables are empty and the counts 0."""
     rejects = Rejects(settings.ingest.max_reject_share)
     questions = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
@@ -65,16 +65,16 @@ def evaluate_recall(settings: Settings, name_of_set: str) -> stage.Metrics:
         docs = CORPORA / settings.parts.datastore / "docs.parquet"
         rows += distractors(docs, {text for _, text in passages})
 
+    ranks = dict.fromkeys(_retriever_names(settings), np.zeros(0, np.int64))
     with atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
         parquet.write_parquet(pa.Table.from_pylist(rows, PASSAGES), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in _retriever_names(settings)}
         if questions:
             texts = [question.text for question in questions]
             best = search_exactly(docs, folder / "bm25", texts, settings)
-            ranks = {name: ranks_of(positions, golds) for name, positions in best.items()}
             shutil.rmtree(folder / "bm25")
+            ranks = {name: ranks_of(positions, golds) for name, positions in best.items()}
         parquet.write_parquet(_ranks_table(questions, golds, ranks), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
 
@@ -100,7 +100,8 @@ def _distinct_passages(questions: Sequence[QuestionWithPassages]) -> list[tuple[
     """The passages of all questions, each (title, text) once, sorted."""
     passages = set()
     for question in questions:
-        passages.update((passage.title, passage.text) for passage in question.passages)
+        for passage in question.passages:
+            passages.add((passage.title, passage.text))
     return sorted(passages)
 
 
@@ -153,7 +154,8 @@ def distractors(docs: Path, taken: set[str]) -> list[dict[str, str]]:
     """At most DISTRACTORS documents, evenly spread over docs.parquet, whose text is not `taken`."""
     count = documents.count_documents(docs)
     spread = np.linspace(0, count - 1, min(DISTRACTORS, count))
-    drawn = documents.read_documents(docs, np.unique(spread.astype(np.int64)))
+    positions = np.unique(spread.astype(np.int64))
+    drawn = documents.read_documents(docs, positions)
     rows = []
     for doc_id, title, text in zip(drawn.ids, drawn.titles, drawn.texts, strict=True):
         if text not in taken:
@@ -173,40 +175,46 @@ def search_exactly(
     bm25_build.build(
         docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
     )
-    positions, scores = bm25.BM25(index, docs).search(queries, DEPTH)
+    sparse_index = bm25.BM25(index, docs)
+    positions, scores = sparse_index.search(queries, DEPTH)
     best = {"bm25": positions}
-    for dense_index in methods.run_indexes(retrievers, settings.parts.tuned)[1:]:
-        name = dense_index.short_name(retrievers)
-        best[name] = _search_encoder(docs, dense_index, queries, settings)
+    depth = DEPTH
+    reranked = methods.of_kinds(settings.ways, "reranked")
+    if reranked:
+        depth = max(DEPTH, settings.reranker.candidates)
+    for run_index in methods.run_indexes(retrievers, settings.parts.tuned):
+        if run_index.kind != "bm25":
+            name = run_index.short_name(retrievers)
+            best[name] = _search_encoder(docs, run_index, queries, settings, depth)
 
+    most = max(AT)
     sparse = matching(positions, scores)
     for way in methods.of_kinds(settings.ways, "hybrid"):
         hybrid = Method.parse(way, retrievers)
-        dense = Method("dense", hybrid.retriever).short_name(retrievers)
-        best[way], _ = fuse([sparse, best[dense][:, :DEPTH]], max(AT))
+        encoder = Method("dense", hybrid.retriever).short_name(retrievers)
+        dense = best[encoder][:, :DEPTH]
+        best[way], _ = fuse([sparse, dense], most)
 
-    for way in methods.of_kinds(settings.ways, "reranked"):
+    for way in reranked:
         best[way] = _rerank(docs, best["dense"], queries, settings)
-    return {name: positions[:, : max(AT)] for name, positions in best.items()}
+    return {name: positions[:, :most] for name, positions in best.items()}
 
 
 def _search_encoder(
-    docs: Path, index: Method, queries: list[str], settings: Settings
+    docs: Path, index: Method, queries: list[str], settings: Settings, depth: int
 ) -> np.ndarray:
-    """Positions of each query's best documents by an encoder, as many as any way needs."""
+    """Positions (queries, depth) of each query's best documents by an encoder."""
     from pipelines.retrieval.encoder import Encoder
 
     name = index.short_name(settings.retrievers)
     retriever = settings.retriever[index.retriever]
     texts = []
-    for batch in documents.filled(docs, 0, documents.count_documents(docs), retriever.document):
+    count = documents.count_documents(docs)
+    for batch in documents.filled(docs, 0, count, retriever.document):
         texts += batch
     encoder = Encoder.open(methods.encoder_folder(index), retriever, settings.compute)
     with progress.whole(f"{name}: passages", len(texts), "passage"):
         vectors = encoder.embed(texts)
-    depth = DEPTH
-    if "reranked" in settings.ways:
-        depth = max(DEPTH, settings.reranker.candidates)
     with progress.whole(f"{name}: questions", len(queries), "question"):
         return nearest(vectors, encoder.embed_queries(queries), depth)
 
@@ -220,7 +228,8 @@ def _rerank(
 
     folder = Path("data") / methods.RERANKER
     cross_encoder = CrossEncoder(folder, settings.reranker, settings.compute)
-    candidates = positions[:, : max(settings.reranker.candidates, *AT)]
+    n_candidates = max(settings.reranker.candidates, *AT)
+    candidates = positions[:, :n_candidates]
     template = settings.retriever[settings.retrievers[0]].document
     with progress.whole("reranked", candidates.size, "pair"):
         reranked, _ = rerank(cross_encoder, queries, docs, candidates, template)
@@ -232,8 +241,10 @@ def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     by position."""
     blocks = []
     for start in range(0, len(queries), BLOCK):
-        similarities = queries[start : start + BLOCK] @ documents.T
-        blocks.append(np.argsort(-similarities, axis=1, kind="stable")[:, :k])
+        block = queries[start : start + BLOCK]
+        similarities = block @ documents.T
+        order = np.argsort(-similarities, axis=1, kind="stable")
+        blocks.append(order[:, :k])
     return np.concatenate(blocks)
 
 
@@ -241,8 +252,8 @@ def ranks_of(positions: np.ndarray, golds: Sequence[set[int]]) -> np.ndarray:
     """The rank of each question's first gold passage in (questions, k) positions, from 1; 0 where
     there is none."""
     ranks = np.zeros(len(golds), np.int64)
-    for number, (row, gold) in enumerate(zip(positions, golds, strict=True)):
-        hits = np.flatnonzero(np.isin(row, list(gold)))
+    for number, gold in enumerate(golds):
+        hits = np.flatnonzero(np.isin(positions[number], list(gold)))
         if len(hits):
             ranks[number] = hits[0] + 1
     return ranks
@@ -257,13 +268,15 @@ def summarise(
         return {}
     answerable = np.array([bool(gold) for gold in golds], bool)
     masks = {"all": np.ones(len(datasets), bool)}
-    for dataset in sorted(set(datasets.tolist()) - {""}):
+    names = set(datasets.tolist()) - {""}
+    for dataset in sorted(names):
         masks[dataset] = datasets == dataset
 
     summary = {}
     for name, rows in masks.items():
         judged = rows & answerable
-        figures: dict = {"questions": int(rows.sum()), "answerable": int(judged.sum())}
+        figures: dict = {"questions": int(rows.sum())}
+        figures["answerable"] = int(judged.sum())
         for retriever, rank in ranks.items():
             figures[retriever] = _recalls(rank[judged])
         summary[name] = figures

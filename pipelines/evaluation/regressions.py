@@ -65,7 +65,11 @@ def find_regressions(
                 regression = Regression(file.as_posix(), name, before[name], now.value)
                 regressions.append(regression)
 
-    return sorted(regressions, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
+    return sorted(regressions, key=_order)
+
+
+def _order(regression: Regression) -> tuple[float, str, str]:
+    return -abs(regression.change), regression.file, regression.figure
 
 
 def keep_figures(profile: str, files: Iterable[Path]) -> None:
@@ -73,8 +77,8 @@ def keep_figures(profile: str, files: Iterable[Path]) -> None:
     landed = _read_landed()
     figures_by_file = landed.setdefault(profile, {})
     for file in files:
-        figures = _read_figures(file)
-        figures_by_file[file.as_posix()] = {name: now.value for name, now in figures.items()}
+        figures = {name: figure.value for name, figure in _read_figures(file).items()}
+        figures_by_file[file.as_posix()] = figures
     write_json(LANDED, landed)
 
 

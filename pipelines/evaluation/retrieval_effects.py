@@ -6,7 +6,7 @@ import numpy as np
 
 from pipelines.evaluation.accuracy import HEAD, TAIL, Group, by_groups
 from pipelines.evaluation.answer_sets import GAINS, Answers, mean_columns
-from pipelines.intervals import NOTHING
+from pipelines.intervals import NOTHING, ratio
 
 TAIL_LESS_HEAD = "tail less head"
 SHARES = ("closed_book", "closed_book_word", "augmented", "augmented_word")  # columns
@@ -51,14 +51,15 @@ def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     method_answers = answers.by_method[method]
     subject = method_answers.doc_is_subject
     namesake = method_answers.doc_is_namesake
+    from_namesake = namesake == 1
     head = answers.ranks >= 1 - HEAD
     return {
         "all": answers.everyone,
         "tail": answers.ranks < TAIL,
         "head": head,
         "subject's page": subject == 1,
-        "namesake's page": namesake == 1,
-        "namesake's page, head": (namesake == 1) & head,
+        "namesake's page": from_namesake,
+        "namesake's page, head": from_namesake & head,
         "another page": (subject == 0) & (namesake == 0),
     }
 
@@ -79,7 +80,8 @@ def _tail_less_head(answers: Answers, method: str) -> dict:
 
 
 def _difference_of_means(sums: np.ndarray) -> np.ndarray:
-    return sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3]
+    first, second = np.split(sums, 2, axis=1)
+    return ratio(first) - ratio(second)
 
 
 def recall(answers: Answers) -> list[dict]:

@@ -73,12 +73,11 @@ def savings(
 
 def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """What is spent on each question with retrieval by a method, and without, (2, n)."""
-    retrieving = answers.by_method[method]
-    closed_book = answers.by_method["closed_book"]
+    both = [answers.by_method[method], answers.by_method["closed_book"]]
     return {
-        "calls": np.stack([retrieving.lm_calls, closed_book.lm_calls]),
-        "tokens": np.stack([retrieving.tokens, closed_book.tokens]),
-        "cost": np.stack([retrieving.cost, closed_book.cost]),
+        "calls": np.stack([method_answers.lm_calls for method_answers in both]),
+        "tokens": np.stack([method_answers.tokens for method_answers in both]),
+        "cost": np.stack([method_answers.cost for method_answers in both]),
     }
 
 
@@ -89,10 +88,8 @@ def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> 
     refits the thresholds to resampled subjects, `drawn`.
     """
     retrieves = {"": Column(0.0, {"": 1.0}, apart=True)}
-    row = {
-        "questions": int(np.isfinite(policy.retrieved).sum()),
-        "retrieved": refits.refitted_means(retrieves, {"": policy}, drawn)[""],
-    }
+    row: dict = {"questions": int(np.isfinite(policy.retrieved).sum())}
+    row["retrieved"] = refits.refitted_means(retrieves, {"": policy}, drawn)[""]
     for name, amounts in spent.items():
         row[f"{name}_saved"] = _saved(amounts, policy, drawn)
     return row

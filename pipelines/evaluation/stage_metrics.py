@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import catalogue, methods
-from pipelines.intervals import NOTHING, interval
+from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.methods import Method
 
 FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
@@ -84,19 +84,20 @@ class StageMetrics:
         rows = []
         for key, figures in self._figures_of_lms():
             for row in figures.get(name, []):
-                columns = {
-                    column: interval(value) if isinstance(value, dict) else value
-                    for column, value in row.items()
-                }
-                rows.append(key | columns)
+                shown = key | row
+                for column, value in row.items():
+                    if isinstance(value, dict):
+                        shown[column] = interval(value)
+                rows.append(shown)
         return rows
 
     def _figures_of_lms(self) -> Iterator[tuple[dict[str, str], dict]]:
         """Corpus and language model, with the figures that `evaluate_lm` wrote of them."""
         by_corpus = self.metrics.get("language_modelling", {})
         for corpus in self.corpora:
+            by_lm = by_corpus.get(corpus, {})
             for lm in self.lms:
-                yield {"corpus": corpus, "lm": lm}, by_corpus.get(corpus, {}).get(lm, {})
+                yield {"corpus": corpus, "lm": lm}, by_lm.get(lm, {})
 
     def by_tokens(self, name: str, fact: str | None = None) -> list[dict]:
         """The rows that `attribute` wrote under a name, by corpus and retriever.
@@ -111,7 +112,8 @@ class StageMetrics:
                 key = {"corpus": corpus, "retriever": retriever}
                 if fact:
                     key[fact] = figures[fact]
-                rows += [key | row for row in _rows_of_tokens(figures.get(name, []))]
+                rows_of_tokens = _rows_of_tokens(figures.get(name, []))
+                rows += [key | row for row in rows_of_tokens]
 
         return rows
 
@@ -121,8 +123,9 @@ class StageMetrics:
         by_benchmark = self.metrics.get("tasks", {})
         rows = []
         for benchmark in benchmarks:
+            by_lm = by_benchmark.get(benchmark, {})
             for lm in self.lms:
-                for method, figures in by_benchmark.get(benchmark, {}).get(lm, {}).items():
+                for method, figures in by_lm.get(lm, {}).items():
                     if "accuracy" in figures:
                         key = {"task": benchmark, "lm": lm, "method": method}
                         rows += [key | row for row in _rows_of_task(figures)]
@@ -201,29 +204,31 @@ def retrievers(
     """Each retriever by every measure: bits per byte with top_k documents, recall and accuracy on
     questions.
 
-    `bits`, `recalls` and `accuracies` are rows of one language model, `bits` of one corpus.
+    `bits`, `recalls` and `accuracies` are rows of one language model, `bits` of one corpus, and
+    `recalls` over all questions.
     `passage_metrics` are those of questions with passages. A retriever that nothing was measured of
     has no row.
     """
-    bits_by_retriever = {row["retriever"]: row for row in bits if row["k"] == top_k}
-    recall = {}
-    for row in recalls:
-        if row["answers"] == "all":
-            recall[row["dataset"], row["method"]] = row["recall"]
-
-    word = {(row["dataset"], row["method"]): row["word"] for row in accuracies}
+    bits_by_retriever = {}
+    for row in bits:
+        if row["k"] == top_k:
+            bits_by_retriever[row["retriever"]] = row
+    recall = _by_question_set(recalls, "recall")
+    word = _by_question_set(accuracies, "word")
     of_passages = passage_metrics.get("sets", {}).get("all", {})
 
-    names = [*bits_by_retriever, *(method for _, method in word), *of_passages]
+    answering = [method for _, method in word]
+    names = dict.fromkeys([*bits_by_retriever, *answering, *of_passages])
     rows = []
-    for name in retrievers_of(dict.fromkeys(names)):
+    for name in retrievers_of(names):
         bits_row = bits_by_retriever.get(name, {})
         measures = {}
         for column in ("bits_per_byte", "saved"):
             measures[column] = bits_row.get(column, NOTHING)
         for dataset in catalogue.names("answered"):
-            measures[f"{dataset}_recall_at_1"] = recall.get((dataset, name), NOTHING)
-            measures[f"{dataset}_word"] = word.get((dataset, name), NOTHING)
+            key = (dataset, name)
+            measures[f"{dataset}_recall_at_1"] = recall.get(key, NOTHING)
+            measures[f"{dataset}_word"] = word.get(key, NOTHING)
         for k in (1, 10):
             figure = of_passages.get(name, {}).get(f"recall_at_{k}")
             measures[f"real_recall_at_{k}"] = interval(figure)
@@ -231,3 +236,11 @@ def retrievers(
             rows.append({"retriever": name} | measures)
 
     return rows
+
+
+def _by_question_set(rows: list[dict], column: str) -> dict[tuple[str, str], Interval]:
+    """(question set, method) -> the column's figure."""
+    figures = {}
+    for row in rows:
+        figures[row["dataset"], row["method"]] = row[column]
+    return figures

@@ -78,8 +78,9 @@ def write_analyses(
     kinds = tables[name]
     fields = []
     for column, kind in kinds.items():
+        arrow_type = _TYPES.get(kind, pa.float64())
         ends = ENDS if kind is Interval else ENDS[:1]
-        fields += [(f"{column}{end}", _TYPES.get(kind, pa.float64())) for end in ends]
+        fields += [(f"{column}{end}", arrow_type) for end in ends]
 
     flat = []
     for row in rows:
@@ -94,23 +95,24 @@ def write_analyses(
                 cells[column] = value
         flat.append(cells)
 
-    parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
+    table = pa.Table.from_pylist(flat, pa.schema(fields))
+    parquet.write_parquet(table, folder / f"{name}.parquet")
 
 
 def read_analyses(folder: Path, name: str) -> list[dict]:
     """The rows that `write_analyses` wrote. A column with a _low and a _high beside it has
     Intervals."""
     table = parquet.read_parquet(folder / f"{name}.parquet")
-    columns = set(table.column_names)
-    intervals = [
-        column for column in table.column_names if {f"{column}{end}" for end in ENDS} <= columns
-    ]
+    intervals = []
+    for column in table.column_names:
+        if f"{column}_low" in table.column_names:
+            intervals.append(column)
 
     rows = table.to_pylist()
     for row in rows:
         for column in intervals:
-            parts = [row.pop(f"{column}{end}") for end in ENDS]
-            row[column] = NOTHING if parts[0] is None else Interval(*parts)
+            value, low, high = [row.pop(f"{column}{end}") for end in ENDS]
+            row[column] = NOTHING if value is None else Interval(value, low, high)
 
     return rows
 

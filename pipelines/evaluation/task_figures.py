@@ -76,7 +76,8 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
             same_questions = np.isin(questions, questions[of_method])
             closed_book = rows & (methods == "closed_book") & same_questions
             # both are ordered by question id
-            gain = correct[of_method].astype(float) - correct[closed_book]
+            right = correct[of_method].astype(float)
+            gain = right - correct[closed_book]
             generator = draws.generator(seed, "tasks bootstrap")
             measured["gain"] = intervals.mean(gain, generator, resamples).as_json()
         return measured

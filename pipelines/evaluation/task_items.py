@@ -96,8 +96,14 @@ def read_open_qa(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> 
 def _items(folder: Path, rejects: Rejects) -> list[Item]:
     items = []
     for question in read_questions(folder, rejects):
-        body = f"Question: {question.text}\nAnswer:"
-        items.append(Item(question.id, "", question.text, body, question.answers))
+        item = Item(
+            id=question.id,
+            subject="",
+            query=question.text,
+            body=f"Question: {question.text}\nAnswer:",
+            answers=question.answers,
+        )
+        items.append(item)
     return items
 
 
@@ -118,7 +124,9 @@ def read_mmlu(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> Tas
     with_options = settings.mmlu_query == "question_and_options"
     test = read_split(folder, "test", rejects, with_options)
     dev = read_split(folder, "dev", rejects, with_options) if test else []
-    shots: dict[str, list[Item]] = {item.subject: [] for item in test}
+    shots: dict[str, list[Item]] = {}
+    for item in test:
+        shots[item.subject] = []
     for item in dev:
         shots_of_subject = shots.setdefault(item.subject, [])
         if len(shots_of_subject) < settings.mmlu_shots:

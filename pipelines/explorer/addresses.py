@@ -1,5 +1,6 @@
 """What a page's address asks for, as a dataclass: its fields are the parameters of the address."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -48,6 +49,11 @@ def value_of(
         expected = f"expected one of: {names or 'nothing'}"
         raise LongtailError(f"{field}: there is no {value!r}, {expected}")
     return value
+
+
+def number_of_pages(rows: int) -> int:
+    """How many pages a list takes; an empty one has a page too."""
+    return max(1, math.ceil(rows / ROWS_OF_PAGE))
 
 
 def page_number(parameters: Mapping[str, str]) -> int:

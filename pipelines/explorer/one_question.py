@@ -62,11 +62,11 @@ class Question:
     @property
     def written(self) -> list[tuple[str, str, str]]:
         """(language model, method, passage) of each passage that a language model wrote itself."""
-        return [
-            (lm, method, answer["passage"])
-            for lm, method, answer in self.listed
-            if answer["passage"]
-        ]
+        passages = []
+        for lm, method, answer in self.listed:
+            if answer["passage"]:
+                passages.append((lm, method, answer["passage"]))
+        return passages
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import jinja2
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import ENDS
 from pipelines.explorer import one_question, scored_texts, slices
-from pipelines.explorer.addresses import ROWS_OF_PAGE
+from pipelines.explorer.addresses import number_of_pages
 from pipelines.explorer.one_question import Question, Sent
 from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.explorer.scored_texts import Texts
@@ -31,7 +31,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 FULL_SHADE = 3.0  # bits that shade a token fully
 SHADES = 5
 TEXT_LENGTH = 20_000  # characters of a prompt or a text that a page shows
-JUDGEMENTS = {"published": "published rule", "words": "whole words"}
 QUESTION_ORDERS = {
     "popular": "most viewed first",
     "rare": "least viewed first",
@@ -52,7 +51,6 @@ def _templates() -> jinja2.Environment:
     environment = rendering.environment()
     environment.loader = jinja2.FileSystemLoader(TEMPLATES)
     environment.filters |= FILTERS
-    environment.globals["judgements"] = JUDGEMENTS
     return environment
 
 
@@ -159,7 +157,8 @@ def wrong_answers(question: Question) -> dict[str, bool]:
             continue
         name = unicodedata.normalize("NFC", answer["prediction"] or "").strip()
         if name and name.lower() not in right_names and name not in wrong:
-            wrong[name] = any(len(marked(passage, [name])) > 1 for passage in passages)
+            n_parts = [len(marked(passage, [name])) for passage in passages]
+            wrong[name] = any(n > 1 for n in n_parts)
     return wrong
 
 
@@ -191,7 +190,8 @@ def home(run: Run, places: Sequence[Place]) -> str:
     """The run's main numbers, and what there is to look at; `places` are further addresses."""
     answered = []
     for name in run.sets:
-        answered.append(f"{values.label(name)} by {', '.join(run.answers(name))}")
+        lms = ", ".join(run.answers(name))
+        answered.append(f"{values.label(name)} by {lms}")
     scored = [values.label(name) for name in scored_texts.corpora(run)]
     has_report = (run.data / "report/index.html").is_file()
 
@@ -264,28 +264,34 @@ def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
     listed = slices.list_questions(run, slice_)
     ways = way_names(slice_)
-    relations = slices.relations(run, slice_.set)
-    relation_names = {relation: values.named(relation) for relation in relations}
+    cells = {
+        "both": "right by both",
+        "base": f"right only by {ways['base']}",
+        "method": f"right only by {ways['method']}",
+        "neither": "wrong by both",
+    }
+    relation_names = {"": "all"}
+    for relation in slices.relations(run, slice_.set):
+        relation_names[relation] = values.named(relation)
+    relations = sorted(relation_names, key=lambda relation: relation_names[relation].lower())
+    relations.remove("")
+
     bands = list(listed.bands)
     if slice_.popularity and slice_.popularity not in bands:
         bands.append(slice_.popularity)
+    band_names = {"": "all"} | {band: range_of(band) for band in bands}
     return {
         "chosen": slice_,
         "listed": listed,
-        "cells": {
-            "both": "right by both",
-            "base": f"right only by {ways['base']}",
-            "method": f"right only by {ways['method']}",
-            "neither": "wrong by both",
-        },
+        "cells": cells,
         "sets": run.sets,
-        "answers": {lm: list(files) for lm, files in run.answers(slice_.set).items()},
+        "answers": run.answers(slice_.set),
         "ways": ways,
         "misread": f"a passage holds the answer, and {ways['method']} is wrong",
-        "relations": sorted(relations, key=lambda relation: relation_names[relation].lower()),
-        "relation_names": {"": "all"} | relation_names,
+        "relations": relations,
+        "relation_names": relation_names,
         "bands": bands,
-        "band_names": {"": "all"} | {band: range_of(band) for band in bands},
+        "band_names": band_names,
         "orders": QUESTION_ORDERS,
     }
 
@@ -333,6 +339,8 @@ def texts(run: Run, parameters: Mapping[str, str]) -> str:
     """The list of scored texts, with what documents save on each."""
     choice = Texts.parse(run, parameters)
     rows, total = scored_texts.list_texts(run, choice)
+    corpora = scored_texts.corpora(run)
+    settings = scored_texts.settings_of(run, choice.corpus)
     return render(
         "texts",
         here="texts",
@@ -340,9 +348,9 @@ def texts(run: Run, parameters: Mapping[str, str]) -> str:
         orders=TEXT_ORDERS,
         rows=rows,
         total=total,
-        pages=max(1, math.ceil(total / ROWS_OF_PAGE)),
-        corpora=scored_texts.corpora(run),
-        settings=scored_texts.settings_of(run, choice.corpus),
+        pages=number_of_pages(total),
+        corpora=corpora,
+        settings=settings,
     )
 
 

@@ -65,8 +65,10 @@ class Run:
         if not file.is_file():
             return {}
         by_dataset = json.loads(file.read_text(encoding="utf-8"))["rules"]
-        entries = by_dataset.get(dataset, {}).get(lm, {})
-        return {name: rule.parse(entry, str(file)) for name, entry in entries.items()}
+        rules = {}
+        for name, entry in by_dataset.get(dataset, {}).get(lm, {}).items():
+            rules[name] = rule.parse(entry, str(file))
+        return rules
 
 
 def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:

@@ -23,7 +23,13 @@ from pyarrow import csv
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.addresses import ROWS_OF_PAGE, Addressed, page_number, value_of
+from pipelines.explorer.addresses import (
+    ROWS_OF_PAGE,
+    Addressed,
+    number_of_pages,
+    page_number,
+    value_of,
+)
 from pipelines.explorer.run import PASSAGE_IS_OF, RUN_MAKES_IT, Run
 from pipelines.intervals import Interval
 from pipelines.pages.table_texts import FORMULA
@@ -36,8 +42,6 @@ CELLS = {  # cell of the table of who is right -> whether the first and the seco
     "neither": (False, False),
 }
 CELL_OF = {right: cell for cell, right in CELLS.items()}
-# Which column of the predictions judges: the published rule (substring), or whole words.
-JUDGEMENTS = {"published": "correct", "words": "correct_word"}
 ORDERS = {
     "popular": "popularity DESC NULLS LAST, question_id",
     "rare": "popularity NULLS LAST, question_id",
@@ -59,17 +63,19 @@ SEARCHED = """lower(nfc_normalize(concat_ws(chr(10), question, question_id,
     string_split(s_uri, '/')[-1], array_to_string(possible_answers, chr(10)),
     base.prediction, method.prediction)))"""
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
-ANSWERED = """WITH answered AS (
+ANSWERED = f"""WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
-        base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
-        method.prediction AS method_answer, method.{judged} AS method_right,
+        base.prediction AS base_answer, base.correct AS base_right, base.doc_title AS base_title,
+        method.prediction AS method_answer, method.correct AS method_right,
         method.doc_title AS method_title,
-        {base_whose} AS base_whose, {method_whose} AS method_whose,
+        {PASSAGE_IS_OF.format(answer="base.")} AS base_whose,
+        {PASSAGE_IS_OF.format(answer="method.")} AS method_whose,
         method.doc_has_answer AS has_answer,
-        coalesce(has_answer AND NOT method.{judged}, false) AS misread,
-        {band} AS band, {inside} AS inside
+        coalesce(has_answer AND NOT method.correct, false) AS misread,
+        CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))
+        END AS band, {{inside}} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
-    WHERE {has_words}
+    WHERE {{has_words}}
 ) """
 PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
     base_answer, base_right, base_title, base_whose,
@@ -82,7 +88,7 @@ COUNTS = """SELECT band, inside, misread, base_right, method_right, count(*) AS 
     FROM answered WHERE {of_relation} GROUP BY ALL ORDER BY ALL"""
 JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside,
     base_right, method_right
-    FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
+    FROM answered WHERE {{of_relation}}"""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,6 @@ class Slice(Addressed):
     popularity: str = ""  # LEAST-MOST, either may be left out; or unknown; "": all
     cell: str = ""  # one of CELLS: who is right; "": all
     passage: str = ""  # MISREAD; "": all
-    judged: str = "published"  # one of JUDGEMENTS
     words: str = ""  # that the question, its answers and ids have, in any order and case
     order: str = "popular"  # one of ORDERS
     page: int = 1
@@ -123,6 +128,7 @@ class Slice(Addressed):
         if method_lm != base_lm:
             method = f"{method_lm}/{method}"
 
+        relation = value_of(parameters, "relation", ["", *relations(run, name)])
         popularity = parameters.get("popularity", "")
         if not POPULARITY.fullmatch(popularity):
             expected = f"expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}"
@@ -132,11 +138,10 @@ class Slice(Addressed):
             lm=base_lm,
             base=base,
             method=method,
-            relation=value_of(parameters, "relation", ["", *relations(run, name)]),
+            relation=relation,
             popularity=popularity,
             cell=value_of(parameters, "cell", ["", *CELLS]),
             passage=value_of(parameters, "passage", ["", MISREAD]),
-            judged=value_of(parameters, "judged", JUDGEMENTS, "published"),
             words=parameters.get("words", "")[:WORDS_LENGTH],
             order=value_of(parameters, "order", ORDERS, "popular"),
             page=page_number(parameters),
@@ -155,7 +160,6 @@ class Listed:
 
     rows: list[dict]
     cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
-    unjudged: int  # questions of the slice of which an answer is not judged
     misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
     # band -> shares that both ways get right; "": those of the slice, of whatever cell and passage
@@ -164,7 +168,7 @@ class Listed:
 
     @property
     def pages(self) -> int:
-        return max(1, math.ceil(self.total / ROWS_OF_PAGE))
+        return number_of_pages(self.total)
 
 
 def list_questions(run: Run, slice_: Slice) -> Listed:
@@ -177,7 +181,7 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
     misread = 0
     of_any_cell = replace(slice_, cell="", passage="")
     for row in _rows(run, of_any_cell, COUNTS):
-        cell = CELL_OF.get((row["base_right"], row["method_right"]))
+        cell = CELL_OF[row["base_right"], row["method_right"]]
         n_inside = row["n"] if row["inside"] else 0
         if row["misread"]:
             misread += n_inside
@@ -186,14 +190,14 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
             cells[cell] += n_inside
 
     judged = _ask(run, of_any_cell, JUDGED).to_arrow_table()
+    total = cells[slice_.cell] if slice_.cell else cells.total()
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
-        unjudged=cells[None],
         misread=misread,
         bands=bands,
         accuracies=_accuracies(judged),
-        total=cells[slice_.cell] if slice_.cell else cells.total(),
+        total=total,
     )
 
 
@@ -291,8 +295,9 @@ def _way(
     """
     named_lm, _, named_method = (parameters.get(field) or "").rpartition("/")
     lm = value_of({field: named_lm}, field, answers, lm)
-    methods = answers[lm]
-    default = next((name for name in likely if name in methods), next(iter(methods)))
+    methods = list(answers[lm])
+    likely_methods = [name for name in likely if name in methods]
+    default = [*likely_methods, *methods][0]
     return lm, value_of({field: named_method}, field, methods, default)
 
 
@@ -320,24 +325,18 @@ def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.Duc
     for i, word in enumerate(words):
         values[f"word{i}"] = word
         has_words.append(f"contains({SEARCHED}, $word{i})")
-    places = f"len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))"
     answered = ANSWERED.format(
-        judged=JUDGEMENTS[slice_.judged],
-        band=f"CASE WHEN s_pop IS NOT NULL THEN {places} END",
-        base_whose=PASSAGE_IS_OF.format(answer="base."),
-        method_whose=PASSAGE_IS_OF.format(answer="method."),
         inside=_popularity_condition(slice_.popularity),
         has_words=" AND ".join(has_words) or "true",
     )
     (base_lm, base), (method_lm, method) = slice_.compared
     answers = run.answers(slice_.set)
-    return database.ask(
-        answered + query,
-        values,
-        questions=run.questions(slice_.set),
-        base=answers[base_lm][base],
-        method=answers[method_lm][method],
-    )
+    files = {
+        "questions": run.questions(slice_.set),
+        "base": answers[base_lm][base],
+        "method": answers[method_lm][method],
+    }
+    return database.ask(answered + query, values, **files)
 
 
 def _popularity_condition(popularity: str) -> str:

@@ -44,10 +44,11 @@ def compare_systems(
 
     best_first = sorted(answered, key=rank)
     answers = _answers(questions, best_first, in_common, seed, resamples)
+    counts = {system.name: int(system.has.sum()) for system in best_first}
     return Compared(
         questions=int(in_common.sum()),
         month=questions.month,
-        counts={system.name: int(system.has.sum()) for system in best_first},
+        counts=counts,
         accuracy=accuracy.accuracy(answers),
         by_relation=accuracy.by_relation(answers),
         by_popularity=by_popularity(questions, best_first),
@@ -73,17 +74,18 @@ def _answers(
     resamples: int,
 ) -> Answers:
     """The common questions in the form in which the analyses have them, ordered by id."""
-    ids = np.array(questions.ids, dtype=object)
+    ids = np.array(questions.ids)
     places = np.flatnonzero(in_common)
-    order = places[np.argsort(np.array(questions.ids)[places], kind="stable")]
-    unknown = {field.name: np.full(len(order), np.nan) for field in fields(MethodAnswers)}
+    order = places[np.argsort(ids[places], kind="stable")]
+    unknown = np.full(len(order), np.nan)
+    columns = {field.name: unknown for field in fields(MethodAnswers)}
     by_method = {}
     for system in answered:
-        columns = unknown | {"correct": system.correct[order].astype(float)}
+        columns["correct"] = system.correct[order].astype(float)
         by_method[system.name] = MethodAnswers(**columns)
 
     return Answers(
-        ids=ids[order],
+        ids=ids[order].astype(object),
         relations=questions.groups[order],
         subjects=questions.subjects[order],
         popularity=questions.signal[order],
@@ -113,13 +115,14 @@ def _disagreements(
     ids = [questions.ids[place] for place in places]
     drawn = draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
     for place in places[drawn].tolist():
+        golds = questions.asked.answers[place]
         yield {
             "right": right.name,
             "wrong": wrong.name,
             "question": questions.asked.questions[place],
-            "answer": next(iter(questions.asked.answers[place]), ""),
-            "said": right.texts[place] if right.texts else "",
-            "instead": wrong.texts[place] if wrong.texts else "",
+            "answer": golds[0] if golds else "",
+            "said": right.text(place),
+            "instead": wrong.text(place),
             "popularity": float(questions.signal[place]),
             "relation": str(questions.groups[place]),
         }

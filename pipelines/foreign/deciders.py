@@ -75,9 +75,10 @@ def _check_retrieved(file: Answered, place: str, expected: bool) -> None:
     retrieved = file.calls[np.isfinite(file.calls)] > 0
     if (retrieved != expected).any():
         does = "always" if expected else "never"
+        count = f"{int(retrieved.sum()):,} of {len(retrieved):,} questions"
         raise LongtailError(
-            f"{file.name}: retrieved for {int(retrieved.sum()):,} of {len(retrieved):,} questions, "
-            f"expected a {place} file that {does} does; give files that decide last"
+            f"{file.name}: retrieved for {count}, expected a {place} file that {does} does; give "
+            "files that decide last"
         )
 
 
@@ -121,8 +122,9 @@ def judge_deciders(
             points.append(_point(row["system"], row["retrieved"].value, row["accuracy"]))
 
     held = _held_out(tuned)
-    pairs = tuned.pairs
-    chance = float(pairs.right_above[held].mean() + pairs.right_below[held].mean()) / 2
+    never = tuned.pairs.right_above[held].mean()
+    always = tuned.pairs.right_below[held].mean()
+    chance = float(never + always) / 2
     at_random = intervals.Interval(chance, chance, chance)
     rows.append({"system": "at random", "accuracy_area": at_random})
     return Decided(rows, points)
@@ -135,13 +137,13 @@ def _held_out(tuned: Tuned) -> np.ndarray:
 
 def _policies(tuned: Tuned) -> dict[str, Choices]:
     """What the policies that need no thresholds do."""
-    pairs = tuned.pairs
-    above = pairs.right_above
-    below = pairs.right_below
+    above = tuned.pairs.right_above
+    below = tuned.pairs.right_below
+    once = np.ones(len(below))
     return {
-        "always": Choices(below, np.ones(len(below))),
-        "never": Choices(above, np.zeros(len(above))),
-        "oracle": Choices(above | below, pairs.gains > 0),
+        "always": Choices(below, once),
+        "never": Choices(above, 0 * once),
+        "oracle": Choices(above | below, tuned.pairs.gains > 0),
     }
 
 
@@ -159,12 +161,13 @@ def _rows(
     subjects = pairs.subjects[held]
     columns = {}
     asked = []
+    each = held[held]  # counts every question that is held out once
     for name, choice in choices.items():
         difference = choice.right - 1.0 * pairs.right_above
         columns[name] = Column(difference, {"": -pairs.gains}, apart=True)
-        retrieved = (choice.calls > 0)[held]
-        asked.append(((name, "retrieved"), intervals.ratio, [retrieved, held[held]]))
-        asked.append(((name, "calls"), intervals.ratio, [choice.calls[held], held[held]]))
+        calls = choice.calls[held]
+        asked.append(((name, "retrieved"), intervals.ratio, [calls > 0, each]))
+        asked.append(((name, "calls"), intervals.ratio, [calls, each]))
 
     policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     differences = refits.refitted_means(columns, {"": policy}, tuned.drawn)
@@ -268,19 +271,19 @@ def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
     members = pairs.members()
     sizes = [rows.stop - rows.start for rows in members.values()]
     group = np.repeat(np.arange(len(members)), sizes)  # of each question
-    views = np.log(np.maximum(pairs.signal, LEAST))
+    log_signal = np.log(np.maximum(pairs.signal, LEAST))
     right = pairs.right_above
     gains = pairs.gains
 
     split_cuts = _log_cuts(tuned.fitted.splits, members)
     rows, splits = np.nonzero(~tuned.train)
     weights = 1 / np.bincount(rows)[rows]  # a question counts once over all splits
-    signal = split_cuts[group[rows], splits] - views[rows]
+    signal = split_cuts[group[rows], splits] - log_signal[rows]
     curves = [curve(signal, right[rows], gains[rows], weights)]
 
     resample_cuts = _log_cuts(tuned.fitted.whole, members)
     for resample, times in enumerate(tuned.drawn.times.T):
-        signal = resample_cuts[group, resample] - views
+        signal = resample_cuts[group, resample] - log_signal
         curves.append(curve(signal, right, gains, times))
 
     return np.stack(curves, axis=1)
@@ -288,4 +291,5 @@ def curves_of_thresholds(tuned: Tuned) -> np.ndarray:
 
 def _log_cuts(cuts: Mapping[str, np.ndarray], members: Mapping[str, slice]) -> np.ndarray:
     """The logarithms of thresholds, (relations, splits or resamples)."""
-    return np.log(np.clip([cuts[relation] for relation in members], LEAST**2, MOST))
+    thresholds = [cuts[relation] for relation in members]
+    return np.log(np.clip(thresholds, LEAST**2, MOST))

@@ -21,6 +21,7 @@ from pipelines.foreign.join_predictions import Match
 from pipelines.foreign.judge_files import JudgedFile, check_pattern, judge_file
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import Questions, read_question_table
+from pipelines.foreign.records import Cells
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.storage import parquet
@@ -174,20 +175,16 @@ def _table(
     """The answers (PREDICTIONS), in the order of the match; null in columns that the file lacks."""
     predictions = judged.predictions
     match = judged.match
-    columns: dict[str, list] = {
-        "question_id": [questions.ids[place] for place in match.questions],
-        "method": [called.method] * len(match.rows),
-        "correct": judged.right,
-    }
+    columns: Cells = dict.fromkeys(PREDICTIONS.names, [None] * len(match.rows))
+    columns["question_id"] = [questions.ids[place] for place in match.questions]
+    columns["method"] = [called.method] * len(match.rows)
+    columns["correct"] = judged.right
     if predictions.texts is not None:
         columns["prediction"] = [predictions.texts[row] for row in match.rows]
         columns["correct_word"] = _judge_words(predictions, match, questions, language)
     for name in MEASURES:
         if name in predictions.cells:
             columns[name] = _measures(predictions, name, match.rows)
-
-    nothing = [None] * len(match.rows)
-    columns = {name: columns.get(name, nothing) for name in PREDICTIONS.names}
     return pa.table(columns, schema=PREDICTIONS)
 
 

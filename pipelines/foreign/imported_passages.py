@@ -45,9 +45,8 @@ def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
     some.
     """
     counts = {}
-    names = dict.fromkeys(
-        Method.of_name(way).retriever for way in methods.of_kinds(settings.ways, *methods.GIVEN)
-    )
+    ways = methods.of_kinds(settings.ways, *methods.GIVEN)
+    names = dict.fromkeys(Method.of_name(way).retriever for way in ways)
     with atomic(OUT / set_name) as folder:
         folder.mkdir()
         for name in names:
@@ -132,13 +131,16 @@ def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predic
         texts.append(text_id("\n".join(passage.text for passage in record.passages)))
         answers.append(tuple(map(as_text, record.answers)))
 
+    cells = {}
+    for name in names & {*IDS, *TELLING}:
+        cells[name] = [row.get(name) for row in rows]
     return Predictions(
         path=folder,
         layout="passages",
         rows=len(rows),
         names={"question": "question", "answers": "answers"},
-        ids={name: [clean_id(row.get(name)) for row in rows] for name in IDS if name in names},
-        cells={name: [row.get(name) for row in rows] for name in TELLING if name in names},
+        ids={name: list(map(clean_id, cells[name])) for name in IDS if name in cells},
+        cells=cells,
         texts=texts,
         questions=[as_text(record.text) for record in records],
         answers=answers,

@@ -30,6 +30,7 @@ ADD_COLUMN = "add a column id, question_id or question"
 
 # The place of a row's question in the set, or why it has none.
 Place = int | str
+TwoColumns = tuple[Sequence[str], Sequence[str]]  # the set's and the file's
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,11 @@ def _join_with_texts(predictions: Predictions, texts: Sequence[str], asked: Ques
 
 
 def _contradiction(predictions: Predictions, rows: Sequence[int], name: str) -> LongtailError:
+    first = predictions.shown_rows(rows[:1])
     return LongtailError(
         f"{predictions.path}: {len(rows):,} rows have the id of one question and the {name} of "
-        f"another, as {predictions.shown_rows(rows[:1])}; drop the ids if they only number rows, "
-        f"or the {name}s if ids are right"
+        f"another, as {first}; drop the ids if they only number rows, or the {name}s if ids are "
+        "right"
     )
 
 
@@ -168,10 +170,11 @@ def check_joined(predictions: Predictions, asked: QuestionKeys, match: Match) ->
         filled = [(row, place) for row, place in match.pairs if ours[row] and theirs[place]]
         differing = [row for row, place in filled if ours[row] != theirs[place]]
         if 2 * len(differing) > len(filled):
+            first = predictions.shown_rows(differing[:1])
             raise LongtailError(
                 f"{predictions.path}: {len(differing):,} rows, joined by {match.by}, have another "
-                f"{name} than their question, as {predictions.shown_rows(differing[:1])}; drop "
-                "what joins them, and bring ids or questions of this set"
+                f"{name} than their question, as {first}; drop what joins them, and bring ids or "
+                "questions of this set"
             )
 
     if predictions.texts is not None:
@@ -211,11 +214,9 @@ def _check_no_prompts(
         )
 
 
-def _told_by(
-    predictions: Predictions, asked: QuestionKeys
-) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+def _told_by(predictions: Predictions, asked: QuestionKeys) -> dict[str, TwoColumns]:
     """The columns of TELLING that file and set have in the same words: (the set's, the file's)."""
-    telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    telling: dict[str, TwoColumns] = {}
     for name, values in asked.columns.items():
         ours = predictions.column(name)
         if not ours:
@@ -238,7 +239,9 @@ def _join_by_id(predictions: Predictions, asked: QuestionKeys) -> IdJoin | None:
     """
     joins = []
     for theirs, values in asked.ids.items():
-        place_of: dict[str, Place] = {clean_id(value): place for place, value in enumerate(values)}
+        place_of: dict[str, Place] = {}
+        for place, value in enumerate(values):
+            place_of[clean_id(value)] = place
         if len(place_of) < len(values):
             continue
         for ours, ids in predictions.ids.items():
@@ -344,10 +347,8 @@ def _join_by_text(predictions: Predictions, texts: Sequence[str], asked: Questio
         same_text = asked.places.get(key, [])
         fitting = same_text
         for theirs, ours in telling.values():
-            # An empty cell contradicts nothing.
-            fitting = [
-                place for place in fitting if not ours[row] or theirs[place] in ("", ours[row])
-            ]
+            if ours[row]:  # an empty cell contradicts nothing, here as in the set
+                fitting = [place for place in fitting if theirs[place] in ("", ours[row])]
         if golds[row]:
             equal = [place for place in fitting if asked.answer_sets[place] == golds[row]]
             shared = [place for place in fitting if asked.answer_sets[place] & golds[row]]
@@ -391,10 +392,11 @@ def _join_by_position(
     n_telling = 0
     for row in filled:
         if golds[row].isdisjoint(rights[row]):
+            column = predictions.names["answers"]
+            question = f"{row + 1} ({asked.questions[row][:80]})"
             raise LongtailError(
-                f"{predictions.path}: row {row + 1} has other answers in "
-                f"`{predictions.names['answers']}` than the set's question {row + 1} "
-                f"({asked.questions[row][:80]}), expected the set's order; {ADD_COLUMN}"
+                f"{predictions.path}: row {row + 1} has other answers in `{column}` than the "
+                f"set's question {question}, expected the set's order; {ADD_COLUMN}"
             )
         n_telling += golds[row].isdisjoint(rights[(row + 1) % n_questions])
 
@@ -440,11 +442,12 @@ def _match(
             repeated += rows[1:]
 
     rejected[DOUBLED] = sorted(doubled)
+    rejected = {reason: rows for reason, rows in rejected.items() if rows}
     return Match(
         by=by,
         rows=[rows_of[question][0] for question in questions],
         questions=questions,
-        rejected={reason: rows for reason, rows in rejected.items() if rows},
+        rejected=rejected,
         missing=missing,
         repeated=sorted(repeated),
     )

@@ -43,6 +43,10 @@ class Answered:
         """Which questions the file answers, bool."""
         return self.correct != NO_ANSWER
 
+    def text(self, place: int) -> str:
+        """What was said to a question; "" if the file only judges."""
+        return self.texts[place] if self.texts else ""
+
     @property
     def decides(self) -> bool:
         """Whether the file says when it retrieved."""
@@ -70,27 +74,23 @@ def short_name(path: Path) -> str:
 def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     """Name of a method -> its file, of words as NAME=FILE or FILE; paths are relative to `folder`.
 
-    Without a name it is the file's `short_name`, with its folder where another file is called
-    alike. Raises LongtailError for a name that two files have, and a file that is not there.
+    Without a name it is the file's `short_name`. Raises LongtailError for a name that two files
+    have, and a file that is not there.
     """
-    short_names = [short_name(Path(place)) for place in places]
     files: dict[str, Path] = {}
     for place in places:
         typed_name = ""
-        file = place
-        if "=" in place and not (folder / place).exists():
+        path = folder / place
+        if "=" in place and not path.exists():
             typed_name, _, file = place.partition("=")
-        path = folder / file
+            path = folder / file
         check_link(path)
         if not path.is_file():
             what = "a folder" if path.is_dir() else "no such file"
             raise LongtailError(
                 f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
             )
-        name = short_name(path)
-        if short_names.count(name) > 1:
-            name = f"{path.parent.name}/{name}"
-        name = typed_name.strip() or name
+        name = typed_name.strip() or short_name(path)
         if name in files:
             raise LongtailError(
                 f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE"
@@ -222,7 +222,8 @@ def judge_file(
         return JudgedFile(predictions, match, [False] * len(match.rows), lines)
 
     right = _judgements(predictions, questions, match, lines)
-    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
+    percent = 100 * sum(right) / len(right)
+    lines.append(f"{len(right):,} answers, {percent:.1f} % right")
     return JudgedFile(predictions, match, right, lines)
 
 

@@ -123,7 +123,7 @@ LAYOUTS = (
     Layout(
         "KILT's output",
         needs=("input", "output.0.answer|output.0.provenance"),
-        columns={"question": "input"},
+        columns={"question": "input", "prediction": "output.0.answer"},
     ),
     Layout(
         "InstructRAG's results",
@@ -132,23 +132,26 @@ LAYOUTS = (
     ),
     Layout(
         "output of a batch of OpenAI's API or vLLM's",
-        needs=("custom_id", "response.body"),
-        columns={"id": "custom_id", "prediction": "response"},
+        needs=("custom_id", "response.status_code"),
+        columns={
+            "id": "custom_id",
+            "prediction": "response.body.choices.0.message.content|response.body.choices.0.text",
+        },
     ),
     Layout(
         "results of a batch of Anthropic's API",
         needs=("custom_id", "result.type"),
-        columns={"id": "custom_id", "prediction": "result"},
+        columns={"id": "custom_id", "prediction": "result.message.content"},
     ),
     Layout(
         "Inspect's samples",
-        needs=("input", "output.choices|output.completion"),
-        columns={"question": "input"},
+        needs=("input", "output.completion"),
+        columns={"question": "input", "prediction": "output.completion"},
     ),
     Layout(
         "lighteval's details",
         needs=("doc.query", "model_response"),
-        columns={"question": "doc.query"},
+        columns={"question": "doc.query", "prediction": "model_response.text"},
     ),
 )
 ANY_OTHER = Layout("", needs=())  # its columns are called as they are here
@@ -171,7 +174,7 @@ def rows_of_columns(
     """The known columns of each record. Its own fields count before those of its objects."""
     own = known - set(_beginnings(layout.columns.values()))
     for record in records:
-        row = {}
+        row: dict[str, Any] = {}
         for path in layout.objects:
             fields = value_at(record, path)
             if isinstance(fields, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, show
 
@@ -14,6 +14,7 @@ FOOTER = (
     "rule). Accuracies have Wilson's 95 % intervals, and differences bootstraps over subjects."
 )
 HEADS = {"method": "system", "against": "less", "substring": "accuracy"}
+BIN_COLUMNS = ("questions", "popularity", "method", "substring")
 PAIR_HEADS = HEADS | {
     "gain": "accuracy",
     "only_this": "only this right",
@@ -39,13 +40,8 @@ def leaderboard_sections(
     scope = f"{compared.questions:,} questions of {name} that all {n_systems} systems answered"
     if compared.month:
         scope += f"; page views of {compared.month}"
-    sections = [
-        Section(
-            "board",
-            f"Leaderboard: {name}",
-            [_board(compared, scope), _differences(compared, scope)],
-        )
-    ]
+    board: list[Block] = [_board(compared, scope), _differences(compared, scope)]
+    sections = [Section("board", f"Leaderboard: {name}", board)]
     by_popularity = popularity_section(signal, compared.by_popularity)
     if by_popularity.blocks:
         sections.append(by_popularity)
@@ -103,15 +99,8 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
     deciles = list(dict.fromkeys(row["decile"] for row in rows))
     bins = []
     for row in rows:
-        bins.append(
-            {  # the files say nothing of whole words
-                "number": 1 + deciles.index(row["decile"]),
-                "questions": row["questions"],
-                "popularity": row["popularity"],
-                "method": row["method"],
-                "substring": row["substring"],
-            }
-        )
+        shown = {name: row[name] for name in BIN_COLUMNS}
+        bins.append({"number": 1 + deciles.index(row["decile"])} | shown)
 
     title = f"By {signal}"
     if not bins:
@@ -149,14 +138,14 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
         "accuracy in %"
     )
     for row in _placed(compared):
-        yield f"{row['place']:3}  {row['method']:{width}}  {show(Percent(row['substring']))}"
+        accuracy = show(Percent(row["substring"]))
+        yield f"{row['place']:3}  {row['method']:{width}}  {accuracy}"
 
     for row in compared.pairs:
         difference = show(Percent(row["gain"], signed=True))
-        line = (
-            f"{row['method']} less {row['against']}: {difference} points; only the first is right "
-            f"on {row['only_this']:,}, only the second on {row['only_that']:,}"
-        )
+        line = f"{row['method']} less {row['against']}: {difference} points"
+        line += f"; only the first is right on {row['only_this']:,}"
+        line += f", only the second on {row['only_that']:,}"
         yield line if row["gain"].sign else f"{line}; no clear difference"
 
 

@@ -18,7 +18,7 @@ from pipelines.foreign import layouts
 from pipelines.foreign.answer_lists import read_lists, written_value
 from pipelines.foreign.cell_values import as_text, clean_id, judgement, number_of
 from pipelines.foreign.prediction_texts import UnreadableError, cut_answers, texts_of
-from pipelines.foreign.records import read_records, to_columns
+from pipelines.foreign.records import Cells, read_records, to_columns
 from pipelines.sources.question_files import IDS
 
 # Reasoning, or an answer with something before it.
@@ -64,7 +64,7 @@ class Predictions:
     rows: int
     names: dict[str, str]  # role, of layouts.ROLES, "retrieved" or "doubt" -> the column's name
     ids: dict[str, list[str]]  # column -> ids
-    cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
+    cells: Cells  # column -> its cells, as they are in the file
     texts: list[str] | None = None  # what the model said, as NFC, without white space around it
     correct: list[bool] | None = None  # the file's own judgement
     questions: list[str] | None = None
@@ -103,10 +103,11 @@ class Predictions:
     @property
     def described(self) -> list[str]:
         """What the file is, which columns are what, and what may surprise about it, in lines."""
-        columns = [*self.names.items(), *(("ids", name) for name in self.ids)]
-        roles = [f"{role} in `{self.paths.get(name, name)}`" for role, name in columns]
-        about = f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(roles)}"
-        return [about, *self.notes]
+        roles = []
+        for role, name in [*self.names.items(), *(("ids", name) for name in self.ids)]:
+            roles.append(f"{role} in `{self.paths.get(name, name)}`")
+        about = f"{self.path.name}: {self.layout}, {self.rows:,} rows"
+        return [f"{about}; {', '.join(roles)}", *self.notes]
 
 
 def read_predictions(
@@ -178,7 +179,7 @@ def _check_filter(path: Path, filters: Sequence[Any]) -> None:
         )
 
 
-def _columns_by_role(cells: Mapping[str, list[Any]]) -> dict[str, str]:
+def _columns_by_role(cells: Cells) -> dict[str, str]:
     """Role -> the likeliest of its columns that has something in it."""
     filled = set()
     for name, values in cells.items():

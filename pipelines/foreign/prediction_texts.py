@@ -1,8 +1,7 @@
-"""What a system said, in whatever object or list of messages a file has it."""
+"""What a system said: a text, or a list or an object that is known to hold one."""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -14,26 +13,10 @@ from pipelines.foreign.layouts import PREDICTION
 from pipelines.foreign.records import listed, plain
 from pipelines.sources.streams import parse_json
 
-# Fields whose list is one text in parts, not several answers.
-PARTS = ("content", "parts")
-# Fields that hold an answer, or an object with one, the likeliest first. OpenAI's Responses API has
-# a setting `text`.
-ANSWER_FIELDS = (
-    *("answer", *PREDICTION[:-1], "choices", "candidates", "message", "body", *PARTS),
-    *("text", "result", "answers", "value", "data"),
-)
-# Fields of an object without an answer, because a request failed or a system gave sources alone.
-FIELDS_WITHOUT_ANSWER = {
-    *("id", "index", "object", "created", "model", "role", "type", "status", "code", "param"),
-    *("status_code", "request_id", "stop_reason", "provenance", "meta", "metadata", "usage"),
-    *("finish_reason", "logprobs", "message"),
-}
-# Types and fields of what a model does not say to the user.
-UNSAID = re.compile(
-    "think|thought|reason|tool|function|_call|refus|image|audio|input_text", re.IGNORECASE
-)
-ASSISTANTS = ("assistant", "model", "ai", "gpt", "bot")
-OTHER_ROLES = ("human", "user", "system", "developer", "tool", "function")
+# Fields of an object that hold an answer, or an object with one, the likeliest first.
+ANSWER_FIELDS = ("answer", *PREDICTION[:-1], "choices", "message", "content", "text", "result")
+TEXT_PARTS = ("text", "output_text")  # types of a message's parts that the user is told
+ASSISTANTS = ("assistant", "model")  # roles
 # An object as programs write it into a text, or print it.
 OBJECT_BEGINNING = re.compile(
     r"""[\[(\s]*(?:\{\s*(?:["'][^"'{}]*["']\s*:|\w+=)|[A-Z]\w+\(\s*\w+=|\[object Object\])"""
@@ -48,8 +31,8 @@ class UnreadableError(ValueError):
 def texts_of(value: Any) -> list[str]:
     """What was said, as NFC: no text where there is no answer, several where there are several.
 
-    An object counts by the likeliest of ANSWER_FIELDS that it has. Messages of a user or a tool,
-    and reasoning, never count. Raises UnreadableError for anything that no text is known of.
+    Of messages the last one counts, which must be the assistant's. Raises UnreadableError for
+    anything that no text is known of.
     """
     try:
         texts = _texts(value)
@@ -61,7 +44,7 @@ def texts_of(value: Any) -> list[str]:
     return texts
 
 
-def _texts(value: Any, *, in_parts: bool = False) -> list[str]:
+def _texts(value: Any) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str):
@@ -69,8 +52,8 @@ def _texts(value: Any, *, in_parts: bool = False) -> list[str]:
         return [composed(value)] if written is None else _texts(written)
     if isinstance(value, dict):
         return _texts_of_object(value)
-    if isinstance(value, list | tuple):
-        return _texts_of_list(value, in_parts=in_parts)
+    if isinstance(value, list):
+        return _texts_of_list(value)
     if isinstance(value, bool):
         raise UnreadableError(str(value).lower())
     if not isinstance(value, int | float | Decimal | date):
@@ -83,74 +66,59 @@ def _texts(value: Any, *, in_parts: bool = False) -> list[str]:
 def _written(text: str) -> Any:
     """The list or object that a text is, as JSON or as Python writes it; None for another text."""
     if text[:1] == '"' == text[-1:] and "\\" in text:
-        with suppress(ValueError):  # without an escape, the quotes may be a title's
+        try:
             return parse_json(text)
+        except ValueError:  # without an escape, the quotes may be a title's
+            return None
     value = written_value(text) if text[:1] in ("[", "{") else None
     if value is not None or not OBJECT_BEGINNING.match(text):
         return value
     raise UnreadableError(f"an object that is cut, damaged or oddly spelled ({text[:40]})")
 
 
-def _texts_of_list(values: Sequence[Any], *, in_parts: bool) -> list[str]:
-    """The texts of a list: its last message, its parts put together, or its answers."""
+def _texts_of_list(values: Sequence[Any]) -> list[str]:
+    """The texts of a list: its last message, a message's parts put together, or its answers."""
     objects = [value for value in values if isinstance(value, dict)]
-    if any(map(_speaker, objects)):
-        last = objects[-1]
-        speaker = _speaker(last) or last.get("type")
-        if speaker not in ASSISTANTS:
-            raise UnreadableError(f"a list of messages, the last of which is of the role {speaker}")
-        return _texts_of_object(last)
-
-    has_numbers = any(type(value) in (int, float) for value in values)
-    if has_numbers and len(values) > 1 and not in_parts:
+    if any("role" in value for value in objects):
+        return _texts_of_object(objects[-1])
+    if objects == values and any("type" in value for value in objects):
+        return _texts_of_parts(objects)
+    if len(values) > 1 and any(type(value) in (int, float) for value in values):
         raise UnreadableError("a list of numbers")
+
     texts = []
     for value in values:
         texts += _texts(value)
-
-    types = [str(value.get("type")) for value in objects]
-    has_types = any("text" in name or UNSAID.search(name) for name in types)
-    if texts and (in_parts or has_types):
-        return _texts("".join(texts))
     return texts
+
+
+def _texts_of_parts(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """The text of a message's parts, without reasoning and calls of tools."""
+    texts = []
+    for part in parts:
+        if part.get("type") in TEXT_PARTS:
+            texts += _texts(part.get("text"))
+    return _texts("".join(texts)) if texts else []
 
 
 def _texts_of_object(value: dict[str, Any]) -> list[str]:
     """The texts of a message, or of an answer with its sources."""
-    speaker = _speaker(value)
-    if speaker and speaker not in ASSISTANTS:
+    speaker = value.get("role")
+    if speaker is not None and str(speaker).lower() not in ASSISTANTS:
         raise UnreadableError(f"a message of the role {speaker}")
-    if UNSAID.search(str(value.get("type"))) or value.get("thought"):
-        return []
+    if speaker is None and value.get("type", TEXT_PARTS[0]) not in TEXT_PARTS:
+        raise UnreadableError(f"an object of the type {value['type']}")
 
     fields = {plain(str(name)): inside for name, inside in value.items()}
-    is_error = isinstance(fields.get("message"), str)
+    if isinstance(fields.get("message"), str):  # an error's
+        del fields["message"]
     names = [name for name in ANSWER_FIELDS if name in fields]
-    if is_error and "message" in names:
-        names.remove("message")
     for name in names:
         if fields[name] is not None:  # Parquet has all objects' fields in each
-            return _texts(fields[name], in_parts=name in PARTS)
-
-    if names or fields.get("error"):
-        return []
-    if all(name in FIELDS_WITHOUT_ANSWER or UNSAID.search(name) for name in fields):
+            return _texts(fields[name])
+    if names:
         return []
     raise UnreadableError(f"an object with the fields {listed(map(str, value))}")
-
-
-def _speaker(message: Mapping[str, Any]) -> str:
-    """Whose message an object is, in small letters; "" for no message.
-
-    ShareGPT calls the role `from`, and LangChain's messages have a type in its place.
-    """
-    role = message.get("role")
-    if role is None and "value" in message:
-        role = message.get("from")
-    if role is not None:
-        return str(role).lower()
-    name = str(message.get("type"))
-    return name if name in (*ASSISTANTS, *OTHER_ROLES) else ""
 
 
 def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:

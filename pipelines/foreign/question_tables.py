@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pipelines.foreign.answer_lists import gold_answers
 from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
 from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
-from pipelines.foreign.records import listed, plain, read_records, to_columns
+from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
@@ -29,8 +29,8 @@ ROLES = {  # what a column can be for -> the names by which it is known, the lik
     "signal": ("s_pop", "popularity", "pop", "pageviews", "views"),
     "group": ("relation", "prop", "category", "type"),
     "subject": ("s_uri", "subj", "subject"),
-    "month": ("month",),
 }
+MONTH = "month"  # the column of a table that says of which month its page views are
 PUBLISHED_MONTH = "2021-10"  # of the page views in the authors' file
 LARGEST_PUBLISHED_ID = 2**52  # ids of questions that Longtail built are larger
 LACKING = {  # role -> what follows if no column has it
@@ -75,8 +75,9 @@ class Questions:
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
-        roles = ", ".join(f"{role} `{name}`" for role, name in self.columns.items())
-        lines = [f"{self.name}: {self.layout}, {len(self.ids):,} questions; {roles}"]
+        roles = [f"{role} `{name}`" for role, name in self.columns.items()]
+        size = f"{len(self.ids):,} questions"
+        lines = [f"{self.name}: {self.layout}, {size}; {', '.join(roles)}"]
         for role, meaning in LACKING.items():
             if role not in self.columns:
                 names = ", ".join(ROLES[role])
@@ -90,7 +91,7 @@ class Questions:
             empty["answers"] = self.asked.answer_sets.count(frozenset())
         for role, meaning in EMPTY.items():
             if empty.get(role):
-                count = f"{empty[role]:,} of {len(self.ids):,} questions"
+                count = f"{empty[role]:,} of {size}"
                 lines.append(f"{count} have nothing in `{self.columns[role]}`: {meaning}")
 
         return lines
@@ -102,11 +103,13 @@ class Table(NamedTuple):
     path: Path
     kind: str  # of the file, in words
     columns: dict[str, str]  # role -> column
-    cells: dict[str, list[Any]]
+    cells: Cells
 
     def texts(self, role: str) -> list[str]:
         """The column with a role as texts; none if there is no such column."""
-        return list(map(as_text, self.cells[self.columns[role]])) if role in self.columns else []
+        if role not in self.columns:
+            return []
+        return list(map(as_text, self.cells[self.columns[role]]))
 
 
 def read_question_table(
@@ -140,6 +143,7 @@ def read_question_table(
 
     subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
+    signal = _signal(table, is_needed="signal" in needed)
     return Questions(
         name=path.name,
         layout=table.kind,
@@ -148,8 +152,8 @@ def read_question_table(
         groups=np.array(groups, dtype=object),
         names=names,
         subjects=np.array(subjects, dtype=object),
-        signal=np.array(_signal(table, is_needed="signal" in needed)),
-        columns={role: name for role, name in columns.items() if role != "month"},
+        signal=np.array(signal),
+        columns=columns,
         month=_month(table, ids),
         answers_note=answers_note,
     )
@@ -162,16 +166,18 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
             raise LongtailError(f"--columns {role}=…: expected {', '.join(ROLES)} before the =")
 
     names = list(map(plain, named_columns.values()))
-    known = {*TELLING, *names}.union(*ROLES.values())
+    known = {MONTH, *TELLING, *names}.union(*ROLES.values())
     beginnings = {name.partition(".")[0] for name in names}
-    expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
-    file = read_records(path, known | beginnings, f"{expected}, or --columns to name them")
+    roles = [f"one with the {role} ({', '.join(ROLES[role])})" for role in needed]
+    expected = f"{' and '.join(roles)}, or --columns to name them"
+    file = read_records(path, known | beginnings, expected)
 
     # A name with full stops is a path into objects, unless a column is called so.
-    in_objects = [name for name in names if "." in name and name not in map(plain, file.columns)]
-    layout = Layout("", needs=(), columns={name: name for name in in_objects})
+    own_names = set(map(plain, file.columns))
+    paths = {name: name for name in names if "." in name and name not in own_names}
+    layout = Layout("", needs=(), columns=paths)
     cells = to_columns(path, rows_of_columns(file.records, layout, known))
-    for name in in_objects:
+    for name in paths:
         if all(value is None for value in cells[name]):
             del cells[name]
 
@@ -226,19 +232,17 @@ def _ids(table: Table, n_questions: int) -> list[str]:
 
 def _keys(table: Table, answers: list[list[str]]) -> QuestionKeys:
     """What predictions are joined by."""
-    cells = table.cells
-    id_columns = dict.fromkeys(("question_id", "id", table.columns.get("id", "id")))
-    return QuestionKeys(
-        questions=table.texts("question"),
-        answers=answers,
-        ids={name: cells[name] for name in id_columns if name in cells},
-        columns={name: list(map(as_text, cells[name])) for name in TELLING if name in cells},
-    )
+    ids = {}
+    for name in ("question_id", "id", table.columns.get("id", "id")):
+        if name in table.cells:
+            ids[name] = table.cells[name]
+    telling = {name: table.cells[name] for name in TELLING if name in table.cells}
+    return QuestionKeys(table.texts("question"), answers, ids, telling)
 
 
 def _month(table: Table, ids: Sequence[str]) -> str | None:
     """The month of the page views, or the first and the last one; None if it is not known."""
-    months = sorted(set(table.texts("month")) - {""})
+    months = sorted(set(map(as_text, table.cells.get(MONTH, []))) - {""})
     if len(months) > 1:
         return f"{months[0]} to {months[-1]}"
     if months:

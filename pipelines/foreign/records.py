@@ -32,6 +32,7 @@ JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins a list, or a list of
 COLUMNS_SHOWN = 30  # in a message
 
 Records = Iterator[dict[str, Any]]
+Cells = dict[str, list[Any]]  # column -> its cells
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ def known_fields(record: Mapping[str, Any], known: Collection[str]) -> dict[str,
     return fields
 
 
-def to_columns(path: Path, rows: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+def to_columns(path: Path, rows: Iterable[dict[str, Any]]) -> Cells:
     """The cells of each column. Raises LongtailError for a row with others than the first has."""
-    columns: dict[str, list[Any]] = {}
+    columns: Cells = {}
     for number, row in enumerate(rows, start=1):
         if number == 1:
             columns = {name: [] for name in row}
@@ -322,7 +323,7 @@ def _open_one_object(path: Path, record: dict[str, Any], known: Collection[str])
     return RecordFile("JSON object by id", iter(by_id))
 
 
-def _rows_of_columns(path: Path, lists: dict[str, list[Any]], known: Collection[str]) -> Records:
+def _rows_of_columns(path: Path, lists: Cells, known: Collection[str]) -> Records:
     """The rows of columns; shorter lists, of fields that nobody knows, are left out."""
     n_rows = max(map(len, lists.values()))
     for name, values in lists.items():

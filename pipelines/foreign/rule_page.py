@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipelines.adaptive.rule import Rule
+from pipelines.evaluation.tables import ENDS
+from pipelines.foreign.deciders import Decided
 from pipelines.foreign.leaderboard_page import popularity_section
 from pipelines.foreign.tune_from_files import Result
-from pipelines.intervals import Interval, interval
+from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.pages import rendering
-from pipelines.pages.section import Axis, Figure, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure
@@ -41,10 +44,10 @@ DECISION_COLUMNS = (
 ACCURACIES = ("closed_book", "augmented", "adaptive", "retrieved")
 
 
-def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
+def rule_lines(results: Sequence[Result]) -> Iterator[str]:
     """What each pair of files is worth, and its thresholds; the best pair comes first."""
     for result in results:
-        yield from _result_lines(result, names)
+        yield from _result_lines(result)
     for table in decisions_tables(results, without_intervals=("retrieved", "calls")):
         yield ""
         yield f"{table.caption.partition('.')[0]}:"
@@ -52,7 +55,7 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
             yield f"  {line}"
 
 
-def _result_lines(result: Result, names: dict[str, str]) -> Iterator[str]:
+def _result_lines(result: Result) -> Iterator[str]:
     figures = _held_out(result)
     shown = {}
     for name, figure in figures.items():
@@ -61,7 +64,7 @@ def _result_lines(result: Result, names: dict[str, str]) -> Iterator[str]:
     better = "always" if figures["always"].value >= figures["never"].value else "never"
     saved = 100 * (1 - figures["retrieved"].value)
     yield ""
-    yield f"{result.tail} below the threshold, {result.popular} from it on"
+    yield f"{result.file.tail} below the threshold, {result.file.popular} from it on"
     yield f"  never retrieve  {shown['never']}"
     yield f"  always          {shown['always']}"
     yield f"  adaptive        {shown['adaptive']}, held out"
@@ -73,7 +76,7 @@ def _result_lines(result: Result, names: dict[str, str]) -> Iterator[str]:
     )
     yield f"  verdict         {result.file.verdict}"
 
-    rows = _rows([result], names)
+    rows = _rows([result])
     for row in rows:
         row["cut"] = show(row["cut"])
         if row["pooled"]:
@@ -95,28 +98,31 @@ def decisions_tables(
     """Each policy, and each file that decides when to retrieve."""
     tables = []
     for result in results:
-        if not result.decided:
-            continue
-        rows = []
-        for decided in result.decided.rows:
-            row = decided | {"less": cell(decided.get("less"), "difference")}
-            for name in without_intervals:
-                if name in row:
-                    row[name] = row[name].value
-            rows.append(row)
-        caption = (
-            "Who decides when to retrieve, held out; where it has no answers, those of "
-            f"{result.popular} and {result.tail} count. Shares in per cent, differences in points, "
-            "retrievals a question; 95 % intervals over subjects. The area is the mean accuracy "
-            "over all shares that may retrieve, if a signal retrieves where it is strongest, or "
-            "thresholds are shifted together."
-        )
-        tables.append(table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS))
-
+        if result.decided:
+            tables.append(_decisions_table(result.file, result.decided, without_intervals))
     return tables
 
 
-def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
+def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[str]) -> Table:
+    rows = []
+    for decider in decided.rows:
+        row = decider | {"less": cell(decider.get("less"), "difference")}
+        for name in without_intervals:
+            if name in row:
+                row[name] = row[name].value
+        rows.append(row)
+
+    caption = (
+        "Who decides when to retrieve, held out; where it has no answers, those of "
+        f"{rule.popular} and {rule.tail} count. Shares in per cent, differences in points, "
+        "retrievals a question; 95 % intervals over subjects. The area is the mean accuracy "
+        "over all shares that may retrieve, if a signal retrieves where it is strongest, or "
+        "thresholds are shifted together."
+    )
+    return table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS)
+
+
+def rule_table(results: Sequence[Result]) -> Table:
     """A row for each pair of files and relation."""
     caption = (
         f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is "
@@ -124,7 +130,7 @@ def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
         "held out. Relations with few questions share the threshold of all relations together."
     )
     columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
-    return table_of("thresholds", caption, _rows(results, names), [*columns, *ACCURACIES], HEADS)
+    return table_of("thresholds", caption, _rows(results), [*columns, *ACCURACIES], HEADS)
 
 
 def _held_out(result: Result) -> dict[str, Interval]:
@@ -132,39 +138,40 @@ def _held_out(result: Result) -> dict[str, Interval]:
     return {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
 
 
-def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
+def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """A row for each pair of files and relation."""
     rows = []
     for result in results:
+        rule = result.file
         for relation in result.relations:
+            key = relation["relation"]
             row = {
-                "tail": result.tail,
-                "popular": result.popular,
-                "name": names[relation["relation"]],
-                "id": relation["relation"],
+                "tail": rule.tail,
+                "popular": rule.popular,
+                "name": rule.names[key],
+                "id": key,
                 "questions": relation["questions"],
                 "pooled": relation["pooled"],
                 "own_threshold": not relation["pooled"],
-                "cut": cut_in_words(relation["threshold"]),
-                "from": cut_in_words(relation["threshold_low"]),
-                "to": cut_in_words(relation["threshold_high"]),
             }
+            for name, end in (("cut", ""), ("from", "_low"), ("to", "_high")):
+                row[name] = cut_in_words(relation[f"threshold{end}"])
             for name in ACCURACIES:
-                row[name] = interval(
-                    {
-                        "value": relation[name],
-                        "low": relation[f"{name}_low"],
-                        "high": relation[f"{name}_high"],
-                    }
-                )
+                row[name] = _interval_of_columns(relation, name)
             rows.append(row)
 
     return rows
 
 
+def _interval_of_columns(row: dict[str, Any], name: str) -> Interval:
+    """The interval that a table has in three columns; NOTHING where the value is null."""
+    if row[name] is None:
+        return NOTHING
+    return Interval(*(row[f"{name}{end}"] for end in ENDS))
+
+
 def rule_html(
     results: Sequence[Result],
-    names: dict[str, str],
     set_name: str,
     notes: Sequence[str],
     by_popularity: list[dict],
@@ -173,20 +180,13 @@ def rule_html(
 
     `by_popularity` are the rows of `compare_systems.by_popularity`.
     """
-    best = results[0]
-    file = best.file
+    file = results[0].file
+    thresholds: list[Block] = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
+    decisions: list[Block] = [*decisions_tables(results), _budgets(results)]
     sections = [
         _verdict_section(results),
-        Section(
-            "thresholds",
-            "Thresholds",
-            [threshold_figure(_cuts(results, names), file.signal), rule_table(results, names)],
-        ),
-        Section(
-            "decisions",
-            "Who decides when to retrieve?",
-            [*decisions_tables(results), _budgets(results)],
-        ),
+        Section("thresholds", "Thresholds", thresholds),
+        Section("decisions", "Who decides when to retrieve?", decisions),
         popularity_section(file.signal, by_popularity),
         Section("files", "What was read", list(notes)),
     ]
@@ -194,26 +194,26 @@ def rule_html(
     sections = [section for section in sections if section.blocks]
 
     views = f", page views of {file.month}" if file.month else ""
-    retrieved = show(Percent(_held_out(best)["retrieved"]))
+    retrieved = show(Percent(_held_out(results[0])["retrieved"]))
     intro = (
         f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
-        f"{best.tail} where its {file.signal} are below its relation's threshold. Adaptive "
+        f"{file.tail} where its {file.signal} are below its relation's threshold. Adaptive "
         f"retrieves for {retrieved} % of the questions. The thresholds were searched for by "
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions "
         "on one side."
     )
-    title = f"Thresholds: {best.tail} and {best.popular}"
+    title = f"Thresholds: {file.tail} and {file.popular}"
     return rendering.render(title, intro, sections, FOOTER)
 
 
 def _verdict_section(results: Sequence[Result]) -> Section:
     """The policies of each pair of files."""
-    best = results[0]
+    best = results[0].file
     rows = []
     for result in results:
         row = {
-            "tail": result.tail,
-            "popular": result.popular,
+            "tail": result.file.tail,
+            "popular": result.file.popular,
             "verdict": result.file.verdict,
         }
         rows.append(row | _held_out(result))
@@ -233,17 +233,21 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     )
     columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS)
-    sentence = f"{best.tail} below the threshold, {best.popular} from it on: {best.file.verdict}."
+    sentence = f"{best.tail} below the threshold, {best.popular} from it on: {best.verdict}."
     return Section("verdict", "Is a threshold worth it?", [sentence, table, figure])
 
 
-def _cuts(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
+def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
     """The thresholds of all pairs, as `threshold_figure` draws them."""
     cuts = []
     for result in results:
         for row in result.relations:
-            cut = Interval(row["threshold"], row["threshold_low"], row["threshold_high"])
-            cuts.append(row | {"method": result.tail, "name": names[row["relation"]], "cut": cut})
+            cut = {
+                "method": result.file.tail,
+                "name": result.file.names[row["relation"]],
+                "cut": _interval_of_columns(row, "threshold"),
+            }
+            cuts.append(row | cut)
     return cuts
 
 

@@ -18,8 +18,6 @@ from pipelines.foreign.question_tables import Questions
 class Result:
     """What a threshold between two files is worth."""
 
-    popular: str
-    tail: str
     file: Rule
     figures: dict  # the figures that metrics/adaptive.json has
     relations: list[dict]  # rows of thresholds.parquet
@@ -50,25 +48,38 @@ def tune_from_files(
     settings = tuning.DEFAULTS.model_copy(update={"search": search})
     _check_questions(questions, rows, settings.min_questions)
 
+    ids = np.array(questions.ids, dtype=object)[rows]
+    right_without = without.correct[rows] == 1
     results = []
     for file in augmented:
+        right_with = file.correct[rows] == 1
         tuned = tuning.tune_arrays(
             questions.signal[rows],
             questions.groups[rows],
             questions.subjects[rows],
-            without.correct[rows] == 1,
-            file.correct[rows] == 1,
+            right_without,
+            right_with,
             settings=settings,
             seed=seed,
             resamples=resamples,
             searches=(search,),
-            ids=np.array(questions.ids, dtype=object)[rows],
+            ids=ids,
         )
         decided = None
         if deciders and file is augmented[0]:
             places = _places(questions, tuned)
             decided = judge_deciders(tuned, search, places, without, deciders, seed, resamples)
-        results.append(_result(questions, tuned, without, file, search, decided))
+
+        learned = rule.of_tuned(
+            tuned,
+            without.name,
+            file.name,
+            search,
+            questions.month,
+            signal=questions.signal_name,
+            names={group: questions.names[group] for group in tuned.rule.thresholds},
+        )
+        results.append(Result(learned, tuned.figures[search], tuned.relations, decided))
 
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
 
@@ -114,31 +125,3 @@ def _places(questions: Questions, tuned: Tuned) -> np.ndarray:
     """Where the question set has the questions of the pairs."""
     place_of = {id_: place for place, id_ in enumerate(questions.ids)}
     return np.array([place_of[id_] for id_ in tuned.pairs.ids])
-
-
-def _result(
-    questions: Questions,
-    tuned: Tuned,
-    without: Answered,
-    augmented: Answered,
-    search: str,
-    decided: Decided | None,
-) -> Result:
-    names = {group: questions.names[group] for group in tuned.rule.thresholds}
-    file = rule.of_tuned(
-        tuned,
-        without.name,
-        augmented.name,
-        search,
-        questions.month,
-        signal=questions.signal_name,
-        names=names,
-    )
-    return Result(
-        popular=without.name,
-        tail=augmented.name,
-        file=file,
-        figures=tuned.figures[search],
-        relations=tuned.relations,
-        decided=decided,
-    )

@@ -22,7 +22,7 @@ from pipelines.params.params import Compute, Ingest
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
-from pipelines.sources.wikidata import QUALIFIERS
+from pipelines.sources.wikidata_layout import QUALIFIERS
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key

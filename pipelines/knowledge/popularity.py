@@ -84,7 +84,7 @@ def count_views(
     memory_gb = settings.ingest.memory_gb
     with database.connect(memory_gb, settings.compute.threads) as db, atomic(out) as folder:
         folder.mkdir()
-        database.view(db, "entities", entities, columns=["wiki_title"])
+        database.view(db, "entities", entities)
         articles = "SELECT DISTINCT wiki_title AS title FROM entities WHERE wiki_title IS NOT NULL"
         db.execute(f"CREATE TEMP TABLE titles AS {articles}")
 

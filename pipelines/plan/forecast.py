@@ -22,7 +22,6 @@ from pipelines.retrieval.dense_build import GIB, choose_index
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.
 BYTES_OF_TRAINED_WEIGHT = 20
-BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -79,7 +78,6 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusS
 
     # the documents in data/ are this run's only if params.yaml has the same values
     are_at_hand = False
-    are_at_hand = False
     if Path("params.yaml").is_file():
         are_at_hand = params_file.read_values() == values
 
@@ -112,13 +110,11 @@ def _rows(params: Params, corpora: Mapping[str, CorpusSize], sizes: Sizes) -> It
         yield from _retriever_rows(params, name, corpora, sizes)
     for name in params.parts.rerankers:
         yield _reranker_row(params, name, sizes)
+    scores = token_counts.count_scores(params)
+    benchmarks = token_counts.count_benchmarks(params)
     for name in params.lms:
-        readings = (
-            token_counts.count_answers(params, params.lm[name]),
-            token_counts.count_scores(params),
-            token_counts.count_benchmarks(params),
-        )
-        for reading in readings:
+        answers = token_counts.count_answers(params, params.lm[name])
+        for reading in (answers, scores, benchmarks):
             if reading.prompts:
                 label = f"{name}: {reading.work}"
                 yield _lm_row(params, sizes, name, reading, _all_threads(params), label)
@@ -149,9 +145,9 @@ def _retriever_rows(
     tokens = None
     if None not in counts:
         tokens = sum(counts) * params.chunk.tokens
-    rate = model_sizes.tokens_per_second(
-        sizes[name], _all_threads(params), params.compute, params.retriever[name].dtype
-    )
+    threads = _all_threads(params)
+    dtype = params.retriever[name].dtype
+    rate = model_sizes.tokens_per_second(sizes[name], threads, params.compute, dtype)
     yield Row(f"{name}: indexes", tokens, rate)
 
     if is_tuned:  # LSR is one process
@@ -159,7 +155,6 @@ def _retriever_rows(
         label = f"{name}: {lsr.lm} reads"
         yield _lm_row(params, sizes, lsr.lm, tuning.reading, threads, label)
         # forward, and backward twice as long; with micro-batches forward once more
-        passes = 4 if lsr.micro_batch else 3
         passes = 4 if lsr.micro_batch else 3
         rate = model_sizes.tokens_per_second(
             sizes[name], threads, params.compute, lsr.dtype, passes=passes
@@ -169,12 +164,11 @@ def _retriever_rows(
 
 
 def _reranker_row(params: Params, name: str, sizes: Sizes) -> Row:
-    questions = len(params.parts.answered) * params.answer.max_questions * len(params.lms)
-    pairs = questions * params.reranker.candidates
+    questions = len(params.parts.answered) * params.answer.max_questions
+    pairs = questions * len(params.lms) * params.reranker.candidates
     tokens = pairs * (QUESTION_TOKENS + params.chunk.tokens)
-    rate = model_sizes.tokens_per_second(
-        sizes[name], params.compute.threads, params.compute, "fp32"
-    )
+    threads = params.compute.threads
+    rate = model_sizes.tokens_per_second(sizes[name], threads, params.compute, "fp32")
     return Row(f"{name}: answers", tokens, rate, f"{_number(pairs)} pairs, at most")
 
 
@@ -223,7 +217,8 @@ def _table_lines(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         tokens = _number(row.tokens)
         rate = _number(row.rate)
-        line = f"{row.label:{width}} {tokens:>9} {rate:>9} {_hours(row):>11}  {row.note}"
+        hours = _hours(row)
+        line = f"{row.label:{width}} {tokens:>9} {rate:>9} {hours:>11}  {row.note}"
         yield line.rstrip()
 
 

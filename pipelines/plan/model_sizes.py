@@ -47,13 +47,9 @@ def _size(section: LM | Retriever | Reranker, vocabulary: int | None) -> Size | 
     attention = 4 * width**2
     feed_forward = 3 * width * inner_width
     layers = training.layers * (attention + feed_forward)
-    embeddings = vocabulary * width
-    return Size(
-        parameters=layers + embeddings,
-        multiplied=layers + embeddings if is_lm else layers,
-        hidden=width,
-        download=0,
-    )
+    parameters = layers + vocabulary * width
+    multiplied = parameters if is_lm else layers
+    return Size(parameters, multiplied, hidden=width, download=0)
 
 
 def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size | None:
@@ -72,7 +68,6 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
             model = model_class.from_config(config, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError):
         # there is no config at hand, or none that says what the model is
-        return None
         return None
 
     parameters = model.num_parameters()

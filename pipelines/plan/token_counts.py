@@ -15,25 +15,14 @@ MMLU_QUESTIONS = 14_042  # questions of MMLU's test set
 VALIDATION_DOCUMENTS = 10  # documents that the language model reads for a validation query of LSR
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
-    """What one kind of work asks of one language model."""
+    """What one kind of work, or one question, asks of one language model."""
 
     work: str  # the kind of work, as the plan's table names it
     prompts: int
     sent_tokens: int  # tokens of prompts and answers, as a server bills them
     read_tokens: int  # tokens that a local model reads: prompts' common beginning is read once
-
-
-@dataclass(frozen=True)
-class QuestionCost:
-    """What one question costs when it is answered by one method; the fields are those of
-    Reading.
-    """
-
-    prompts: int
-    sent_tokens: int
-    read_tokens: int
 
 
 @dataclass(frozen=True)
@@ -48,19 +37,18 @@ class Tuning:
 def count_answers(params: Params, lm: LM) -> Reading:
     """All answers of a language model to the question sets of a run, by all of its methods."""
     questions = len(params.parts.answered) * params.answer.max_questions
-    prompts = 0
-    sent_tokens = 0
-    read_tokens = 0
+    answers = Reading("answers", prompts=0, sent_tokens=0, read_tokens=0)
     for way in params.ways:
-        cost = _cost_of_question(params, lm, Method.of_name(way))
-        prompts += questions * cost.prompts
-        sent_tokens += questions * cost.sent_tokens
-        read_tokens += questions * cost.read_tokens
-    return Reading("answers", prompts, sent_tokens, read_tokens)
+        method = Method.of_name(way)
+        question = _reading_of_question(params, lm, method)
+        answers.prompts += questions * question.prompts
+        answers.sent_tokens += questions * question.sent_tokens
+        answers.read_tokens += questions * question.read_tokens
+    return answers
 
 
-def _cost_of_question(params: Params, lm: LM, method: Method) -> QuestionCost:
-    """What a question costs by a method.
+def _reading_of_question(params: Params, lm: LM, method: Method) -> Reading:
+    """What a question takes by a method.
 
     GenRead asks twice, for the passage and for the answer, and shows all questions the same
     demonstrations. REPLUG shows the demonstrations before each document of a question. A local
@@ -73,14 +61,14 @@ def _cost_of_question(params: Params, lm: LM, method: Method) -> QuestionCost:
 
     if method.kind == "closed_book":
         tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens
-        return QuestionCost(1, tokens, tokens)
+        return Reading(method.kind, 1, tokens, tokens)
 
     if method.kind == "genread":
         written_tokens = QUESTION_TOKENS + answer.passage_tokens
         read_tokens = 2 * written_tokens + answer.new_tokens
         shared_tokens = shots_tokens + shots_with_passage * answer.passage_tokens
         sent_tokens = shared_tokens + 2 * (written_tokens + answer.new_tokens)
-        return QuestionCost(2, sent_tokens, read_tokens)
+        return Reading(method.kind, 2, sent_tokens, read_tokens)
 
     if method.kind in ENSEMBLES:
         documents = params.replug.top_k
@@ -91,11 +79,11 @@ def _cost_of_question(params: Params, lm: LM, method: Method) -> QuestionCost:
         new_tokens = documents * answer.new_tokens
         sent_tokens = prompts * (shared_tokens + own_tokens) + new_tokens
         read_tokens = shared_tokens + documents * own_tokens + new_tokens
-        return QuestionCost(prompts, sent_tokens, read_tokens)
+        return Reading(method.kind, prompts, sent_tokens, read_tokens)
 
     passages = (shots_with_passage + 1) * answer.passages
     tokens = shots_tokens + QUESTION_TOKENS + answer.new_tokens + passages * document_tokens
-    return QuestionCost(1, tokens, tokens)
+    return Reading(method.kind, 1, tokens, tokens)
 
 
 def count_scores(params: Params) -> Reading:
@@ -195,12 +183,14 @@ def count_tuning(params: Params) -> Tuning:
         tokens += (documents_read + read_alone) * params.answer.new_tokens
     n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
     shots_tokens = round(qa_share * n_shots * (document_tokens + QUESTION_TOKENS))
+    with_shots = documents_read + read_alone
+    with_own_shots = documents_read // lsr.top_k + read_alone
 
     reading = Reading(
         work="LSR",
-        prompts=documents_read + read_alone + validation_prompts,
-        sent_tokens=tokens + (documents_read + read_alone) * shots_tokens,
-        read_tokens=tokens + (documents_read // lsr.top_k + read_alone) * shots_tokens,
+        prompts=with_shots + validation_prompts,
+        sent_tokens=tokens + with_shots * shots_tokens,
+        read_tokens=tokens + with_own_shots * shots_tokens,
     )
     searched_tokens = lm_share * context_tokens + qa_share * QUESTION_TOKENS
     tokens_of_query = round(lsr.top_k * document_tokens + searched_tokens)

@@ -30,7 +30,7 @@ def view_subjects(
 
     database.view(db, f"{name}_set", questions)
     if entities.is_file():
-        database.view(db, f"{name}_items", entities, columns=["qid", "wiki_title"])
+        database.view(db, f"{name}_items", entities)
     else:
         nothing = "SELECT NULL::BIGINT AS qid, NULL AS wiki_title WHERE false"
         db.execute(f"CREATE VIEW {name}_items AS {nothing}")

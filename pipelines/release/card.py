@@ -9,8 +9,7 @@ Longtail's own answers; it calls lm-eval/functions.py, which needs nothing of Lo
 import inspect
 import json
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,8 @@ Khashabi, Daniel and
 Linguistics},
   year = {2023}
 }"""
+# Names of facts in a template, or fields of JSON -> their values.
+Facts = dict[str, Any]
 # DuckDB's types -> the card's, and Croissant's, which marks lists as repeated.
 CARD_TYPES = {
     "BIGINT": "int64",
@@ -109,7 +110,7 @@ COPIED_FUNCTIONS = (
 REPLACED_IN_COPIES = {"words.": "", ": Language = ENGLISH": ""}
 
 
-def read_citation(file: Path = PROJECT_CITATION) -> dict[str, Any]:
+def read_citation(file: Path = PROJECT_CITATION) -> Facts:
     """The authors and references of the project's own CITATION.cff.
 
     Raises LongtailError where it names no authors.
@@ -125,9 +126,9 @@ def read_citation(file: Path = PROJECT_CITATION) -> dict[str, Any]:
 def write_texts(
     db: duckdb.DuckDBPyConnection,
     folder: Path,
-    changes: Mapping[str, Any],
-    made_by: Mapping[str, Any],
-    manifest: list[dict[str, Any]],
+    changes: Facts,
+    made_by: Facts,
+    manifest: list[Facts],
     newest: str,
 ) -> None:
     """Write all that describes a release into its folder; `db` has its checked tables.
@@ -145,46 +146,47 @@ def write_texts(
     (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
     write_json(folder / "croissant.json", _croissant(folder, facts))
 
-    citation = _citation(facts) | made_by["citation"]
-    present = {name: value for name, value in citation.items() if value}
-    text = yaml.safe_dump(present, sort_keys=False, allow_unicode=True)
+    citation = _citation(facts, made_by["citation"])
+    text = yaml.safe_dump(citation, sort_keys=False, allow_unicode=True)
     (folder / PROJECT_CITATION.name).write_text(text, encoding="utf-8")
 
 
 def _facts(
     db: duckdb.DuckDBPyConnection,
     folder: Path,
-    made_by: Mapping[str, Any],
-    manifest: list[dict[str, Any]],
-) -> dict[str, Any]:
+    made_by: Facts,
+    manifest: list[Facts],
+) -> Facts:
     """What the card, the licence and the citation say of a release."""
     tables = contents.present(folder)
     params = made_by["params"]
     popqa = _popqa(db)
-    code = params.get("language", "en")
-    spoken = language.read_language(code)
+    has_published = popqa["published"] > 0
+    spoken = language.read_language(params["language"])
     dates = snapshots.dates(manifest, popqa["months"])
     search = params["thresholds"]["search"]
+    # They make the front matter unique: `datasets` takes a folder with known front matter from its
+    # cache.
+    sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
+    licences = {file["licence"] for file in manifest}
     return {
         "title": TITLE,
-        "code": code,
+        "code": params["language"],
         "language": spoken,
         "version": folder.name,
         "date": made_by["commit_date"],
         "description": " ".join(f"{table.title}." for table in tables),
         "citation": PAPER,
-        "licences": _licences(has_published=bool(popqa["published"])),
+        "licences": _licences(has_published),
         "size": _size(db, tables),
         "tables": tables,
         "types": CARD_TYPES,
-        # They make the front matter unique: `datasets` takes a folder with known front matter
-        # from its cache.
-        "sums": {table.parquet: contents.sha256(folder / table.parquet) for table in tables},
+        "sums": sums,
         "popqa": popqa,
         "dates": dates,
         "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
         "mix": params["popqa"],
-        "published": popqa["published"] > 0,
+        "published": has_published,
         "relations": _relations(db),
         "links": _links(db) if contents.LINKS in tables else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS in tables else None,
@@ -193,7 +195,7 @@ def _facts(
         "canary": contents.CANARY,
         "commit": made_by["commit"],
         "sources": _sources(manifest, spoken.name),
-        "generated": any(file["licence"] == GENERATED for file in manifest),
+        "generated": GENERATED in licences,
     }
 
 
@@ -215,14 +217,15 @@ def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) ->
     return next(word for limit, word in SIZES.items() if rows < limit)
 
 
-def _croissant(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _croissant(folder: Path, facts: Facts) -> Facts:
     """The release in MLCommons' format Croissant, version 1.0."""
     names = []
     for table in facts["tables"]:
         names += [table.parquet, table.tsv]
     names += facts["rules"].values()
+    context = json.loads(CROISSANT_CONTEXT.read_text(encoding="utf-8"))
     return {
-        "@context": json.loads(CROISSANT_CONTEXT.read_text(encoding="utf-8")),
+        "@context": context,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": facts["title"],
@@ -251,19 +254,17 @@ def _file_object(folder: Path, name: str) -> dict[str, str]:
     }
 
 
-def _record_set(table: contents.ReleaseTable) -> dict[str, Any]:
+def _record_set(table: contents.ReleaseTable) -> Facts:
     fields = []
     for name, (type_name, meaning) in table.columns.items():
-        field: dict[str, Any] = {
+        source = {"fileObject": {"@id": table.parquet}, "extract": {"column": name}}
+        field: Facts = {
             "@type": "cr:Field",
             "@id": f"{table.name}/{name}",
             "name": name,
             "description": meaning,
             "dataType": CROISSANT_TYPES[type_name],
-            "source": {
-                "fileObject": {"@id": table.parquet},
-                "extract": {"column": name},
-            },
+            "source": source,
         }
         if type_name.endswith("[]"):
             field["repeated"] = True
@@ -278,9 +279,10 @@ def _record_set(table: contents.ReleaseTable) -> dict[str, Any]:
     }
 
 
-def _citation(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of CITATION.cff, in their order; those that are None come from the project."""
-    return {
+def _citation(facts: Facts, project: Facts) -> Facts:
+    """The fields of CITATION.cff that have a value, in their order; some are the `project`'s."""
+    licences = sorted(licence["id"].upper() for licence in facts["licences"])
+    citation = {
         "cff-version": "1.2.0",
         "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
         "title": facts["title"],
@@ -288,19 +290,20 @@ def _citation(facts: Mapping[str, Any]) -> dict[str, Any]:
         "type": "dataset",
         "version": facts["version"],
         "date-released": facts["date"],
-        "license": sorted(licence["id"].upper() for licence in facts["licences"]),
-        "authors": None,
+        "license": licences,
+        "authors": project["authors"],
         "keywords": KEYWORDS,
-        "references": None,
+        "references": project["references"],
     }
+    return {name: value for name, value in citation.items() if value}
 
 
-def write_harness_task(folder: Path, params: Mapping[str, Any]) -> None:
+def write_harness_task(folder: Path, params: Facts) -> None:
     """Write both files of the task for lm-evaluation-harness.
 
     `params` are those of the run that the release is made of.
     """
-    spoken = language.read_language(params.get("language", "en"))
+    spoken = language.read_language(params["language"])
     functions = "\n\n".join(inspect.getsource(function) for function in COPIED_FUNCTIONS)
     for original, replacement in REPLACED_IN_COPIES.items():
         functions = functions.replace(original, replacement)
@@ -324,7 +327,7 @@ def write_harness_task(folder: Path, params: Mapping[str, Any]) -> None:
     (harness / "functions.py").write_text(program, encoding="utf-8")
 
 
-def render(template: str, facts: Mapping[str, Any]) -> str:
+def render(template: str, facts: Facts) -> str:
     """A text of a release, which is Markdown or a program and no HTML."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -338,24 +341,30 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
     return environment.get_template(template).render(facts)
 
 
-def _sources(manifest: list[dict[str, Any]], language_name: str) -> list[dict[str, Any]]:
+def _sources(manifest: list[Facts], language_name: str) -> list[Facts]:
     """The number and size of the raw files of each data set and licence."""
-    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    files: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
     for file in manifest:
-        sizes[file["dataset"], file["licence"]].append(file["bytes"])
+        source = (file["dataset"], file["licence"])
+        files[source] += 1
+        sizes[source] += file["bytes"]
+
     sources = []
-    for (name, licence), bytes_of_files in sorted(sizes.items()):
-        source = {
-            "title": DATASETS[name].title.format(language=language_name),
+    for source in sorted(files):
+        name, licence = source
+        title = DATASETS[name].title.format(language=language_name)
+        facts = {
+            "title": title,
             "licence": licence,
-            "files": len(bytes_of_files),
-            "bytes": sum(bytes_of_files),
+            "files": files[source],
+            "bytes": sizes[source],
         }
-        sources.append(source)
+        sources.append(facts)
     return sources
 
 
-def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def _popqa(db: duckdb.DuckDBPyConnection) -> Facts:
     """Counts of PopQA's questions, and the quartiles of their subjects' popularity."""
     rows = database.read_rows(
         db,
@@ -386,7 +395,7 @@ def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return counts
 
 
-def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def _relations(db: duckdb.DuckDBPyConnection) -> list[Facts]:
     """Each relation's number of questions, here and published, and its median popularity.
 
     Relations are in the order of relations.yaml.
@@ -399,12 +408,13 @@ def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     relations = []
     for pid, relation in RELATIONS.items():
         if pid in measured:
-            published_questions = {"published": published.MIX.get(relation.name, 0)}
-            relations.append(vars(relation) | measured[pid] | published_questions)
+            facts = vars(relation) | measured[pid]
+            facts["published"] = published.MIX.get(relation.name, 0)
+            relations.append(facts)
     return relations
 
 
-def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, Any]]:
+def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[Facts]:
     """Mean accuracies by dataset, language model and method, weighted by questions of relations."""
     means = []
     for name in ("closed_book", "augmented", "adaptive", "retrieved"):

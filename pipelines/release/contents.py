@@ -141,8 +141,10 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, language: Language
     (count,) = database.row(db, "SELECT count(*) FROM faults")
     if not count:
         return
-    faults = db.sql(f"FROM faults ORDER BY ALL LIMIT {FAULTS_NAMED}").fetchall()
-    named = [f"{file} row {row} ({key}): {why}" for file, row, key, why in faults]
+    named = []
+    faults = db.sql(f"FROM faults ORDER BY ALL LIMIT {FAULTS_NAMED}")
+    for file, row, key, why in faults.fetchall():
+        named.append(f"{file} row {row} ({key}): {why}")
     if count > FAULTS_NAMED:
         named.append(f"and {count - FAULTS_NAMED:,} more")
     raise LongtailError(f"not fit for a release, {count:,} faults: {'; '.join(named)}")
@@ -150,16 +152,10 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, language: Language
 
 def _relations_table(language: Language) -> pa.Table:
     """A row for each relation: its Wikidata property, name, and the template of its questions."""
-    relations = read_relations(language=language)
-    return pa.table(
-        {
-            "pid": pa.array(relations.keys(), pa.string()),
-            "name": pa.array([relation.name for relation in relations.values()], pa.string()),
-            "template": pa.array(
-                [relation.template for relation in relations.values()], pa.string()
-            ),
-        }
-    )
+    rows = []
+    for pid, relation in read_relations(language=language).items():
+        rows.append({"pid": pid, "name": relation.name, "template": relation.template})
+    return pa.Table.from_pylist(rows)
 
 
 def _check_rows(db: duckdb.DuckDBPyConnection, table: ReleaseTable) -> None:
@@ -233,10 +229,11 @@ def check_sums(folder: Path) -> int:
         listed[name] = digest
 
     present_files = set(files(folder))
-    missing = [name for name in listed if name not in present_files]
-    faults = [f"{name} is missing" for name in missing]
+    faults = []
     for name, digest in listed.items():
-        if name in present_files and sha256(folder / name) != digest:
+        if name not in present_files:
+            faults.append(f"{name} is missing")
+        elif sha256(folder / name) != digest:
             faults.append(f"{name} is changed")
     faults += [f"{name} is not listed" for name in sorted(present_files - listed.keys())]
     if faults:

@@ -14,7 +14,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -22,6 +21,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.release import card, contents
+from pipelines.release.card import Facts
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
@@ -37,7 +37,7 @@ MANIFEST = Path("raw/manifest.json")
 def write_release(
     data: Path,
     out: Path,
-    made_by: Mapping[str, Any],
+    made_by: Facts,
     *,
     version: str | None,
     machine: Mapping[str, str],
@@ -86,7 +86,7 @@ def write_release(
         return _publish(folder, out / folder.name)
 
 
-def _read_manifest(data: Path) -> list[dict[str, Any]]:
+def _read_manifest(data: Path) -> list[Facts]:
     """The raw files that the data were made from."""
     file = data / MANIFEST
     if not file.is_file():
@@ -95,28 +95,27 @@ def _read_manifest(data: Path) -> list[dict[str, Any]]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _write_data(
-    db: duckdb.DuckDBPyConnection, data: Path, folder: Path, made_by: Mapping[str, Any]
-) -> None:
+def _write_data(db: duckdb.DuckDBPyConnection, data: Path, folder: Path, made_by: Facts) -> None:
     """Write the tables and rules of a release, and check them."""
     contents.write_tables(db, data, folder)
     contents.write_rules(data, folder)
-    code = made_by["params"].get("language", "en")
-    contents.check_tables(db, folder, language.read_language(code))
+    spoken = language.read_language(made_by["params"]["language"])
+    contents.check_tables(db, folder, spoken)
 
 
 def _write_provenance(
     folder: Path,
-    changes: Mapping[str, Any],
-    made_by: Mapping[str, Any],
-    manifest: list[dict[str, Any]],
+    changes: Facts,
+    made_by: Facts,
+    manifest: list[Facts],
 ) -> None:
-    provenance = dict(made_by)
+    provenance = made_by | {
+        "params": contents.public_params(made_by["params"]),
+        "sources": manifest,
+        "version": folder.name,
+        "previous": changes["previous"],
+    }
     del provenance["citation"]
-    provenance["params"] = contents.public_params(made_by["params"])
-    provenance["sources"] = manifest
-    provenance["version"] = folder.name
-    provenance["previous"] = changes["previous"]
     write_json(folder / "provenance.json", provenance)
 
 
@@ -153,9 +152,7 @@ def latest(out: Path) -> Path | None:
     return max(releases, key=lambda path: numbers(path.name), default=None)
 
 
-def changes_since(
-    db: duckdb.DuckDBPyConnection, previous: Path | None, new: Path
-) -> dict[str, Any]:
+def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Path) -> Facts:
     """What changed from the release `previous`, None for the first release, to the tables in `new`.
 
     "previous" is a version or None. "level" is one of LEVELS, or None without a change or a
@@ -174,7 +171,7 @@ def changes_since(
     return {"previous": previous.name, "level": _level(tables), "tables": tables}
 
 
-def _level(tables: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _level(tables: Mapping[str, Facts]) -> str | None:
     """The highest level that a table's changes call for."""
     changed = set()
     for entry in tables.values():
@@ -188,7 +185,7 @@ def _level(tables: Mapping[str, Mapping[str, Any]]) -> str | None:
     return None
 
 
-def next_version(changes: Mapping[str, Any], wanted: str | None) -> str:
+def next_version(changes: Facts, wanted: str | None) -> str:
     """The version that the changes call for, or `wanted`.
 
     Raises LongtailError where `wanted` is below what the changes call for.
@@ -214,7 +211,7 @@ def write_changelog(
     folder: Path,
     previous: Path | None,
     date: str,
-    changes: Mapping[str, Any],
+    changes: Facts,
     summary: Sequence[str],
 ) -> str:
     """Write CHANGELOG.md, newest version first, with the lines `summary` in a block.
@@ -237,7 +234,7 @@ def _table_changes(
     table: contents.ReleaseTable,
     old_file: Path | None,
     new_file: Path,
-) -> dict[str, Any] | None:
+) -> Facts | None:
     """The entry of one table in `changes`; None where neither release has the table."""
     old_columns = _columns(old_file)
     new_columns = _columns(new_file)
@@ -246,10 +243,11 @@ def _table_changes(
 
     old_rows = _count_rows(old_file)
     new_rows = _count_rows(new_file)
+    added = [name for name in new_columns if name not in old_columns]
     gone = [name for name, type_ in old_columns.items() if type_ != new_columns.get(name)]
-    entry: dict[str, Any] = {
+    entry: Facts = {
         "rows": new_rows,
-        "columns_added": [name for name in new_columns if name not in old_columns],
+        "columns_added": added,
         "columns_gone": gone,
         "rows_added": new_rows,
         "rows_gone": old_rows,
@@ -284,7 +282,7 @@ def _count_rows(file: Path | None) -> int:
 
 def _row_changes(
     db: duckdb.DuckDBPyConnection, key: Sequence[str], compared: Sequence[str]
-) -> dict[str, Any]:
+) -> Facts:
     """The rows added, gone and changed from the view `old_rows` to `new_rows`, joined by `key`."""
     differing = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared]
     any_differs = " OR ".join(differing) or "false"
@@ -295,17 +293,18 @@ def _row_changes(
         f"count(*) FILTER ({in_both} AND ({any_differs}))",
     ]
     counts += [f"count(*) FILTER ({in_both} AND {condition})" for condition in differing]
-    added, gone, changed, *values = database.row(
-        db,
-        f"""SELECT {", ".join(counts)}
+    query = f"""SELECT {", ".join(counts)}
         FROM (SELECT *, file_row_number AS row FROM old_rows) AS old
         FULL JOIN (SELECT *, file_row_number AS row FROM new_rows) AS new
-            USING ({", ".join(key)})""",
-    )
-    changed_by_column = dict(zip(compared, values, strict=True))
+            USING ({", ".join(key)})"""
+    added, gone, changed, *values = database.row(db, query)
+    changed_by_column = {}
+    for name, count in zip(compared, values, strict=True):
+        if count:
+            changed_by_column[name] = count
     return {
         "rows_added": added,
         "rows_gone": gone,
         "rows_changed": changed,
-        "values_changed": {name: count for name, count in changed_by_column.items() if count},
+        "values_changed": changed_by_column,
     }

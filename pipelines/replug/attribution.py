@@ -73,7 +73,7 @@ class Settings(Section):
 
 @dataclass(frozen=True)
 class Attributing:
-    """What a study of tokens has at hand."""
+    """What the stage hands to each study that numbers tokens."""
 
     settings: Settings
     corpus: str
@@ -173,7 +173,10 @@ def attribute_corpus(
                 figures[retriever] = figures_of_tokens | facts
 
     write_json(METRICS / f"attribution_{corpus}.json", figures)
-    return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
+    logged = {}
+    for retriever, figures_of_retriever in figures.items():
+        logged[f"{retriever}.memory"] = figures_of_retriever["memory"]["value"]
+    return logged
 
 
 def _retrievers(db: duckdb.DuckDBPyConnection) -> list[str]:
@@ -217,16 +220,18 @@ def _blocks(
         stop = start + len(texts.ids)
         rows = slice(start, stop)
         ids = queries["query_id"][rows].to_pylist()
-        assert ids == list(texts.ids), "data/logprobs is of others"
+        assert ids == list(texts.ids), "data/logprobs is of other queries"
 
         tokens = slice(bounds[start], bounds[stop])
         numbers = {}
         for column, number_tokens in numberings.items():
             numbers[column] = number_tokens(rows, tokens, texts.doc_ids)
+        shares = responsibility.attribute_tokens(texts, replug.temperature, replug.mixture)
+        continuations = queries["continuation"][rows].to_numpy()
         yield Block(
             texts=texts,
-            shares=responsibility.attribute_tokens(texts, replug.temperature, replug.mixture),
-            continuations=queries["continuation"][rows].to_numpy(),
+            shares=shares,
+            continuations=continuations,
             clusters=clusters[rows],
             numbers=numbers,
         )
@@ -235,14 +240,16 @@ def _blocks(
 
 def _add_block(sums: TokenSums, block: Block) -> None:
     texts = block.texts
+    shares = block.shares
     is_token = texts.is_token
     numbers = {f"by_{column}": numbers for column, numbers in block.numbers.items()}
+    clusters = np.repeat(block.clusters, texts.lengths)
     sums.add(
         nats_without=-texts.log_probs_alone[is_token],
-        nats=-block.shares.mixed[is_token],
-        memory=block.shares.memory[is_token],
+        nats=-shares.mixed[is_token],
+        memory=shares.memory[is_token],
         numbers=numbers,
-        clusters=np.repeat(block.clusters, texts.lengths),
+        clusters=clusters,
     )
 
 
@@ -253,15 +260,19 @@ def _tokens(key: Mapping[str, str], block: Block, schema: pa.Schema) -> pa.Table
     is_token = texts.is_token
     n_tokens = int(texts.lengths.sum())
     numbers_in_text = np.arange(is_token.shape[1], dtype=np.int32)
-    columns: dict[str, Any] = {name: [value] * n_tokens for name, value in key.items()}
+    columns: dict[str, Any] = {}
+    for name, value in key.items():
+        columns[name] = [value] * n_tokens
     columns["query_id"] = np.repeat(texts.ids, texts.lengths)
     columns["token"] = np.broadcast_to(numbers_in_text, is_token.shape)[is_token]
     columns["text"] = _texts_of_tokens(block)
     columns["log_prob_none"] = texts.log_probs_alone[is_token].astype(np.float32)
     columns["log_prob"] = shares.mixed[is_token].astype(np.float32)
     columns["memory"] = shares.memory[is_token].astype(np.float32)
-    columns["documents"] = _lists(shares.documents.swapaxes(1, 2)[is_token])
-    columns["responsibilities"] = _lists(shares.responsibilities.swapaxes(1, 2)[is_token])
+    documents = shares.documents.swapaxes(1, 2)  # (n, tokens, k), as is_token has them
+    responsibilities = shares.responsibilities.swapaxes(1, 2)
+    columns["documents"] = _lists(documents[is_token])
+    columns["responsibilities"] = _lists(responsibilities[is_token])
     for column, numbers in block.numbers.items():
         column_type = schema.field(column).type
         columns[column] = pa.array(numbers, column_type, mask=numbers == UNKNOWN)
@@ -285,7 +296,9 @@ def _texts(key: Mapping[str, str], block: Block) -> pa.Table:
     n, k = texts.doc_ids.shape
     memory = responsibility.means_over_tokens(shares.memory, texts)
     doc_ids = pa.array(texts.doc_ids.ravel())
-    columns: dict[str, Any] = {name: [value] * n for name, value in key.items()}
+    columns: dict[str, Any] = {}
+    for name, value in key.items():
+        columns[name] = [value] * n
     columns["query_id"] = texts.ids
     columns["tokens"] = texts.lengths.astype(np.int32)
     columns["nats_none"] = -texts.log_probs_alone.sum(1)
@@ -299,8 +312,8 @@ def _texts(key: Mapping[str, str], block: Block) -> pa.Table:
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
     """Shares (rows, k) as a column of lists."""
-    n, k = shares.shape
-    return pa.ListArray.from_arrays(_bounds(n, k), shares.ravel().astype(np.float32))
+    values = shares.ravel().astype(np.float32)
+    return pa.ListArray.from_arrays(_bounds(*shares.shape), values)
 
 
 def _bounds(n: int, k: int) -> np.ndarray:

@@ -57,7 +57,8 @@ class TokenSums:
         ratio = partial(_ratio, seed=seed, resamples=resamples)
         n_tokens, _, all_saved, memory = self._all[:, 0]
         in_all = n_tokens > 0
-        figures: dict[str, Any] = {"memory": ratio(memory, n_tokens, in_all).as_json()}
+        memory_share = ratio(memory, n_tokens, in_all)
+        figures: dict[str, Any] = {"memory": memory_share.as_json()}
         # A share of nothing, or of a loss, is nothing.
         clearly_saves = ratio(all_saved, n_tokens, in_all).sign == 1
 
@@ -71,16 +72,17 @@ class TokenSums:
                 if not tokens.any():
                     continue
                 has_tokens = tokens > 0
-                share = ratio(saved, all_saved, in_all) if clearly_saves else NOTHING
-                row_figures = {
-                    "least": start,
-                    "most": None if stop is None else stop - 1,
-                    "tokens": int(tokens.sum()),
-                    "none": ratio(bits_without, tokens, has_tokens).as_json(),
-                    "gain": ratio(saved, tokens, has_tokens).as_json(),
-                    "memory": ratio(memory_of_row, tokens, has_tokens).as_json(),
-                    "share_of_gain": share.as_json(),
+                ratios = {
+                    "none": ratio(bits_without, tokens, has_tokens),
+                    "gain": ratio(saved, tokens, has_tokens),
+                    "memory": ratio(memory_of_row, tokens, has_tokens),
+                    "share_of_gain": NOTHING,
                 }
+                if clearly_saves:
+                    ratios["share_of_gain"] = ratio(saved, all_saved, in_all)
+                row_figures = {"least": start, "most": None if stop is None else stop - 1}
+                row_figures["tokens"] = int(tokens.sum())
+                row_figures |= {name: interval.as_json() for name, interval in ratios.items()}
                 figures[name].append(row_figures)
 
         return figures

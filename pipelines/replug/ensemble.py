@@ -32,16 +32,17 @@ def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def normalised(logs: np.ndarray) -> np.ndarray:
-    """Logarithms of weights, less a number: the weights add up to 1 over the second axis."""
+    """`logs` shifted so that they are logarithms of weights that add up to 1 over the second
+    axis."""
     return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
-def token_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def token_weights(log_probs: np.ndarray, log_lambda: np.ndarray) -> np.ndarray:
     """log of the documents' weights at each token, (queries, k, 1): lambda at every token."""
-    return weights[:, :, None]
+    return log_lambda[:, :, None]
 
 
-def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def sequence_weights(log_probs: np.ndarray, log_lambda: np.ndarray) -> np.ndarray:
     """log of the documents' weights at each token of mixed sequences, (queries, k, tokens).
 
     By the chain rule and Bayes' rule the weight is lambda_d p(y_<t | d, x), divided by its sum over
@@ -49,20 +50,20 @@ def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     before = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
     before[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
-    return normalised(before + weights[:, :, None])
+    return normalised(before + log_lambda[:, :, None])
 
 
-def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def token_mixture(log_probs: np.ndarray, log_lambda: np.ndarray) -> np.ndarray:
     """log sum_d lambda_d p(y_t | d, x, y_<t), (queries, tokens)."""
-    return np.logaddexp.reduce(log_probs + token_weights(log_probs, weights), axis=1)
+    return np.logaddexp.reduce(log_probs + token_weights(log_probs, log_lambda), axis=1)
 
 
-def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def sequence_mixture(log_probs: np.ndarray, log_lambda: np.ndarray) -> np.ndarray:
     """log p of each token, (queries, tokens), if whole sequences are mixed.
 
     They add up to log sum_d lambda_d p(y | d, x).
     """
-    return np.logaddexp.reduce(log_probs + sequence_weights(log_probs, weights), axis=1)
+    return np.logaddexp.reduce(log_probs + sequence_weights(log_probs, log_lambda), axis=1)
 
 
 MIXTURES = {"token_mixture": token_mixture, "sequence_mixture": sequence_mixture}
@@ -104,23 +105,26 @@ def generate(
     if similarities is None:
         return lm.generate(prompts, new_tokens)
     check_ability(lm, replug)
-    weights = log_weights(similarities, replug.temperature)
+    log_lambda = log_weights(similarities, replug.temperature)
     if replug.vote:
-        return vote(lm.generate(prompts, new_tokens), weights, language)
+        return vote(lm.generate(prompts, new_tokens), log_lambda, language)
 
+    mixes_sequences = replug.mixture == "sequence_mixture"
     generations = lm.generate_mixture(
-        prompts, weights, new_tokens, sequence_mixture=replug.mixture == "sequence_mixture"
+        prompts, log_lambda, new_tokens, sequence_mixture=mixes_sequences
     )
     undecided = [i for i, generation in enumerate(generations) if not generation.decided]
     if not undecided:
         return generations
     counts = f"{len(undecided)} of {len(generations)} answers"
     print(f"{lm.name}: {counts} by vote, as the mixture was undecided", flush=True)
-    k = weights.shape[1]
+
+    k = log_lambda.shape[1]
     voting: list[Prompt] = []
     for i in undecided:
-        voting += prompts[i * k : (i + 1) * k]
-    elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)
+        start = i * k
+        voting += prompts[start : start + k]
+    elected = vote(lm.generate(voting, new_tokens), log_lambda[undecided], language)
     for i, winner in zip(undecided, elected, strict=True):
         mixed = generations[i]
         generations[i] = Generation(
@@ -134,27 +138,29 @@ def generate(
 
 
 def vote(
-    generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH
+    generations: Sequence[Generation], log_lambda: np.ndarray, language: Language = ENGLISH
 ) -> list[Generation]:
     """The elected answer of each question.
 
-    `generations` are k in a row for each, `log_weights` (questions, k). Answers that are equal
+    `generations` are k in a row for each, `log_lambda` (questions, k). Answers that are equal
     after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob); an
     empty text weighs nothing. Of equally heavy answers the one with the earliest document wins, and
     the text is that of the earliest document. The log of the weight takes the place of the mean
     log-prob; tokens are those of all k. Raises LongtailError if a mean log-prob is not known.
     """
-    k = log_weights.shape[1]
+    k = log_lambda.shape[1]
     mean_log_probs = np.array([generation.mean_log_prob for generation in generations])
-    confidence = mean_log_probs.reshape(log_weights.shape)
-    if np.isnan(confidence).any():
+    if np.isnan(mean_log_probs).any():
         raise LongtailError(
             "the server shows no log-probabilities of its answers, which the vote needs; "
             "take another"
         )
+    weights = np.exp(log_lambda + mean_log_probs.reshape(log_lambda.shape))
     elected = []
-    for i, weights in enumerate(np.exp(log_weights + confidence).tolist()):
-        elected.append(_elect(generations[i * k : (i + 1) * k], weights, language))
+    for i, weights_of_question in enumerate(weights.tolist()):
+        start = i * k
+        candidates = generations[start : start + k]
+        elected.append(_elect(candidates, weights_of_question, language))
     return elected
 
 
@@ -175,6 +181,7 @@ def _elect(
         if weight_of_answer > weight:
             weight = weight_of_answer
             first_rank = ranks[0]
+
     return Generation(
         text=texts[first_rank],
         mean_log_prob=math.log(weight) if weight else -math.inf,

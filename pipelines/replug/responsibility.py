@@ -36,19 +36,20 @@ def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> At
     gets nothing: shares say what changed, not where else the knowledge stands. Under
     `sequence_mixture` lambda_d is the weight at the token (see ensemble).
     """
-    weights = ensemble.log_weights(texts.similarities, temperature)
-    weights_at_tokens = ensemble.WEIGHTS[mixture](texts.log_probs, weights)
-    joint = texts.log_probs + weights_at_tokens
+    log_lambda = ensemble.log_weights(texts.similarities, temperature)
+    log_weights = ensemble.WEIGHTS[mixture](texts.log_probs, log_lambda)
+    joint = texts.log_probs + log_weights
     mixed = np.logaddexp.reduce(joint, axis=1)
     responsibilities = np.exp(joint - mixed[:, None])
     log_ratio = texts.log_probs_alone[:, None] - texts.log_probs  # log p_0 / p_d
-    log_share = np.minimum(log_ratio, 0.0)  # of min(1, p_0 / p_d)
+    log_share = np.minimum(log_ratio, 0.0)  # log min(1, p_0 / p_d)
+    of_memory = responsibilities * np.exp(log_share)
     return Attribution(
-        weights=np.exp(weights),
+        weights=np.exp(log_lambda),
         mixed=mixed,
         responsibilities=responsibilities,
         documents=responsibilities * -np.expm1(log_share),
-        memory=(responsibilities * np.exp(log_share)).sum(1),
+        memory=of_memory.sum(1),
     )
 
 

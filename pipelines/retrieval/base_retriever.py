@@ -171,7 +171,8 @@ def _pairs_of_crops(
 ) -> Iterator[tuple[Ragged, Ragged]]:
     """Endless batches with two crops of each document.
 
-    No document comes again before all others came.
+    Documents come in a random order, and then in another one. What is left of an order and fills no
+    batch is left out.
     """
     count = len(tokens.lengths)
     size = min(batch_size, count)
@@ -232,11 +233,11 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 
     open_tower = partial(Tower, max_tokens=retriever.max_tokens)
     documents = open_tower(retriever.path, retriever.revision)
-    _check_modules(retriever, documents.modules, section)
+    _check_modules(retriever, documents.modules, section, retriever.path)
     queries = documents
     if retriever.query_path:
         queries = open_tower(retriever.query_path, retriever.query_revision)
-        _check_modules(retriever, queries.modules, section)
+        _check_modules(retriever, queries.modules, section, retriever.query_path)
 
     encoder = Encoder(documents, queries, retriever)
     with atomic(out) as folder:
@@ -244,8 +245,8 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
-def _check_modules(retriever: params.Retriever, modules: Modules, section: str) -> None:
-    """Raise LongtailError for other settings than the encoder's folder needs.
+def _check_modules(retriever: params.Retriever, modules: Modules, section: str, path: str) -> None:
+    """Raise LongtailError where pooling or similarity differ from what the folder at `path` says.
 
     Prints which of the encoder's prompts are not used.
     """
@@ -254,7 +255,7 @@ def _check_modules(retriever: params.Retriever, modules: Modules, section: str) 
         value = getattr(retriever, key)
         if needed not in (None, value):
             raise LongtailError(
-                f"params.yaml: {section}.{key} is {value}, and {retriever.path} has {needed}; "
+                f"params.yaml: {section}.{key} is {value}, and {path} has {needed}; "
                 f"set {key}: {needed}"
             )
 

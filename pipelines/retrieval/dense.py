@@ -87,21 +87,23 @@ class Index:
         # More candidates than wanted, so that position decides ties at the k-th place, and not
         # FAISS's heap or torch.
         most_hidden = int((hidden[:, 1] - hidden[:, 0]).max(initial=0))
-        pending = [(np.arange(len(queries)), 2 * k + 16 + most_hidden, self.probe)]
-        while pending:
-            rows, reach, probe = pending.pop()  # queries, candidates for each, lists searched
+        reach = 2 * k + 16 + most_hidden
+        probe = self.probe
+        rows = np.arange(len(queries))
+        while len(rows):  # ends, as all results are complete once `reach` is all documents
             reach = min(self.count, reach)
+            incomplete = []
             at_once = self._queries_at_once(reach)
-            if len(rows) > at_once:
-                pending.append((rows[at_once:], reach, probe))
-                rows = rows[:at_once]
+            for start in range(0, len(rows), at_once):
+                part = rows[start : start + at_once]
+                positions[part], scores[part], complete = self._search_candidates(
+                    queries[part], k, hidden=hidden[part], reach=reach, probe=probe
+                )
+                incomplete.append(part[~complete])
 
-            positions[rows], scores[rows], complete = self._search_candidates(
-                queries[rows], k, hidden=hidden[rows], reach=reach, probe=probe
-            )
-            incomplete = rows[~complete]
-            if len(incomplete):
-                pending.append((incomplete, 4 * reach, self.count))
+            rows = np.concatenate(incomplete)
+            reach *= 4
+            probe = self.count  # all lists
         return positions, scores
 
     def _queries_at_once(self, reach: int) -> int:
@@ -115,7 +117,8 @@ class Index:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The best of `reach` candidates: positions and scores (n, k), and whether they are final.
 
-        They are final (n,) where there are enough documents, and all ties were considered.
+        They are final (n,) where there are enough documents. If all documents are compared, all
+        that tie with the last one must also be candidates; inverted lists are not exact anyway.
         """
         candidates = self.candidates(queries, k, reach, probe)
         first = hidden[:, :1]
@@ -131,7 +134,7 @@ class Index:
         n_visible = self.count - (stop - first)[:, 0]
         complete = n_candidates >= np.minimum(k, n_visible)
         if self.lists is None:
-            # A document that ties with the last candidate may be no candidate itself.
+            # Others that tie with the last candidate may be missing, so it must lie below place k.
             last_scores = scores[np.arange(len(queries)), n_candidates - 1]
             complete &= last_scores < scores[:, k - 1]
         return candidates[:, :k], scores[:, :k], complete | (reach == self.count)

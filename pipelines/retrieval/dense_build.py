@@ -96,20 +96,25 @@ def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
             f"found {count:,}; use flat"
         )
 
-    nlist = min(int(4 * count**0.5), MOST_LISTS, count // LEAST_PER_LIST) or 1
-    centroids = 4 * nlist * dim
-    room = int((settings.memory_gb * GIB - PROCESS_BYTES - centroids) / (8 * dim))
-    wanted = max(SAMPLE_PER_LIST * nlist, LEAST_SAMPLE)
-    sample = min(max(min(wanted, room), nlist, CODES), count)
+    nlist = max(1, min(int(4 * count**0.5), MOST_LISTS, count // LEAST_PER_LIST))
+    centroids = 4 * nlist * dim  # bytes
 
     # The sample is held twice, as it is read and as it is used, before there are lists.
-    learning = 8 * sample * dim + centroids
+    sample_bytes = 8 * dim
+    affordable = int((settings.memory_gb * GIB - PROCESS_BYTES - centroids) / sample_bytes)
+    wanted = max(SAMPLE_PER_LIST * nlist, LEAST_SAMPLE)
+    least = max(nlist, CODES)  # that the lists and the codes can be learnt from
+    sample = min(max(least, min(wanted, affordable)), count)
+    learning = sample_bytes * sample + centroids
+
+    memory_by_codes = {}
     for codes in _numbers_of_codes(dim):
         bytes_per_document = (codes + 1) // 2 + 8  # the codes, and a position
         searching = bytes_per_document * count + centroids + 4 * _block_bytes(dim)
-        memory = PROCESS_BYTES + max(learning, searching)
-        if memory <= settings.memory_gb * GIB:
-            break
+        memory_by_codes[codes] = PROCESS_BYTES + max(learning, searching)
+    fitting = [codes for codes, n in memory_by_codes.items() if n <= settings.memory_gb * GIB]
+    codes = max(fitting, default=min(memory_by_codes))
+    memory = memory_by_codes[codes]
     reason = (
         f"ivf: {count:,} documents of {dim} dimensions, "
         f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "

@@ -137,7 +137,7 @@ def read_documents(docs: Path, positions: np.ndarray) -> Documents:
     wanted = pa.table({"position": position_column})
     with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
         connection.register("wanted", wanted)
-        database.view(connection, "docs", docs, columns=["id", "title", "text"], numbered=True)
+        database.view(connection, "docs", docs, numbered=True)
         rows = connection.sql(
             """SELECT id, coalesce(title, '') AS title, text FROM docs
                JOIN wanted ON docs.file_row_number = wanted.position ORDER BY wanted.position"""
@@ -172,7 +172,7 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
     wanted = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
     with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
         connection.register("wanted", wanted)
-        database.view(connection, "docs", docs, columns=["source_document"], numbered=True)
+        database.view(connection, "docs", docs, numbered=True)
         bounds = connection.sql(
             """SELECT source_document, min(file_row_number), max(file_row_number) + 1
                FROM docs JOIN wanted USING (source_document) GROUP BY ALL"""

@@ -129,8 +129,10 @@ class Encoder:
         usual_attention = self.documents.model.config._attn_implementation
         if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
             self._attend("eager")  # the fused backward pass is slow in bf16
-        batches = list(self._batches(texts, queries))
-        self._attend(usual_attention)
+        try:
+            batches = list(self._batches(texts, queries))
+        finally:
+            self._attend(usual_attention)
 
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         vectors = torch.cat([vectors for _, vectors in batches])

@@ -15,12 +15,15 @@ def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.nda
 
 def bits_per_byte_of_sums(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 2) sums of nats and of bytes."""
-    return bits_per_byte(sums[:, 0], sums[:, 1])
+    nats, n_bytes = sums.T
+    return bits_per_byte(nats, n_bytes)
 
 
 def percent_saved(sums: np.ndarray) -> np.ndarray:
-    """Statistic of (resamples, 2) sums of nats: how far the first lies below the second, in %.
+    """Statistic of (resamples, 2) sums of nats: how far the first lies below the
+    second, in %.
 
     The bytes are the same, so they cancel out.
     """
-    return 100 * (1 - sums[:, 0] / sums[:, 1])
+    nats, baseline = sums.T
+    return 100 * (1 - nats / baseline)

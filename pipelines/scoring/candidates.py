@@ -149,7 +149,8 @@ def random_documents(
         generator = draws.generator(seed, "random documents", query_id)
         enough = min(size + stop - first, count)
         positions = generator.choice(count, enough, replace=False)
-        allowed = positions[(positions < first) | (positions >= stop)][:size]
+        is_allowed = (positions < first) | (positions >= stop)
+        allowed = positions[is_allowed][:size]
         drawn[row, : len(allowed)] = allowed
     return drawn
 
@@ -168,7 +169,8 @@ def _datastore_curve(
     index = Method("dense", main)
     embeddings = Embeddings(methods.index_folder(index, corpus) / "embeddings")
     model = methods.encoder_folder(index)
-    encoder = Encoder.open(model, settings.retriever[main], settings.compute)
+    retriever = settings.retriever[main]
+    encoder = Encoder.open(model, retriever, settings.compute)
 
     ids = list(searches.queries.ids)
     sample = draws.sample(settings.seed, "datastore queries", ids, curve.max_queries)
@@ -215,12 +217,14 @@ def best_of_shares(
             similarities = vectors @ embeddings.rows(start, stop).T
             scores = np.rint(similarities * STEPS).astype(np.int64)
             keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
-            is_excluded = (places >= excluded[:, :1]) & (places < excluded[:, 1:])
-            keys[is_excluded] = EMPTY
+            after_first = places >= excluded[:, :1]
+            before_stop = places < excluded[:, 1:]
+            keys[after_first & before_stop] = EMPTY
             for share, best_so_far in best.items():
                 keys_of_share = keys[:, drawn < share]
                 both = np.concatenate([best_so_far, keys_of_share], axis=1)
-                best[share] = np.partition(both, -k, axis=1)[:, -k:]
+                best_last = np.partition(both, -k, axis=1)
+                best[share] = best_last[:, -k:]
             bar.update(len(batch))
             start = stop
     return {share: _decoded(keys) for share, keys in best.items()}
@@ -230,8 +234,10 @@ def _decoded(keys: np.ndarray) -> documents.Found:
     """The positions and scores that keys (n, k) stand for, the best first."""
     keys = np.sort(keys, axis=1)[:, ::-1]
     is_empty = keys == EMPTY
-    scores = np.where(is_empty, -np.inf, (keys // PLACES) / STEPS)
-    positions = np.where(is_empty, NONE, PLACES - 1 - keys % PLACES)
+    scores = (keys // PLACES) / STEPS
+    scores[is_empty] = -np.inf
+    positions = PLACES - 1 - keys % PLACES
+    positions[is_empty] = NONE
     return positions, scores
 
 
@@ -240,8 +246,8 @@ def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
 
     The pairs are distinct and sorted, (pairs, 2).
     """
-    without_document = np.stack([np.arange(n), np.full(n, NONE)], axis=1)
-    pairs = [without_document]
+    no_document = np.full((n, 1), NONE)
+    pairs = [unique_pairs(np.arange(n), no_document)]
     for retrieved in candidates:
         pairs.append(unique_pairs(retrieved.queries, retrieved.positions))
     return np.unique(np.concatenate(pairs), axis=0)

@@ -13,6 +13,7 @@ retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: ove
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -81,8 +82,10 @@ def write_logprobs(
 def _logprobs(lm: str, ids: np.ndarray, scored: pa.Table) -> pa.Table:
     """The rows of LOGPROBS of scored pairs."""
     query_ids = ids[scored["query"].to_numpy()]
-    lms = np.full(len(query_ids), lm, object)
-    table = pa.table([lms, query_ids, *scored.columns[2:]], schema=LOGPROBS)
+    columns: dict[str, Any] = {name: scored[name] for name in SCORED}
+    columns["lm"] = [lm] * len(query_ids)
+    columns["query_id"] = query_ids
+    table = pa.table(columns, schema=LOGPROBS)
     return table.sort_by([("query_id", "ascending"), ("doc_id", "ascending")])
 
 
@@ -157,7 +160,8 @@ def read_scored_texts(
     with duckdb.connect() as db:
         for scored, candidates in zip(logprobs, retrieved, strict=True):
             groups.append((scored, candidates))
-            n_texts += pc.sum(pc.equal(scored["doc_id"], "")).as_py()
+            without_document = pc.equal(scored["doc_id"], "")
+            n_texts += pc.sum(without_document).as_py()
             if n_texts >= size:
                 yield _block(db, groups, retriever, at_most)
                 groups = []
@@ -177,7 +181,8 @@ def _block(
     else:
         rows = db.sql("SELECT DISTINCT retriever FROM candidates ORDER BY 1").fetchall()
         names = ["none", *(name for (name,) in rows)]
-    return {name: _texts_of_retriever(db, name, at_most or ALL_RANKS) for name in names}
+    ranks = at_most or ALL_RANKS
+    return {name: _texts_of_retriever(db, name, ranks) for name in names}
 
 
 def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: int) -> ScoredTexts:
@@ -197,10 +202,11 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
     ).to_arrow_table()
     ids = alone["query_id"].to_numpy().astype(object)
     log_probs_alone = padded(alone["log_probs"], np.float64)
-    lengths = pc.list_value_length(alone["log_probs"]).to_numpy().astype(np.int64)
+    lengths = pc.list_value_length(alone["log_probs"]).to_numpy()
 
     k = pc.max(ranked["rank"]).as_py() or 0
-    rows = np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object))
+    query_ids = ranked["query_id"].to_numpy().astype(object)
+    rows = np.searchsorted(ids, query_ids)
     columns = ranked["rank"].to_numpy() - 1
     similarities = np.full((len(ids), k), -np.inf)
     similarities[rows, columns] = ranked["similarity"].to_numpy()
@@ -212,7 +218,7 @@ def _texts_of_retriever(db: duckdb.DuckDBPyConnection, retriever: str, at_most: 
     return ScoredTexts(
         ids=ids,
         bytes=padded(alone["bytes"], np.int64),
-        lengths=lengths,
+        lengths=lengths.astype(np.int64),
         log_probs_alone=log_probs_alone,
         log_probs=log_probs,
         similarities=similarities,

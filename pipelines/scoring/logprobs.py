@@ -105,7 +105,8 @@ def read_language_modelling(
     ids = column("id")
     drawn = np.empty(0, np.int64)
     if len(ids):
-        drawn = draws.sample(seed, f"{split} queries", list(ids), at_most)
+        purpose = f"{split} queries"
+        drawn = draws.sample(seed, purpose, list(ids), at_most)
     contexts = column("context")[drawn]
     queries = Queries(
         ids=ids[drawn],
@@ -137,7 +138,8 @@ def unique_pairs(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
     They are sorted, (pairs, 2) int64.
     """
     repeated = np.repeat(queries, positions.shape[1])
-    return np.unique(np.stack([repeated, positions.ravel()], axis=1), axis=0)
+    pairs = np.stack([repeated, positions.ravel()], axis=1)
+    return np.unique(pairs, axis=0)
 
 
 def pair_keys(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -206,7 +208,7 @@ def score_parts(
         return ScoringInput(prompts_of_part, doc_ids, list(continuations))
 
     def write(part: np.ndarray, scored: pa.Table, path: Path) -> None:
-        columns = [part[:, 0], part[:, 1], *scored.columns]
+        columns = [*part.T, *scored.columns]
         parquet.write_parquet(pa.table(columns, schema=SCORED_PAIRS), path)
 
     steps = workers.Steps(read=read, work=score, write=write, length=ScoringInput.length)
@@ -219,10 +221,12 @@ def score(lm: LanguageModel, scoring_input: ScoringInput) -> pa.Table:
     scores = lm.score(scoring_input.prompts, scoring_input.continuations)
     lengths = [len(row) for row in scores.log_probs]
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    log_probs = np.concatenate(scores.log_probs)
+    n_bytes = np.concatenate(scores.bytes)
     columns = {
         "doc_id": pa.array(scoring_input.doc_ids, pa.string()),
-        "log_probs": pa.ListArray.from_arrays(bounds, np.concatenate(scores.log_probs)),
-        "bytes": pa.ListArray.from_arrays(bounds, np.concatenate(scores.bytes)),
+        "log_probs": pa.ListArray.from_arrays(bounds, log_probs),
+        "bytes": pa.ListArray.from_arrays(bounds, n_bytes),
     }
     return pa.table(columns, schema=pa.schema(SCORED))
 
@@ -234,8 +238,9 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.diff(bounds)
     log_probs = column.values.to_numpy()[: bounds[-1]].astype(np.float64)
     # Each row is summed by itself: the last digits of a running sum depend on the rows before.
-    # The 0 at the end is there for empty rows, which begin at the end.
-    row_sums = np.add.reduceat(np.append(log_probs, 0.0), bounds[:-1])
+    # The 0 at the end is there for empty rows that begin at the end.
+    with_end = np.append(log_probs, 0.0)
+    row_sums = np.add.reduceat(with_end, bounds[:-1])
     return np.where(lengths > 0, row_sums, 0.0), lengths
 
 
@@ -264,7 +269,8 @@ def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:
     """Lists of numbers as the rows of one array; shorter lists are filled up with 0."""
     lists = lists.combine_chunks()
     lengths = np.diff(lists.offsets.to_numpy())
-    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    rows = np.zeros(real.shape, dtype)
-    rows[real] = lists.flatten().to_numpy()
+    places = np.arange(lengths.max(initial=0))
+    is_value = places < lengths[:, None]
+    rows = np.zeros(is_value.shape, dtype)
+    rows[is_value] = lists.flatten().to_numpy()
     return rows

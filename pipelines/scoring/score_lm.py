@@ -120,14 +120,16 @@ def score_corpus(
         metrics: dict[str, float] = {"queries": len(queries), "pairs": len(pairs)}
         for table, scored in tables.items():
             store.forget(scored.work, scored.key)
-            metrics[table] = parquet.metadata(out / f"{table}.parquet").num_rows
+            metadata = parquet.metadata(out / f"{table}.parquet")
+            metrics[table] = metadata.num_rows
         return metrics | dict(lm.usage)
 
 
 def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:
     """The pairs (n, 2), sorted by query, of QUERIES queries each."""
     first_queries = np.arange(QUERIES, n_queries, QUERIES)
-    return np.split(pairs, np.searchsorted(pairs[:, 0], first_queries))
+    first_rows = np.searchsorted(pairs[:, 0], first_queries)
+    return np.split(pairs, first_rows)
 
 
 def main(studies: Sequence[ScoreStudy]) -> None:

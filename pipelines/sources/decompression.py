@@ -1,5 +1,6 @@
-"""Unpacks files by their first bytes (bz2, gzip, xz, zip, zstd). A damaged or cut file is an error,
-never short.
+"""Unpacks files by their first bytes (bz2, gzip, xz, zip, zstd).
+
+A damaged or cut file is an error. It is never read as if it were a shorter file.
 """
 
 from __future__ import annotations

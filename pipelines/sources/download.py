@@ -251,7 +251,7 @@ def _continue(client: Client, url: str, head: Head, part: Path, bar: tqdm) -> No
                 file.write(block)
                 bar.update(len(block))
                 if head.size is not None and file.tell() > head.size:
-                    return
+                    return  # `_check_part` refuses the size
             if head.size is not None and file.tell() < head.size:
                 raise requests.ConnectionError("the server closed the connection early")
 

@@ -1,5 +1,6 @@
-"""Streaming reads of source files as blocks, lines and JSON. A damaged or cut file is an error,
-never short.
+"""Streaming reads of source files as blocks, lines and JSON.
+
+A damaged or cut file is an error. It is never read as if it were a shorter file.
 """
 
 import codecs

@@ -1,28 +1,27 @@
 """Wikidata's JSON dumps, read as items with a language's names and their best claims.
 
 A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and nothing is parsed
-that isn't used. Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for
-an empty map) and the later one.
+that isn't used (wikidata_layout.py).
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.language.language import ENGLISH, MUL, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikidata_layout import Data, EntityLayout, Statement, Value, entity_layout
+from pipelines.work.http import BROKEN
 
 BLOCK_BYTES = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE_BYTES = 64  # a property says in its line's first bytes that it is one, in either layout
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
-BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
 NUMBERS = pa.list_(pa.int64())
@@ -40,177 +39,6 @@ ENTITIES = pa.schema(
         "dates": TEXTS,
     }
 )
-
-Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}  # when a statement holds
-# The layout of 2014-15 fills years up with zeros.
-TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")
-DATE_PARTS = {  # precision -> parts of the date that are known: year, month, day
-    9: 1,
-    10: 2,
-    11: 3,
-    12: 3,
-    13: 3,
-    14: 3,
-}
-
-
-# msgspec skips everything else unparsed.
-class Text(msgspec.Struct, gc=False):
-    value: str
-
-
-class Article(msgspec.Struct, gc=False):
-    title: str
-
-
-class Value(msgspec.Struct, gc=False):
-    entity_type: str | None = msgspec.field(default=None, name="entity-type")
-    numeric_id: Int64 | None = msgspec.field(default=None, name="numeric-id")
-    id: str | None = None
-    time: str = ""
-    precision: int = 0  # of the time
-
-
-class Data(msgspec.Struct, gc=False):
-    value: Value | str | int | float | bool | list | None = None
-
-
-class Snak(msgspec.Struct, gc=False):
-    snaktype: str
-    datavalue: Data | None = None
-
-
-class Qualifier(msgspec.Struct, gc=False):
-    datavalue: Data | None = None  # null: unknown, or no value
-
-    def date(self) -> str:
-        """The date by `iso`, "" for what is none."""
-        if self.datavalue is None or not isinstance(self.datavalue.value, Value):
-            return ""
-        value = self.datavalue.value
-        return iso(value.time, value.precision)
-
-
-Qualifiers = msgspec.defstruct(
-    "Qualifiers", [(pid, list[Qualifier], []) for pid in QUALIFIERS.values()], gc=False
-)
-
-
-class Statement(msgspec.Struct, gc=False):
-    mainsnak: Snak
-    rank: str = "normal"
-    qualifiers: Qualifiers | list = []
-
-    def dates(self) -> str:
-        """When it holds, as "START/END/POINT", each by `iso` or empty; "" if all are.
-
-        Of several dates of one qualifier the last counts, by the order of texts.
-        """
-        dates = []
-        for pid in QUALIFIERS.values():
-            qualifiers = getattr(self.qualifiers, pid, ())
-            dates.append(max((qualifier.date() for qualifier in qualifiers), default=""))
-        return "/".join(dates) if any(dates) else ""
-
-
-def iso(time: str, precision: int) -> str:
-    """Wikidata's time as YYYY, YYYY-MM or YYYY-MM-DD (with - before Christ), as far as it is known.
-
-    It is "" if it is not known to the year.
-    """
-    match = TIME.match(time)
-    part_count = DATE_PARTS.get(precision, 0)
-    if match is None or part_count == 0:
-        return ""
-    sign, year, month, day = match.groups()
-    parts = [year.zfill(4)]
-    for part in (month, day)[: part_count - 1]:
-        if part != "00":
-            parts.append(part)
-    return sign.strip("+") + "-".join(parts)
-
-
-class EntityLayout:
-    """How an entity's names are read in one language: by its codes in Wikidata and by its
-    Wikipedia's name.
-
-    Where a map is empty, it may be a list, which has none of the fields.
-    """
-
-    def __init__(self, codes: tuple[str, ...], site: str, nameless: str) -> None:
-        self.nameless = nameless
-        self.site_key = f'"{site}"'.encode()
-        self.code_keys = [f'"{code}"'.encode() for code in codes]
-        self.decoder = cache(self._decoder)
-
-        self._names = [f"name{i}" for i in range(len(codes))]  # fields of the structs, one a code
-        # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not
-        # as an alias
-        self._further_names = self._names[1 : codes.index(MUL)]
-        labels = [(name, Text | None, None) for name in self._names]
-        aliases = [(name, list[Text], []) for name in self._names]
-        article = [("article", Article | None, None)]
-        codes_of_names = dict(zip(self._names, codes, strict=True))
-        self._labels = msgspec.defstruct("Labels", labels, rename=codes_of_names, gc=False)
-        self._aliases = msgspec.defstruct("Aliases", aliases, rename=codes_of_names, gc=False)
-        self._sitelinks = msgspec.defstruct(
-            "Sitelinks", article, rename={"article": site}, gc=False
-        )
-
-    def _decoder(self, properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
-        """A decoder of one entity: with its article and its claims of `properties`, or of its names
-        only for None.
-        """
-        fields: list[tuple] = [
-            ("id", str, ""),
-            ("type", str, ""),
-            ("redirect", str | None, None),  # the entity was merged into another
-            _map_field("labels", self._labels),
-            _map_field("aliases", self._aliases),
-        ]
-        if properties is not None:
-            claim_fields = [(pid, list[Statement], []) for pid in properties]
-            claims = msgspec.defstruct("Claims", claim_fields, gc=False)
-            fields.append(_map_field("sitelinks", self._sitelinks))
-            fields.append(_map_field("claims", claims))
-
-        return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
-
-    def label(self, entity: msgspec.Struct) -> str | None:
-        """The label in the first of the codes that has one."""
-        for name in self._names:
-            label = getattr(entity.labels, name, None)
-            if label:
-                return label.value or None
-        return None
-
-    def title(self, entity: msgspec.Struct) -> str | None:
-        """The title of the Wikipedia article."""
-        sitelinks = getattr(entity, "sitelinks", None)
-        article = getattr(sitelinks, "article", None)
-        return article.title if article else None
-
-    def aliases(self, entity: msgspec.Struct, label: str | None) -> list[str]:
-        """Other names than the label, each once: the labels in the other codes but `mul`, then all
-        codes' aliases.
-        """
-        texts = []
-        for name in self._further_names:
-            further_label = getattr(entity.labels, name, None)
-            if further_label:
-                texts.append(further_label.value)
-        for name in self._names:
-            texts += [alias.value for alias in getattr(entity.aliases, name, ())]
-        return [text for text in dict.fromkeys(texts) if text and text != label]
-
-
-def _map_field(name: str, struct: type[msgspec.Struct]) -> tuple:
-    """A field of a struct for a map in JSON, which may be a list where it is empty."""
-    return name, struct | list, msgspec.field(default_factory=struct)
-
-
-entity_layout = cache(EntityLayout)
 
 
 class Block(NamedTuple):
@@ -282,7 +110,7 @@ def parse_block(
     lines go to `rejects` (bad_json, no_entity, unexpected_layout, bad_id), which counts well-formed
     ones that aren't used as skipped.
     """
-    layout = entity_layout(language.codes, language.site, language.nameless)
+    layout = entity_layout(language.codes, language.site, language.nameless, properties)
     text = b"".join(block)
     items = []
     row = 0
@@ -294,7 +122,7 @@ def parse_block(
             rejects.skip("not_an_item")
             continue
         try:
-            entity = _parse(line, properties, layout)
+            entity = _parse(line, layout)
         except msgspec.ValidationError as error:
             rejects.add(file, row, "unexpected_layout", str(error))
         except BROKEN as error:
@@ -304,7 +132,7 @@ def parse_block(
             if entity is None:
                 rejects.skip(layout.nameless)
                 continue
-            item = _item(file, row, entity, properties, rejects, layout)
+            item = _item(file, row, entity, rejects, layout)
             if item is not None:
                 items.append(item)
 
@@ -358,12 +186,12 @@ def _lines(text: bytes) -> Iterator[Line]:
         start = end + 1
 
 
-def _parse(line: Line, properties: tuple[str, ...], layout: EntityLayout) -> msgspec.Struct | None:
+def _parse(line: Line, layout: EntityLayout) -> msgspec.Struct | None:
     """The entity of a line, without article and claims if it has no article; None if it has no name
     either. Raises msgspec's errors.
     """
     if line.has_article(layout.site_key):
-        return layout.decoder(properties).decode(line.whole())
+        return layout.decode(line.whole())
 
     names = line.names_only()
     is_entity = b'"id":' in names and b'"type":' in names
@@ -372,15 +200,14 @@ def _parse(line: Line, properties: tuple[str, ...], layout: EntityLayout) -> msg
     if names:
         # if it is broken, the whole line is parsed, and shows what is wrong if anything is
         with suppress(*BROKEN):
-            return layout.decoder(None).decode(names)
-    return layout.decoder(None).decode(line.whole())
+            return layout.decode_names(names)
+    return layout.decode_names(line.whole())
 
 
 def _item(
     file: str,
     row: int,
     entity: msgspec.Struct,
-    properties: tuple[str, ...],
     rejects: Rejects,
     layout: EntityLayout,
 ) -> tuple | None:
@@ -403,7 +230,7 @@ def _item(
         objects: list[int] = []
         dates: list[str] = []
         if title:
-            for pid in properties:
+            for pid in layout.properties:
                 statements = getattr(entity.claims, pid, ())
                 dates_of_objects = _best_objects(statements, rejects)
                 pids += [int(pid[1:])] * len(dates_of_objects)

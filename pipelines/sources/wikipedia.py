@@ -31,15 +31,17 @@ class _DumpPage(NamedTuple):
     is_redirect: bool
 
 
-def wikipedia_parts(file: Path) -> list[Part]:
-    """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are
-    one part.
+def source_parts(*files: Path) -> list[Part]:
+    """The parts of source files, in their order: dumps (.xml….bz2) are cut by bytes, other files
+    are one part.
     """
-    if INDEX in file.name:  # not needed
-        return []
-    if ".xml" not in file.name:
-        return [Part(file)]
-    return bz2_parts(file)
+    parts = []
+    for file in files:
+        if ".xml" in file.name and INDEX not in file.name:
+            parts += bz2_parts(file)
+        elif INDEX not in file.name:
+            parts.append(Part(file))
+    return parts
 
 
 def read_articles(

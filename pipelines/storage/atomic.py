@@ -23,10 +23,12 @@ SCRATCH = Path(".longtail")
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path, and put the file or folder written there in `path`'s place.
 
-    Where the block raises an error, `path` stays as it was.
+    Where the block raises an error, `path` stays as it was. With `keep`, what came to be at `path`
+    meanwhile stays.
 
-    It is on disk by then. A power cut leaves the old or the new. Of a folder it may leave neither,
-    in the moment between them. With `keep`, what came to be at `path` meanwhile stays.
+    The new content is on the disk before it takes the place of the old. So a power cut leaves
+    either the old or the new file. Of a folder it may leave neither, if it comes in the moment
+    between the two renames.
     """
     path = Path(path)
     holder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=_temporary(path)))
@@ -74,7 +76,8 @@ def _temporary(path: Path) -> Path:
 def _in_one_mount(source: Path, target: Path) -> bool:
     """Whether files can be renamed from a folder to another."""
     try:
-        # There is no such file, but the system looks at the mounts first.
+        # No file has this name, so nothing is renamed. The system says that the two folders are on
+        # different mounts before it says that the file is missing.
         os.rename(source / "\n", target / "\n")
     except OSError as error:
         on_one_device = source.stat().st_dev == target.stat().st_dev

@@ -49,11 +49,10 @@ def view(
     db: duckdb.DuckDBPyConnection,
     name: str,
     *paths: Path,
-    columns: Sequence[str] = (),
     numbered: bool = False,
     named: bool = False,
 ) -> None:
-    """Make Parquet files a view called `name` in SQL, with the `columns`, or all without any.
+    """Make Parquet files a view called `name` in SQL.
 
     A view that is `numbered` has the column file_row_number, one that is `named` has filename.
     Raises LongtailError if a file is missing or damaged.
@@ -61,16 +60,7 @@ def view(
     for path in paths:
         parquet.metadata(path)
     rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
-
-    shown = list(columns)
-    if not shown:
-        shown = ["*"]
-    else:
-        if numbered:
-            shown.append("file_row_number")
-        if named:
-            shown.append("filename")
-    rows.project(", ".join(shown)).create_view(name)
+    rows.create_view(name)
 
 
 def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:

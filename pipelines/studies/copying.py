@@ -44,7 +44,7 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, s
     tokenizer = open_prompt_tokenizer(MODELS / attributing.settings.lms[0])
     if not tokenizer:
         return _unknown, {}
-    database.view(attributing.db, "docs", attributing.docs, columns=["id", "text"])
+    database.view(attributing.db, "docs", attributing.docs)
     rows = attributing.db.sql(RETRIEVED).to_arrow_reader(BATCH_ROWS)
     documents = database.mapped(attributing.scratch / "documents", rows.schema, rows)
 

@@ -31,7 +31,7 @@ from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
-from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.sources.wikipedia import source_parts
 from pipelines.sources.wikipedia_links import Links, count_incoming
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
@@ -91,9 +91,7 @@ def count_exposure(settings: Settings, name: str, data: Path = DATA) -> dict[str
     fingerprint = code.fingerprint("pipelines.studies.exposure")
     depends_on = (catalogue.facts(name), name, media, stats)
     key = content_key(depends_on, fingerprint, *files)
-    parts = []
-    for file in sources:
-        parts += wikipedia_parts(file)
+    parts = source_parts(*sources)
     work = partial(count_part, name, key, files, media)
     with executors.processes(settings.compute, len(parts)) as executor:
         folders = WorkStore().parts(f"exposure-{name}", key, parts, work, executor)

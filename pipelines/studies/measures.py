@@ -84,7 +84,7 @@ def _read_column(answered: AnswersOfLM, file: Path, column: str, key: str) -> np
     none."""
     entities = answered.data / "knowledge/wikidata/entities.parquet"
     with database.connect(1.0, 1) as db:
-        database.view(db, "measured", file, columns=[key, column])
+        database.view(db, "measured", file)
         view_subjects(db, "asked", answered.questions, entities)
         query = f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})"
         values = dict(db.execute(query).fetchall())

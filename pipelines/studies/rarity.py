@@ -58,7 +58,7 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, s
     if files:
         db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
     else:
-        database.view(db, "texts", attributing.docs, columns=["text"])
+        database.view(db, "texts", attributing.docs)
 
     words = words_of_tokens(attributing.queries, attributing.block)
     tokens = database.mapped(scratch / "words", WORDS, words)

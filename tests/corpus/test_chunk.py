@@ -79,7 +79,7 @@ def test_several_processes_that_read_a_file_in_parts_write_the_same(
     path = write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
     one, settings = make(tokenizer, chosen(), "wikipedia", "one"), chosen(2)
     monkeypatch.setattr(bz2_blocks, "PART_BYTES", 2_000)
-    assert len(wikipedia.wikipedia_parts(path)) > 2
+    assert len(wikipedia.source_parts(path)) > 2
     if executor == "dask":
         address = request.getfixturevalue("cluster").scheduler_address
         settings.compute = settings.compute.model_copy(update={"executor": "dask", "dask": address})

@@ -31,14 +31,13 @@ CELLS = {
     (False, True): "method",
     (False, False): "neither",
 }
-JUDGED = {"published": "correct", "words": "correct_word"}
 
 
-def rows(run, lm, base, method, judged) -> list[tuple[dict, str]]:
+def rows(run, lm, base, method) -> list[tuple[dict, str]]:
     """(question, its cell), by looking into the files."""
     files = run.answers("popqa")[lm]
     right = [
-        dict(zip(table["question_id"].to_pylist(), table[JUDGED[judged]].to_pylist(), strict=True))
+        dict(zip(table["question_id"].to_pylist(), table["correct"].to_pylist(), strict=True))
         for table in map(pq.read_table, (files[base], files[method]))
     ]
     rows = pq.read_table(run.questions("popqa")).to_pylist()
@@ -46,14 +45,12 @@ def rows(run, lm, base, method, judged) -> list[tuple[dict, str]]:
 
 
 @pytest.mark.parametrize(
-    ("lm", "base", "method", "judged"),
-    [("tiny", "bm25", "replug_lsr", "words"), ("davinci", "closed_book", "dense", "published")],
+    ("lm", "base", "method"),
+    [("tiny", "bm25", "replug_lsr"), ("davinci", "closed_book", "dense")],
 )
-def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method, judged):
-    chosen = Slice.parse(
-        answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"}
-    )
-    known = rows(answered, lm, base, method, judged)
+def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method):
+    chosen = Slice.parse(answered, {"lm": lm, "base": base, "method": method, "order": "id"})
+    known = rows(answered, lm, base, method)
     counted = Counter(cell for _, cell in known)
     listed = slices.list_questions(answered, chosen)
     assert listed.cells == {name: counted[name] for name in CELLS.values()}
@@ -71,7 +68,7 @@ def test_a_band_has_the_questions_that_its_row_counts(answered):
     assert (chosen.base, chosen.method) == ("closed_book", "dense"), (
         "the answers that the report leads with"
     )
-    known = rows(answered, "tiny", chosen.base, chosen.method, "published")
+    known = rows(answered, "tiny", chosen.base, chosen.method)
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
     bands = slices.list_questions(answered, chosen).bands
     assert len(bands) > 4
@@ -142,7 +139,7 @@ def misread(answered, tmp_path) -> Run:
 
 
 def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own(misread):
-    known = rows(misread, "tiny", "closed_book", "dense", "published")
+    known = rows(misread, "tiny", "closed_book", "dense")
     for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
         chosen = Slice.parse(misread, {"passage": "misread", "cell": cell, "order": "id"})
         ids = [row["question_id"] for row, of in known if of in cells]
@@ -174,7 +171,7 @@ def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(mis
 
 def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
     chosen = Slice.parse(misread, {"relation": "P57"})
-    known = rows(misread, "tiny", "closed_book", "dense", "published")
+    known = rows(misread, "tiny", "closed_book", "dense")
     known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
     listed = slices.list_questions(misread, chosen)
     assert len(listed.bands) > 4
@@ -300,19 +297,12 @@ def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pat
         assert slices.list_questions(answered, Slice.parse(answered, {"words": words})).total == 0
 
 
-def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    imported = slices.list_questions(
-        answered, Slice.parse(answered, {"lm": "davinci", "judged": "words"})
-    )
-    assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
-
-
 def test_an_address_says_the_whole_slice_again(answered):
     def again(address: str) -> Slice:
         return Slice.parse(answered, dict(parse_qsl(urlsplit(address).query)))
 
     asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "misread"}
-    asked |= {"words": "a&b=c #é", "judged": "words", "page": "2"}
+    asked |= {"words": "a&b=c #é", "page": "2"}
     for chosen in (Slice.parse(answered, asked), Slice.parse(answered, {})):
         assert (
             again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen

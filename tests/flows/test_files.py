@@ -90,7 +90,7 @@ def test_a_file_that_is_given_twice_and_answers_that_are_the_same_are_refused(fo
     error = longtail(
         "compare", "closed.csv", "rag.csv", str(folder / "rag.csv"), "-q", "popQA.tsv"
     )[2]
-    assert "/rag', expected others; give it as NAME=FILE" in error
+    assert "a second file called 'rag', expected others; give it as NAME=FILE" in error
     (folder / "copy.csv").write_bytes((folder / "closed.csv").read_bytes())
     code, _, error = longtail("thresholds", "closed.csv", "rag.csv", "copy.csv", "-q", "popQA.tsv")
     assert code == 1

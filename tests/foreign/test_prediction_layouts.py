@@ -325,7 +325,7 @@ def test_what_is_no_text_is_refused_by_its_row(tmp_path):
         ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
         (
             {"output": chat("x", "y")[:1]},
-            "a list of messages, the last of which is of the role user",
+            "a message of the role user",
         ),
         (
             {"output": "{'answer': y, 'provenance': [x]}"},

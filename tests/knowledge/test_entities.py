@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
 from pipelines.params import params
 from pipelines.sources import query_service, wikidata
-from pipelines.sources.wikidata import Statement, iso
+from pipelines.sources.wikidata_layout import Statement, iso
 from pipelines.sources.wikimedia_client import open_client
 from pipelines.storage.atomic import SCRATCH
 

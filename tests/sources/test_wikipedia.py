@@ -13,7 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, read_articles, wikipedia_parts
+from pipelines.sources.wikipedia import Page, read_articles, source_parts
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = (
@@ -123,18 +123,18 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(
     monkeypatch.setattr(bz2_blocks, "PART_BYTES", 400_000)
     ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
     ordinary.symlink_to(long)
-    assert len(wikipedia_parts(ordinary)) == 5
-    assert read(wikipedia_parts(ordinary))[0] == pages
+    assert len(source_parts(ordinary)) == 5
+    assert read(source_parts(ordinary))[0] == pages
 
 
 # In parts, by any of its bytes
 
 
 def test_an_index_is_no_part_and_small_and_other_files_are_one(tmp_path: Path) -> None:
-    assert wikipedia_parts(tmp_path / "enwiki-pages-articles-multistream-index.txt.bz2") == []
+    assert source_parts(tmp_path / "enwiki-pages-articles-multistream-index.txt.bz2") == []
     for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
         (tmp_path / name).write_text("a", encoding="utf-8")
-        assert wikipedia_parts(tmp_path / name) == [Part(tmp_path / name)]
+        assert source_parts(tmp_path / name) == [Part(tmp_path / name)]
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +166,8 @@ def test_parts_by_bytes_give_what_the_whole_gives(
         piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")
     ]
     dump = ordinary(tmp_path, *pieces[:-1])
-    assert len(wikipedia_parts(dump)) == -(-dump.stat().st_size // split)
-    check_parts(dump, wikipedia_parts(dump))
+    assert len(source_parts(dump)) == -(-dump.stat().st_size // split)
+    check_parts(dump, source_parts(dump))
 
 
 def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
@@ -220,4 +220,4 @@ def test_damage_anywhere_is_named(tmp_path, monkeypatch, plain, how) -> None:
         }
         dump.write_bytes(bad[how])
         with pytest.raises(LongtailError, match=rf"{dump.name}: (corrupt|cut in the middle)"):
-            read(wikipedia_parts(dump))
+            read(source_parts(dump))

@@ -1,0 +1,161 @@
+"""What commands on files of predictions share: their options, and how the files are read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from flows import terminal
+from pipelines.errors import LongtailError
+from pipelines.storage.atomic import SCRATCH, atomic
+from pipelines.storage.file_kinds import check_link
+
+if TYPE_CHECKING:
+    from pipelines.foreign.judge_files import Answered
+    from pipelines.foreign.question_tables import Questions
+
+# Files of a release's folder; the first of them that is there is read.
+RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
+
+TABLE = typer.Option(
+    "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."
+)
+NAMES = typer.Option(
+    help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME."
+)
+PATTERN = typer.Option(
+    help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'."
+)
+POSITION = typer.Option(
+    "--by-position", help="Rows without ids and questions are in the order of the questions."
+)
+SUBSET = typer.Option(
+    help="A sample of PopQA that papers use, such as longtail: only its questions count."
+)
+QuestionsOption = Annotated[str | None, TABLE]
+ColumnsOption = Annotated[str | None, NAMES]
+PatternOption = Annotated[str | None, PATTERN]
+ByPositionOption = Annotated[bool, POSITION]
+SubsetOption = Annotated[str, SUBSET]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that commands on files of predictions share."""
+
+    questions: str | None
+    columns: str | None
+    answer_pattern: str | None
+    by_position: bool
+    subset: str
+
+
+def read_all(
+    files: Sequence[str], options: Options, *, decisions: bool = False
+) -> tuple[Questions, list[Answered]]:
+    """The question set and the answers of files, and with `decisions` when they retrieved.
+
+    With a subset, the answers to its questions alone.
+    """
+    from pipelines.foreign.judge_files import keep_subset, named_files, read_answers
+    from pipelines.subsets import read_subsets
+
+    subsets = read_subsets() if options.subset else {}
+    if options.subset and options.subset not in subsets:
+        raise LongtailError(
+            f"--subset {options.subset}: no sample of PopQA is called so, expected one of "
+            f"{', '.join(subsets)}"
+        )
+
+    paths = named_files(files, terminal.CALLED_FROM)
+    asked = read_questions(options.questions, options.columns)
+    answered = read_answers(
+        paths,
+        asked,
+        options.answer_pattern,
+        by_position=options.by_position,
+        decisions=decisions,
+    )
+    if options.subset:
+        keep_subset(answered, asked, options.subset, subsets[options.subset])
+    return asked, answered
+
+
+def read_questions(
+    place: str | None,
+    columns: str | None,
+    needed: Sequence[str] = ("question", "signal"),
+) -> Questions:
+    """The question set at a path or an address."""
+    from pipelines.foreign.question_tables import read_question_table
+
+    if place is None:
+        raise LongtailError(
+            "--questions is missing, expected popQA.tsv, a release's folder, or a table of "
+            "questions"
+        )
+
+    named_columns = _parse_columns(columns) if columns else {}
+    if urlsplit(place).scheme in ("http", "https"):
+        # requests, which a file on the disk does without
+        from pipelines.sources.download import download_alone
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = download_alone(place, Path(folder))
+            return read_question_table(path, named_columns, needed)
+
+    check_link(terminal.CALLED_FROM / place)
+    path = (terminal.CALLED_FROM / place).resolve()
+    what = "no such file"
+    if path.is_dir():
+        what = f"a folder without {RELEASED[0]} or {RELEASED[-1]}"
+        released = [path / name for name in RELEASED if (path / name).is_file()]
+        path = released[0] if released else path
+    if not path.is_file():
+        raise LongtailError(
+            f"--questions {place}: {what}, expected a table of questions, such as popQA.tsv, a "
+            "release's folder, or an address"
+        )
+
+    return read_question_table(path, named_columns, needed)
+
+
+def _parse_columns(text: str) -> dict[str, str]:
+    """Role -> column, of an option as signal=popularity,group=relation."""
+    columns = {}
+    for part in text.split(","):
+        role, _, name = part.partition("=")
+        if not name:
+            raise LongtailError(f"--columns {role}: expected ROLE=NAME, as signal=popularity")
+        if role.strip() in columns:
+            raise LongtailError(
+                f"--columns {text}: names a role twice, expected each once; leave one out"
+            )
+        columns[role.strip()] = name.strip()
+    return columns
+
+
+def notes_of(asked: Questions, answered: Sequence[Answered]) -> list[str]:
+    """What was read, in lines."""
+    notes = asked.described()
+    for system in answered:
+        notes += system.lines
+    return notes
+
+
+def write_files(out: Path, texts: Mapping[str, str]) -> None:
+    """Write files into a folder, each whole or not at all; other files there stay."""
+    for name, text in texts.items():
+        with atomic(out / name) as file:
+            file.write_text(text, encoding="utf-8")
+    if not Path("dvc.yaml").is_file():  # outside of a project nothing but the result stays
+        for folder in (SCRATCH / "tmp", SCRATCH):
+            with suppress(OSError):
+                folder.rmdir()
