@@ -16,6 +16,7 @@ from torch import nn
 from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
+from pipelines import progress
 from pipelines.lm.key_value_cache import KeysAndValues, PassCache, Prefixes, read_prefixes
 from pipelines.lm.language_model import no_tokens
 from pipelines.lm.ragged import Ragged, joined, padded
@@ -132,25 +133,27 @@ class ForwardPasses:
         held: Prefixes,
         beginnings: np.ndarray,
         new_tokens: int,
+        total: int = 0,
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token that is sent.
 
         A token (prompts,) is sent for each prompt, at most `new_tokens` times. Prompt i begins with
-        the beginning number beginnings[i] of `held`. A model that cannot continue texts reads
-        them whole at every step.
+        the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A
+        model that cannot continue texts reads them whole at every step.
         """
         if self.can_continue:
-            yield from self._decoding_kept(prompts, held, beginnings, new_tokens)
+            yield from self._decoding_kept(prompts, held, beginnings, new_tokens, total)
             return
 
         texts = prompts
         while True:
-            token = yield self._table(len(beginnings), self.after(texts))
+            token = yield self._table(len(beginnings), self.after(texts), total)
+            total = 0
             added = Ragged.of(token[:, None].tolist())
             texts = joined([texts, added])
 
     def _decoding_kept(
-        self, prompts: Ragged, held: Prefixes, beginnings: np.ndarray, new_tokens: int
+        self, prompts: Ragged, held: Prefixes, beginnings: np.ndarray, new_tokens: int, total: int
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """`decoding` from kept keys and values."""
         n_prompts = len(beginnings)
@@ -161,7 +164,7 @@ class ForwardPasses:
             for part in held.continued_by(beginnings):
                 yield from self._continued(prompts, part.texts, part.cache, part.owners, kept)
 
-        token = yield self._table(n_prompts, self.after(prompts, passes()))
+        token = yield self._table(n_prompts, self.after(prompts, passes()), total)
         while True:
             inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
             real = kept.real.astype(np.int64)
@@ -199,11 +202,17 @@ class ForwardPasses:
             yield order[start : start + n_rows]
             start += n_rows
 
-    def _table(self, n_rows: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]]) -> torch.Tensor:
-        """Logits that come in `parts`, as a tensor (n_rows, vocabulary) float32."""
+    def _table(
+        self, n_rows: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int
+    ) -> torch.Tensor:
+        """Logits that come in `parts`, as a tensor (n_rows, vocabulary) float32.
+
+        Progress counts rows among `total`.
+        """
         table = torch.empty(n_rows, self._vocabulary, device=self.device)
         for rows, logits in parts:
             table[torch.from_numpy(rows)] = logits.to(self.device)
+            progress.advance(len(rows), total)
         return table
 
     def _continued(

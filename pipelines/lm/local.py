@@ -166,7 +166,6 @@ class LocalModel(LocalAbilities):
                 stop=stop,
                 sequence_mixture=sequence_mixture,
             )
-            progress.advance(len(batch), len(log_weights))
             for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
                 text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._texts.decode)
                 n_prompts = int(questions.read[question].sum())
@@ -183,6 +182,7 @@ class LocalModel(LocalAbilities):
 
         Prefixes are read for a window of questions, which has many batches.
         """
+        n_read = int(questions.read.sum())
         for window in questions.windows(self.batch_tokens):
             groups, prefixes = questions.prefixes(window)
             held = self._passes.hold(prefixes)
@@ -201,6 +201,7 @@ class LocalModel(LocalAbilities):
                     held=held,
                     beginnings=beginnings,
                     new_tokens=max_tokens,
+                    total=n_read,
                 )
                 yield batch, passes
 
