@@ -107,6 +107,6 @@ def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np
     return longest
 
 
-def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_metrics(metrics: StageMetrics) -> dict[str, list[dict]]:
     """What documents save by how long an n-gram around a token stands in them."""
     return {"copied": metrics.by_tokens("by_shared")}

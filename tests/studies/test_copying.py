@@ -213,7 +213,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         "wikitext": {"bm25": shown[0]},
     }
     metrics = partial(StageMetrics, {"attribution": attribution}, lms=["tiny"])
-    found = rarity.rows_of_figures(metrics(["pile", "wikitext"]))["rare_words"]
+    found = rarity.rows_of_metrics(metrics(["pile", "wikitext"]))["rare_words"]
     assert [
         (one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found
     ] == [
@@ -224,7 +224,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         ),
     ]
     assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
-    copied = copying.rows_of_figures(metrics(["pile"]))["copied"]
+    copied = copying.rows_of_metrics(metrics(["pile"]))["copied"]
     assert copied == [
         {name: one[name] for name in one if name != "counted_in"} for one in found[:3]
     ]
