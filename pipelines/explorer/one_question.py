@@ -38,7 +38,7 @@ class Question:
     documents: dict[str, dict]
 
     @property
-    def listed(self) -> list[Reader]:
+    def all_answers(self) -> list[Reader]:
         """(language model, method, answer) of each answer."""
         readers = []
         for lm, by_method in self.answers.items():
@@ -47,30 +47,33 @@ class Question:
         return readers
 
     @property
-    def read(self) -> list[tuple[dict, list[Reader]]]:
-        """Each passage with those of `listed` whose best one it was; the most used one comes
+    def best_passages(self) -> list[tuple[dict, list[Reader]]]:
+        """Each passage with those of `all_answers` whose best one it was; the most used one comes
         first.
         """
         readers: dict[str, list[Reader]] = {}
-        for reader in self.listed:
+        for reader in self.all_answers:
             _, _, answer = reader
             if answer["doc_id"] in self.documents:
                 readers.setdefault(answer["doc_id"], []).append(reader)
         most_used = sorted(readers, key=lambda doc_id: -len(readers[doc_id]))
-        return [(self.documents[doc_id], readers[doc_id]) for doc_id in most_used]
+        passages = []
+        for doc_id in most_used:
+            passages.append((self.documents[doc_id], readers[doc_id]))
+        return passages
 
     @property
-    def written(self) -> list[tuple[str, str, str]]:
+    def written_passages(self) -> list[tuple[str, str, str]]:
         """(language model, method, passage) of each passage that a language model wrote itself."""
         passages = []
-        for lm, method, answer in self.listed:
+        for lm, method, answer in self.all_answers:
             if answer["passage"]:
                 passages.append((lm, method, answer["passage"]))
         return passages
 
 
 @dataclass(frozen=True)
-class Sent:
+class RebuiltPrompts:
     """The prompts of an answer, made again: one, or one for each document of an ensemble."""
 
     prompts: list[Prompt]
@@ -95,13 +98,13 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
     rules = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
     questions = []
     for question_id in question_ids:
+        row = rows[question_id]
+        answers_to_question = answers[question_id]
         decisions = {}
         for lm, rules_of_lm in rules.items():
             if rules_of_lm:
-                decisions[lm] = decisions_by_rules(
-                    rules_of_lm, rows[question_id], answers[question_id]
-                )
-        question = Question(rows[question_id], answers[question_id], decisions, documents)
+                decisions[lm] = decisions_by_rules(rules_of_lm, row, answers_to_question)
+        question = Question(row, answers_to_question, decisions, documents)
         questions.append(question)
     return questions
 
@@ -139,8 +142,8 @@ def _documents_of(run: Run, answers: Mapping[str, Answers]) -> dict[str, dict]:
 def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answers) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` it takes.
 
-    `takes` is that answer's method if a rule chooses between two answers with passages. A threshold
-    of None is always; an `answer` of None is not there.
+    `takes` is that answer's method if a rule chooses between two answers with passages. The
+    `threshold` is None where the rule always retrieves, and the `answer` where it is missing.
     """
     decisions = []
     for name, rule in rules.items():
@@ -157,7 +160,9 @@ def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answe
     return decisions
 
 
-def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Sent:
+def rebuild_prompts(
+    run: Run, dataset: str, lm: str, method: str, question: Question
+) -> RebuiltPrompts:
     """The prompts of one answer, made again by the code that made them.
 
     Raises LongtailError where that can't be done.
@@ -179,7 +184,8 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     if retrieved is not None and source is not None and not source.written:
         (row,) = retrieved.slice(0, 1).to_pylist()
         documents = _weighted_documents(run, kind, row)
-    return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
+    is_same = prompts.prompt_hash(*made) == answer["prompt_hash"]
+    return RebuiltPrompts(made, documents, is_same)
 
 
 def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:
