@@ -99,7 +99,7 @@ def thresholds(
 
     write_files(out, texts)
     terminal.show("")
-    best = f", of {best_rule.tail}, which is best" if len(results) > 1 else ""
+    best = f", of {best_rule.below}, which is best" if len(results) > 1 else ""
     terminal.show(
         f"the rule{best}: {out / 'rule.json'}; thresholds.csv and index.html are beside it"
     )
@@ -133,7 +133,7 @@ def decide(
         relation = str(asked.groups[place])
         popularity = float(asked.signal[place])
         decision = learnt.decide(relation, popularity)
-        answer = learnt.tail if decision.retrieve else learnt.popular
+        answer = learnt.below if decision.retrieve else learnt.above
         row = [id_, asked.names[relation], popularity, decision.retrieve, answer, decision.why]
         if has_questions:
             row.insert(1, asked.asked.questions[place])
