@@ -118,11 +118,11 @@ def write_lock(number: int) -> None:
     }
     with Path("dvc.lock").open("w", encoding="utf-8") as file:
         yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
-    dvc_repo.keep(Path.cwd())
+    dvc_repo.sync_and_copy_lock(Path.cwd())
 
 
 def lock_there() -> int:
-    dvc_repo.mend(Path.cwd())
+    dvc_repo.repair_after_kill(Path.cwd())
     return int(
         yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"]
     )

@@ -12,7 +12,16 @@ from typing import Any
 import typer
 
 from flows import profiles, terminal
-from flows.commands import answer_cache, asking, files, imports, looking, publishing, running
+from flows.commands import (
+    answer_cache,
+    asking,
+    comparing,
+    imports,
+    looking,
+    publishing,
+    rules,
+    running,
+)
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
@@ -21,7 +30,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
-    "Your own files": (files.thresholds, files.decide, files.compare, imports.imports),
+    "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {

@@ -1,6 +1,6 @@
 """DVC's repository: opened, mended after a killed DVC, and its outputs compared with their hashes.
 
-The flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
+The flow keeps a copy of dvc.lock after each stage, and calls `repair_after_kill` before DVC starts.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def link_outputs(root: Path) -> bool:
 # dvc.lock and .dvc/tmp/rwlock
 
 
-def mend(root: Path, repo: Repo | None = None) -> None:
+def repair_after_kill(root: Path, repo: Repo | None = None) -> None:
     """Undo what killed DVC processes left, before DVC starts or `repo` has read anything.
 
     A cut dvc.lock is replaced by its copy, or removed: the results are in DVC's run cache. One with
@@ -93,7 +93,7 @@ def mend(root: Path, repo: Repo | None = None) -> None:
     """
     with _no_dvc_writing(root, repo):
         rwlock = root / RWLOCK
-        if rwlock.exists() and not at_work(root):
+        if rwlock.exists() and not dvc_processes(root):
             rwlock.unlink()
 
         lock = root / LOCK
@@ -111,29 +111,29 @@ def mend(root: Path, repo: Repo | None = None) -> None:
             lock.unlink()
 
 
-def keep(root: Path) -> dict[str, Any]:
+def sync_and_copy_lock(root: Path) -> dict[str, Any]:
     """Write all to disk, which DVC does not do, and copy dvc.lock; returns its stages by name."""
     os.sync()
     with _no_dvc_writing(root):
         text = (root / LOCK).read_text(encoding="utf-8")
         if _is_readable(text):
             _write(root / COPY, text)
-    return kept(root)
+    return stages_of_copy(root)
 
 
-def kept(root: Path) -> dict[str, Any]:
+def stages_of_copy(root: Path) -> dict[str, Any]:
     """The stages of the copy of dvc.lock, by name; none where there is no copy yet."""
     text = _copied(root)
     return _stages(text) if text else {}
 
 
-def locked(root: Path) -> dict[str, Any]:
+def stages_of_lock(root: Path) -> dict[str, Any]:
     """The stages of dvc.lock, by name; none where there is no such file."""
     lock = root / LOCK
     return _stages(lock.read_text(encoding="utf-8")) if lock.is_file() else {}
 
 
-def at_work(root: Path) -> list[psutil.Process]:
+def dvc_processes(root: Path) -> list[psutil.Process]:
     """The DVC processes at work by the rwlock, such as one whose `longtail run` was killed."""
     rwlock = root / RWLOCK
     try:
@@ -160,7 +160,7 @@ def at_work(root: Path) -> list[psutil.Process]:
 
 def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
     """Whether stage `reader` takes only params from the JSON files `outputs`, and the same ones."""
-    entry = kept(root).get(reader, {})
+    entry = stages_of_copy(root).get(reader, {})
     for dependency in entry.get("deps", []):
         path = Path(dependency["path"])
         for output in outputs:
@@ -216,7 +216,7 @@ def _write(path: Path, text: str) -> None:
 # outputs and their hashes
 
 
-def faults(
+def differing_outputs(
     root: Path, threads: int, paths: Collection[Path] | None = None
 ) -> tuple[int, list[str]]:
     """Hash the outputs of dvc.lock, all or at `paths`.
@@ -281,7 +281,7 @@ def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]
         expected = "expected the hashes of a run; `longtail run` makes it"
         raise LongtailError(f"{LOCK}: no such file, {expected}")
     entries = []
-    for stage in locked(root).values():
+    for stage in stages_of_lock(root).values():
         for out in stage.get("outs", []):
             if paths is None or Path(out["path"]) in paths:
                 entries.append(out)

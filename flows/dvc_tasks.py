@@ -69,19 +69,19 @@ class Outcome:
 
 @task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def reproduce_stage(
-    stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool
+    stage: graph.Stage, needs_no_dvc: bool, force: bool, outputs_changed: bool
 ) -> Outcome | State:
     """Have DVC bring one stage up to date.
 
-    Returns its Outcome, or a Failed state with a one-line error. With `spare` nothing is done, with
-    `force` the stage runs though nothing changed. `outputs_changed` says that its outputs were not
-    those of dvc.lock when the flow began.
+    Returns its Outcome, or a Failed state with a one-line error. With `needs_no_dvc` nothing is
+    done, with `force` the stage runs though nothing changed. `outputs_changed` says that its
+    outputs were not those of dvc.lock when the flow began.
     """
-    if spare:
+    if needs_no_dvc:
         get_run_logger().info("up to date")
         return Outcome(UNCHANGED, same_outputs=True)
 
-    before = dvc_repo.kept(Path.cwd()).get(stage.name, {})
+    before = dvc_repo.stages_of_copy(Path.cwd()).get(stage.name, {})
     log = graph.LOGS / f"{stage.name}.log"
     work = WORK[stage.name]
     work.begin()
@@ -94,7 +94,7 @@ def reproduce_stage(
     if ended.code:
         return _failed(stage, ended, log, work)
 
-    after = dvc_repo.keep(Path.cwd()).get(stage.name, {})
+    after = dvc_repo.sync_and_copy_lock(Path.cwd()).get(stage.name, {})
     if work.record:
         kind = RAN
     elif outputs_changed or after != before:

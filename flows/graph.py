@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -27,7 +28,23 @@ PARTS: dict[str, tuple[str, ...]] = {  # part of the pipeline -> its last stages
     "thresholds": ("tune_thresholds",),
 }
 LOGS = SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
-RUNNING = "another process runs it"  # the reason of a stage that is not up to date for that
+
+
+class Reason(NamedTuple):
+    """Why a stage is not up to date: what became of an input or output, in DVC's words."""
+
+    state: str
+    path: str = ""  # "" where the stage as a whole is meant
+    params: tuple[str, ...] = ()  # the params that changed in the file at `path`
+
+    def __str__(self) -> str:
+        text = f"{self.state} {self.path}".rstrip()
+        if self.params:
+            text += f": {', '.join(self.params)}"
+        return text
+
+
+RUNNING = Reason("another process runs it")
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,9 @@ class Stage:
         return self.name.partition("@")[0]
 
 
-def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
+def read_graph(
+    root: Path, beside_a_run: bool = False
+) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """The stages of dvc.yaml, after those that they need; and stage -> why it is not up to date.
 
     It looks at what lies on disk now. Raises LongtailError where DVC can't read dvc.yaml or
@@ -58,7 +77,7 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
         with dvc_repo.opened(root) as repo:
-            dvc_repo.mend(root, repo)
+            dvc_repo.repair_after_kill(root, repo)
             stages = _ordered_stages(root, repo)
             status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
@@ -68,7 +87,7 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
 
 def read_with_cache(
     root: Path, say: Callable[[str], None]
-) -> tuple[list[Stage], dict[str, list[str]]]:
+) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back.
 
     `say` is told of both.
@@ -79,8 +98,8 @@ def read_with_cache(
     uncached = []
     for stage in stages:
         reasons = changed.get(stage.name)
-        if reasons and all(reason.startswith("not in cache ") for reason in reasons):
-            _, faults = dvc_repo.faults(root, 1, stage.outs)
+        if reasons and all(reason.state == "not in cache" for reason in reasons):
+            _, faults = dvc_repo.differing_outputs(root, 1, stage.outs)
             if not faults:
                 uncached.append(stage)
     if not uncached:
@@ -97,7 +116,7 @@ def read_with_cache(
 def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:
     """Wait until no DVC process is at work in the project."""
     while True:
-        processes = dvc_repo.at_work(root)
+        processes = dvc_repo.dvc_processes(root)
         if not processes:
             return
         pids = ", ".join(str(process.pid) for process in processes)
@@ -106,7 +125,7 @@ def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:
         psutil.wait_procs(processes)
 
 
-def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
+def behind(stages: list[Stage], changed: Mapping[str, Collection[Reason]]) -> set[str]:
     """The stages that are not up to date: those that changed, and those that wait for them."""
     names: set[str] = set()
     for stage in stages:  # in topological order
@@ -171,7 +190,9 @@ def ready(
     taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in stages if stage.name not in started}
     unfinished |= {stage.name for stage in running}
-    n_waiting = {stage.name: len(behind(stages, {stage.name: ["changed"]})) for stage in stages}
+    n_waiting = {
+        stage.name: len(behind(stages, {stage.name: [Reason("changed")]})) for stage in stages
+    }
 
     startable = []
     for stage in sorted(stages, key=lambda stage: (not stage.long, -n_waiting[stage.name])):
@@ -229,7 +250,7 @@ def _status_beside_a_run(repo) -> dict[str, list]:
             try:
                 status |= stage.status(check_updates=True)
             except LockError:
-                status[stage.addressing] = [RUNNING]
+                status[stage.addressing] = [RUNNING.state]
     return status
 
 
@@ -238,15 +259,15 @@ def _holds_figures(path: Path) -> bool:
     return path.suffix == ".json" and path != code.OUT
 
 
-def _reasons(entries: list) -> Iterator[str]:
-    """What `repo.status()` says of a stage, as "deleted data/raw" or "changed command"."""
+def _reasons(entries: list) -> Iterator[Reason]:
+    """What `repo.status()` says of a stage, such as that data/raw is deleted."""
     for entry in entries:
         if isinstance(entry, str):
-            yield entry
+            yield Reason(entry)
             continue
         for changes in entry.values():
             for path, state in changes.items():
                 if isinstance(state, dict):
-                    yield f"changed {path}: {', '.join(state)}"
+                    yield Reason("changed", path, tuple(state))
                 else:
-                    yield f"{state} {path}"
+                    yield Reason(state, path)

@@ -69,8 +69,9 @@ def refresh(
 
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
     `part` is one of graph.PARTS. `month` becomes the month of the dumps and page views: YYYY-MM;
-    `last`, which is over; or `next`, the one after the month that landed last, of the last month
-    and the `make_up` before it. Where none is due, or its dumps are late, nothing is done. `anew`
+    `last`, the last complete month; or `next`, the first month that has not landed yet, at most
+    `make_up` months before the last complete one. Where no month is due, or its dumps are late,
+    nothing is done. `anew`
     fetches the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that
     is named. `push` sends the result to DVC's default remote. A figure is reported when it is worse
     than the last landed run's by more than the share `tolerance` of it.
@@ -147,7 +148,7 @@ class Reproduction:
     """The stages of a run as Prefect's tasks; each begins when those that it needs are done."""
 
     stages: list[graph.Stage]
-    changed: dict[str, list[str]]  # stage -> why it is not up to date
+    changed: dict[str, list[graph.Reason]]  # stage -> why it is not up to date
     compute: params.Compute
     anew: bool  # fetch the sources again
     futures: dict[str, PrefectFuture] = field(default_factory=dict)  # stage -> its task
@@ -168,15 +169,15 @@ class Reproduction:
 
     def _start(self, stage: graph.Stage) -> PrefectFuture:
         reasons = self.changed.get(stage.name, [])
-        outputs_changed = any(
-            reason.endswith(f" {path}") for reason in reasons for path in stage.outs
-        )
+        outputs_changed = any(Path(reason.path) in stage.outs for reason in reasons)
         force = self.anew and stage.name == "fetch"
-        spare = not force and not reasons and all(self._reads_the_same(stage))
+        needs_no_dvc = not force and not reasons and all(self._reads_the_same(stage))
 
         task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
         needs = [self.futures[name] for name in stage.needs]
-        return task.submit(stage, spare, force, outputs_changed, return_state=False, wait_for=needs)
+        return task.submit(
+            stage, needs_no_dvc, force, outputs_changed, return_state=False, wait_for=needs
+        )
 
     def _reads_the_same(self, stage: graph.Stage) -> Iterator[bool]:
         """For each stage that `stage` needs, whether `stage` reads from it what it read before."""
@@ -222,7 +223,7 @@ def _reproduce(part: str, work: Reproduction, settings: Settings) -> None:
             stage = work.wait_for_one()
             record = WORK[stage.name].record
             if record:
-                run.log(stage.name, record, dvc_repo.kept(Path.cwd()).get(stage.name, {}))
+                run.log(stage.name, record, dvc_repo.stages_of_copy(Path.cwd()).get(stage.name, {}))
         if not work.failures:
             _log_landing(part, work.stages, settings, run)
 
@@ -239,7 +240,7 @@ def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
         if not failures:
             state = "FINISHED"
     finally:
-        for line in run.end(state, dvc_repo.kept(Path.cwd())):
+        for line in run.end(state, dvc_repo.stages_of_copy(Path.cwd())):
             log.info(line)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from flows import workspace
-from flows.dvc_repo import locked
+from flows.dvc_repo import stages_of_lock
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
@@ -104,7 +104,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
         raise LongtailError(f"{names}: {what}; `longtail run` first")
 
     md5s = {}
-    for name, entry in locked(root).items():
+    for name, entry in stages_of_lock(root).items():
         md5s[name] = {out["path"]: out["md5"] for out in entry.get("outs", [])}
     return {
         "commit": _git(root, "rev-parse", "HEAD").strip(),

@@ -41,7 +41,8 @@ class Dataset:
         return [function.partition(":")[0] for function in functions if function]
 
 
-_ENTRIES = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
+_FILE = Path(__file__).with_name("catalogue.yaml")
+_ENTRIES = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 DATASETS = {name: Dataset(**entry) for name, entry in _ENTRIES.items()}
 
 

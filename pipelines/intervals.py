@@ -62,8 +62,11 @@ class Interval:
 
     def as_json(self) -> dict[str, float | None]:
         """{"value", "low", "high"}, null for NaN, which JSON does not have."""
-        numbers = {"value": self.value, "low": self.low, "high": self.high}
-        return {name: float(x) if math.isfinite(x) else None for name, x in numbers.items()}
+        return {
+            "value": _finite(self.value),
+            "low": _finite(self.low),
+            "high": _finite(self.high),
+        }
 
     def columns(self, name: str) -> dict[str, float | None]:
         """Columns of a table: <name>, <name>_low and <name>_high, None for NaN."""
@@ -73,6 +76,10 @@ class Interval:
             f"{name}_low": numbers["low"],
             f"{name}_high": numbers["high"],
         }
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
 
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
@@ -132,8 +139,10 @@ def student(free: int, level: float = LEVEL) -> float:
     for _ in range(60):
         angle = (low + high) / 2
         ratios = (1 - 1 / steps) * math.cos(angle) ** 2
-        total = math.sin(angle) * float(np.cumprod(np.append(1.0, ratios))[:terms].sum())
-        inside = 2 / math.pi * (angle + math.cos(angle) * total) if odd else total
+        products = np.cumprod(np.append(1.0, ratios))
+        inside = math.sin(angle) * float(products[:terms].sum())
+        if odd:
+            inside = 2 / math.pi * (angle + math.cos(angle) * inside)
         if inside < level:
             low = angle
         else:
@@ -146,8 +155,11 @@ def binomial(n: int, share: float) -> np.ndarray:
     `share` is: (n + 1,).
     """
     k = np.arange(1, n + 1)
-    logs = np.cumsum(np.log((n + 1 - k) / k) + math.log(share / (1 - share)))
-    return np.cumsum(np.exp(np.append(0.0, logs) + n * math.log1p(-share)))
+    log_odds = math.log(share / (1 - share))
+    log_ratios = np.cumsum(np.log((n + 1 - k) / k) + log_odds)  # of k to none
+    log_none = n * math.log1p(-share)
+    probabilities = np.exp(np.append(0.0, log_ratios) + log_none)
+    return np.cumsum(probabilities)
 
 
 def reach(clusters: int, level: float = LEVEL) -> float:
@@ -169,8 +181,10 @@ def wilson(share: float, n: float, quantile: float = NORMAL) -> Interval:
     another is given.
     """
     z2 = quantile**2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    scale = 1 + z2 / n
+    centre = (share + z2 / (2 * n)) / scale
+    variance = share * (1 - share) / n + z2 / (4 * n * n)
+    half = math.sqrt(z2 * variance) / scale
     # at 0 and 1 the bound is exactly that; rounding must not push it beyond
     low = 0.0 if share == 0 else centre - half
     high = 1.0 if share == 1 else centre + half
@@ -195,10 +209,12 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
     if clusters is None:
         return wilson(value, n)
 
-    right, sizes = cluster_sums(np.stack([correct, np.ones(n)], axis=1), clusters).T
+    columns = np.stack([correct, np.ones(n)], axis=1)
+    right, sizes = cluster_sums(columns, clusters).T
     n_clusters = len(sizes)
     free = max(n_clusters - 1, 1)
-    variance = float(((right - value * sizes) ** 2).sum()) / n**2 * n_clusters / free
+    deviations = right - value * sizes
+    variance = float((deviations**2).sum()) / n**2 * n_clusters / free
     if value in (0, 1) or n_clusters == 1:
         independent = n * n / float((sizes * sizes).sum())
     else:
@@ -211,7 +227,8 @@ def mcnemar(only_this: int, only_that: int) -> float:
     is right.
     """
     at_most = binomial(only_this + only_that, 0.5)
-    return min(1.0, 2 * float(at_most[min(only_this, only_that)]))
+    one_sided = float(at_most[min(only_this, only_that)])
+    return min(1.0, 2 * one_sided)
 
 
 def quantile(values: np.ndarray, share: float) -> Interval:
@@ -224,13 +241,15 @@ def quantile(values: np.ndarray, share: float) -> Interval:
     if not len(values):
         return NOTHING
     at_most = binomial(len(values), share)
-    low, high = np.searchsorted(at_most, [0.5 - LEVEL / 2, (1 + LEVEL) / 2])
+    lower_tail = 0.5 - LEVEL / 2
+    upper_tail = (1 + LEVEL) / 2
+    low, high = np.searchsorted(at_most, [lower_tail, upper_tail])
+
     ordered = np.sort(values)
-    return Interval(
-        value=float(np.quantile(ordered, share)),
-        low=float(ordered[max(low - 1, 0)]),
-        high=float(ordered[min(high, len(values) - 1)]),
-    )
+    value = np.quantile(ordered, share)
+    lowest = ordered[max(low - 1, 0)]
+    highest = ordered[min(high, len(values) - 1)]
+    return Interval(float(value), float(lowest), float(highest))
 
 
 def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -278,7 +297,8 @@ def bootstraps(
         return dict.fromkeys(statistics, NOTHING)
     if len(sums) > UNITS:
         sums = cluster_sums(sums, units(np.arange(len(sums)), generator))
-    drawn = np.concatenate([counts @ sums for counts in resampled(len(sums), generator, resamples)])
+    blocks = [counts @ sums for counts in resampled(len(sums), generator, resamples)]
+    drawn = np.concatenate(blocks)
 
     intervals = {}
     for key, (statistic, place) in statistics.items():
@@ -322,8 +342,10 @@ def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterato
     block = max(1, min(resamples, _BLOCK // n))
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
-        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
-        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n)
+        picks = generator.integers(0, n, (size, n))
+        cells = picks + np.arange(size)[:, None] * n
+        counts = np.bincount(cells.ravel(), minlength=size * n)
+        yield counts.reshape(size, n)
 
 
 def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
@@ -336,7 +358,8 @@ def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values) or clusters < 2:
         return NOTHING
-    ends = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    tail = (1 - LEVEL) / 2
+    ends = np.quantile(values, [tail, (1 + LEVEL) / 2])
     low, high = value + (ends - value) * reach(clusters) / NORMAL
     return Interval(value, float(low), float(high))
 
@@ -357,7 +380,8 @@ def mean(
     """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that
     belong together.
     """
-    sums = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
+    values = np.asarray(values, dtype=float)
+    sums = np.stack([values, np.ones(len(values))], axis=1)
     if clusters is not None:
         sums = cluster_sums(sums, clusters)
     return bootstrap(sums, ratio, generator, resamples)

@@ -111,7 +111,9 @@ class Method:
         match = _NAMES.fullmatch(text)
         if match is None or text in METHODS:
             return cls(text)
-        return cls(match[1] or match[3], match[2] or match[4])
+        kind = match[1] or match[3]
+        retriever = match[2] or match[4]
+        return cls(kind, retriever)
 
     @property
     def name(self) -> str:
@@ -165,7 +167,9 @@ def _place(name: str) -> tuple[int, bool]:
     """
     method = Method.of_name(name)
     kinds = ("none", "random", *METHODS)
-    place = kinds.index(method.kind) if method.kind in kinds else len(kinds)
+    place = len(kinds)
+    if method.kind in kinds:
+        place = kinds.index(method.kind)
     return place, bool(method.retriever)
 
 

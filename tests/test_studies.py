@@ -98,7 +98,7 @@ def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
         "number_tokens": run_attribution.STUDIES,
         "rows_of_rules": run_tune_thresholds.STUDIES,
         "rows_of_answers": run_analyse.STUDIES.of_answers,
-        "rows_of_figures": run_analyse.STUDIES.of_figures,
+        "rows_of_metrics": run_analyse.STUDIES.of_metrics,
         "TABLES": all_tables.STUDIES,
     }
     for name, studies in places.items():

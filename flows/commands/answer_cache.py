@@ -112,7 +112,7 @@ def _advice(lm_names: list[str]) -> Iterator[str]:
 
     prefixes = tuple(f"lm.{name}." for name in lm_names)
     stages = []
-    for stage, entry in dvc_repo.locked(Path()).items():
+    for stage, entry in dvc_repo.stages_of_lock(Path()).items():
         keys = entry.get("params", {}).get("params.yaml", {})
         if any(f"{key}.".startswith(prefixes) for key in keys):
             stages.append(stage)

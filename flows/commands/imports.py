@@ -82,9 +82,10 @@ def imports(
         )
 
     settings = params_file.load_settings(ImportSettings)
+    kind_name = kind.value if kind else ""
     lines = import_answers(
         path,
-        Import(dataset.value, lm, method, kind.value if kind else ""),
+        Import(dataset.value, lm, method, kind_name),
         list(settings.lm),
         DATA,
         partial=partial,

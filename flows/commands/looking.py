@@ -18,7 +18,7 @@ from pipelines.params import params_file
 from pipelines.storage.atomic import atomic
 
 if TYPE_CHECKING:
-    from flows.graph import Stage
+    from flows.graph import Reason, Stage
     from pipelines.explorer.run import Run
     from pipelines.explorer.slices import Slice
     from pipelines.params.params import Params
@@ -52,8 +52,8 @@ def _verify_outputs(threads: int) -> None:
     """Compare the outputs with dvc.lock. Raises LongtailError if one differs."""
     from flows import dvc_repo
 
-    dvc_repo.mend(Path.cwd())
-    n_files, lines = dvc_repo.faults(Path.cwd(), threads)
+    dvc_repo.repair_after_kill(Path.cwd())
+    n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads)
     for line in lines:
         terminal.show(line)
     if lines:
@@ -82,7 +82,7 @@ def _show_stages(everything: bool) -> None:
 
 
 def _state_of_stage(
-    stage: Stage, reasons: list[str], stale: Collection[str], run_at_work: bool
+    stage: Stage, reasons: list[Reason], stale: Collection[str], run_at_work: bool
 ) -> tuple[str, str]:
     """What a stage does or waits for, in a word, and why."""
     from flows import graph
@@ -93,12 +93,13 @@ def _state_of_stage(
         return "running", graph.progress(Path.cwd(), stage)
 
     if reasons and not is_running:
-        detail = "; ".join(reasons[:REASONS_SHOWN])
+        detail = "; ".join(map(str, reasons[:REASONS_SHOWN]))
         if len(reasons) > REASONS_SHOWN:
             detail += f"; and {len(reasons) - REASONS_SHOWN} more"
         if run_at_work:
             return "waiting", f"for the run at work: {detail}"
-        is_missing = any(reason.startswith("deleted data/") for reason in reasons)
+        deleted = [reason.path for reason in reasons if reason.state == "deleted"]
+        is_missing = any(path.startswith("data/") for path in deleted)
         return "missing" if is_missing else "changed", detail
 
     if stale_needs:

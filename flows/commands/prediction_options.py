@@ -1,4 +1,4 @@
-"""What commands on files of predictions share: their options, and how the files are read."""
+"""What the commands on files of predictions share: options, reading, and writing of results."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Files of a release's folder; the first of them that is there is read.
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
+# The seed and resamples of draws and intervals: the same files give the same bytes.
+SEED = 0
+RESAMPLES = 1000
 
 TABLE = typer.Option(
     "--questions", "-q", help="Path or address of PopQA as published, a release, or any table."
@@ -75,17 +78,17 @@ def read_all(
         )
 
     paths = named_files(files, terminal.CALLED_FROM)
-    asked = read_questions(options.questions, options.columns)
+    questions = read_questions(options.questions, options.columns)
     answered = read_answers(
         paths,
-        asked,
+        questions,
         options.answer_pattern,
         by_position=options.by_position,
         decisions=decisions,
     )
     if options.subset:
-        keep_subset(answered, asked, options.subset, subsets[options.subset])
-    return asked, answered
+        keep_subset(answered, questions, options.subset, subsets[options.subset])
+    return questions, answered
 
 
 def read_questions(
@@ -142,12 +145,12 @@ def _parse_columns(text: str) -> dict[str, str]:
     return columns
 
 
-def notes_of(asked: Questions, answered: Sequence[Answered]) -> list[str]:
-    """What was read, in lines."""
-    notes = asked.described()
+def notes_of(questions: Questions, answered: Sequence[Answered]) -> list[str]:
+    """Lines on what was read."""
+    lines = questions.described()
     for system in answered:
-        notes += system.lines
-    return notes
+        lines += system.lines
+    return lines
 
 
 def write_files(out: Path, texts: Mapping[str, str]) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
-from pipelines.answering import given_passages, latency, passages, prompts
+from pipelines.answering import given_passages, latency, passages, prompts, timed_shards
 from pipelines.answering.given_passages import AskedSettings
-from pipelines.answering.passages import Lookup, PassageSettings, Source, Timed
+from pipelines.answering.passages import Lookup, PassageSettings, Source
 from pipelines.answering.predictions import PREDICTIONS
-from pipelines.answering.prompts import Sent
+from pipelines.answering.prompts import PromptBatch
 from pipelines.language import language
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
@@ -113,28 +113,23 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     )
     lookup = _look_up(pool, asked, shots, setup)
 
-    def read(shard: slice) -> Sent:
+    def read(shard: slice) -> PromptBatch:
         return _prompts(pool, asked[shard], shots[shard], lookup, setup)
 
-    def write(shard: slice, answered: Timed, path: Path) -> None:
-        rows = _rows(setup, pool, asked[shard], lookup, answered.result)
-        table = pa.Table.from_pylist(rows, schema=PREDICTIONS)
-        passages.write_shard(table, path, answered.seconds, answered.machine)
+    def rows(shard: slice, answered: Answered) -> pa.Table:
+        return _rows(setup, pool, asked[shard], lookup, answered)
 
-    size = setup.questions_per_shard
-    starts = range(0, len(asked), size)
-    parts = [slice(start, min(start + size, len(asked))) for start in starts]
     ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
-    files = workers.map_texts(
+    table, batches = timed_shards.map_shards(
         setup.lm,
         f"answer@{setup.name}",
         setup.key,
-        parts,
-        workers.Steps(read, partial(passages.timed, ask), write, Sent.length),
-        sizes=[part.stop - part.start for part in parts],
+        n_questions=len(asked),
+        at_once=setup.questions_per_shard,
+        steps=timed_shards.Steps(read, ask, rows, PromptBatch.length),
+        schema=PREDICTIONS,
         unit="question",
     )
-    table, batches = passages.read_shards(files, PREDICTIONS)
     answers = table.sort_by("question_id").replace_schema_metadata()
     return answers, latency.Taken(batches, lookup.batches)
 
@@ -169,7 +164,7 @@ def _prompts(
     shots: list[list[int]],
     lookup: Lookup,
     setup: Setup,
-) -> Sent:
+) -> PromptBatch:
     """The prompts of some questions: one each, or one for each document of an ensemble."""
     all_shots = sorted(set().union(*shots))
     rows_of_shots = [passages.CLOSED_BOOK] * len(all_shots)
@@ -177,21 +172,23 @@ def _prompts(
         rows_of_shots = lookup.rows(all_shots)
     examples = {}
     for shot, row in zip(all_shots, rows_of_shots, strict=True):
-        examples[shot] = (pool.texts[shot], pool.shown[shot], row["texts"][0])
+        examples[shot] = pool.example(shot, row["texts"][0])
 
     rows_of_questions = lookup.rows(asked)
-    sent = []
+    batch = []
     for position, row, shots_of_question in zip(asked, rows_of_questions, shots, strict=True):
         examples_of_question = [examples[shot] for shot in shots_of_question]
+        question = pool.texts[position]
         for passage in row["texts"]:
             prompt = prompts.question_prompt(
-                pool.texts[position], passage, examples_of_question, setup.language
+                question, passage, examples_of_question, setup.language
             )
-            sent.append(prompt)
+            batch.append(prompt)
+
     similarities = None
     if setup.ensemble:
         similarities = np.array([row["similarities"] for row in rows_of_questions])
-    return Sent(sent, similarities)
+    return PromptBatch(batch, similarities)
 
 
 class Answered(NamedTuple):
@@ -203,12 +200,17 @@ class Answered(NamedTuple):
 
 
 def ask_lm(
-    new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
+    new_tokens: int,
+    replug: params.Replug,
+    spoken: language.Language,
+    lm: LanguageModel,
+    batch: PromptBatch,
 ) -> Answered:
-    """Have the LM answer the questions of the prompts `sent`."""
-    generations = ensemble.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
-    seen = lm.seen(sent.prompts, new_tokens)
-    return Answered(sent.prompts, seen, generations)
+    """Have the LM answer the questions of some prompts."""
+    sent = batch.prompts
+    generations = ensemble.generate(lm, sent, batch.similarities, new_tokens, replug, spoken)
+    seen = lm.seen(sent, new_tokens)
+    return Answered(sent, seen, generations)
 
 
 def _rows(
@@ -217,19 +219,20 @@ def _rows(
     asked: list[int],
     lookup: Lookup,
     answered: Answered,
-) -> list[dict]:
+) -> pa.Table:
     """The rows of PREDICTIONS of some questions."""
     # prompts of a question: one, or one per document of an ensemble
     k = len(answered.sent) // len(asked)
     rows = []
     for i, passage_row in enumerate(lookup.rows(asked)):
-        sent = answered.sent[k * i : k * (i + 1)]
-        seen = answered.seen[k * i : k * (i + 1)]
+        prompts_of_question = slice(k * i, k * (i + 1))
+        sent = answered.sent[prompts_of_question]
         row = _row(setup, pool, asked[i], passage_row, sent, answered.generations[i])
         if setup.source:
+            seen = answered.seen[prompts_of_question]
             row |= _passage_columns(setup, pool, asked[i], passage_row, sent, seen)
         rows.append(row)
-    return rows
+    return pa.Table.from_pylist(rows, schema=PREDICTIONS)
 
 
 def _row(
@@ -242,27 +245,33 @@ def _row(
 ) -> dict:
     """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
     answers = pool.answers[position]
+    text = generation.text
+    method = Method.of_name(setup.method)
+    row = {
+        "question_id": pool.ids[position],
+        "method": method.kind,
+        "prediction": text.strip(),
+        "correct": matching.substring(text, answers),
+        "correct_word": matching.word(text, answers, setup.language),
+        "prompt_hash": prompts.prompt_hash(*sent),
+        "mean_log_prob": generation.mean_log_prob,
+        "lm_calls": len(sent),
+    }
+    if setup.written:
+        row["lm_calls"] += 1
+        row["passage"] = passage_row["texts"][0]
+
     # The tokens of an answer and of its passages are not known if the server does not show them.
     new_tokens = None
-    if generation.new_tokens or not generation.text:
+    if generation.new_tokens or not text:
         new_tokens = generation.new_tokens + passage_row["new_tokens"]
     prompt_tokens = None
     if generation.prompt_tokens:
         prompt_tokens = generation.prompt_tokens + passage_row["prompt_tokens"]
-    return {
-        "question_id": pool.ids[position],
-        "method": Method.of_name(setup.method).kind,
-        "prediction": generation.text.strip(),
-        "correct": matching.substring(generation.text, answers),
-        "correct_word": matching.word(generation.text, answers, setup.language),
-        "prompt_hash": prompts.prompt_hash(*sent),
-        "mean_log_prob": generation.mean_log_prob,
-        "lm_calls": len(sent) + (1 if setup.written else 0),
-        "passage": passage_row["texts"][0] if setup.written else None,
-        "prompt_tokens": prompt_tokens,
-        "new_tokens": new_tokens,
-        "cost": _cost(setup.server, prompt_tokens, new_tokens),
-    }
+    row["new_tokens"] = new_tokens
+    row["prompt_tokens"] = prompt_tokens
+    row["cost"] = _cost(setup.server, prompt_tokens, new_tokens)
+    return row
 
 
 def _cost(
@@ -287,12 +296,11 @@ def _passage_columns(
     seen: list[Prompt],
 ) -> dict:
     """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+    question = pool.texts[position]
     answers = pool.answers[position]
     has_answer = False
     for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
-        left = prompts.passage_left(
-            passage, pool.texts[position], prompt, seen_prompt, setup.language
-        )
+        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
         has_answer = has_answer or matching.word(left, answers, setup.language)
 
     title = passage_row["titles"][0]
@@ -352,7 +360,7 @@ def _answer_missing(
 ) -> stage.Metrics:
     """Answer by some methods into their files of the work store; returns their metrics."""
     lm_settings = settings.lm[lm_name]
-    asked, lines = given_passages.read_asked(dataset, settings, DATA)
+    questions, lines = given_passages.read_asked(dataset, settings, DATA)
     for line in lines:
         print(f"{dataset}: {line}", flush=True)
 
@@ -360,27 +368,32 @@ def _answer_missing(
     with open_lm.lm_at_work(open_lm.MODELS / lm_name, lm_settings, settings.compute) as lm:
         if methods.of_kinds(ways, *ENSEMBLES):
             ensemble.check_ability(lm, settings.replug)
+        answer_settings = settings.answer.of(lm_settings)
+        spoken = language.read_language(settings.language)
         for way in ways:
             file = finished[way]
+            source = passages.open_source(way, lm, settings, DATA)
             setup = Setup(
                 dataset=dataset,
                 method=way,
                 lm=lm,
-                source=passages.open_source(way, lm, settings, DATA),
-                answer=settings.answer.of(lm_settings),
+                source=source,
+                answer=answer_settings,
                 replug=settings.replug,
                 seed=settings.seed,
                 key=file.name,
                 server=lm_settings.http,
-                language=language.read_language(settings.language),
+                language=spoken,
             )
-            table, taken = answer(asked, setup)
-            WorkStore().file(file.parent.name, file.name, partial(parquet.write_parquet, table))
+            table, taken = answer(questions, setup)
+            write = partial(parquet.write_parquet, table)
+            WorkStore().file(file.parent.name, file.name, write)
+            file_name = _file_name(way, settings)
             latency.write_latency(
                 DATA,
                 dataset,
                 lm_name,
-                _file_name(way, settings),
+                file_name,
                 taken,
                 threads=settings.compute.threads,
                 server=lm_settings.http is not None,
@@ -419,10 +432,10 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.
-    files = dict.fromkeys(passages.inputs(way, settings, DATA))
-    for given in methods.of_kinds(settings.ways, *GIVEN):
-        files |= dict.fromkeys(passages.inputs(given, settings, DATA))
-    return content_key(used, code, questions, model, *files)
+    files: list[Path] = []
+    for retrieving in (way, *methods.of_kinds(settings.ways, *GIVEN)):
+        files += passages.inputs(retrieving, settings, DATA)
+    return content_key(used, code, questions, model, *dict.fromkeys(files))
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:

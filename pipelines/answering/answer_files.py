@@ -12,7 +12,7 @@ from pipelines.errors import LongtailError
 from pipelines.methods import GIVEN, METHODS, Method, ordered
 from pipelines.storage import database, parquet
 
-METADATA_KEY = b"longtail"  # of what an import's file says of itself
+METADATA_KEY = b"longtail"  # metadata of an import's file: what `about` returns
 
 ASKED = """SELECT question_id, relation AS relations,
     coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects,
@@ -112,13 +112,11 @@ def _imports(
         faults = {}
         if files and questions.is_file():
             faults = _faults(files, questions)
-        fitting[folder.name] = {
-            method: file for method, file in files.items() if method not in faults
-        }
         for method, fault in faults.items():
-            file = files[method]
+            file = files.pop(method)
             advice = f"import it again, or `longtail imports --remove {file}`"
             sentences.append(f"{file} is left out: {fault}; {advice}")
+        fitting[folder.name] = files
     return fitting, sentences
 
 
@@ -215,13 +213,16 @@ def join(
     ids_of = {file: answers[method].pop("question_id") for method, file in files.items()}
     first, ids = next(iter(ids_of.items()))
     for file, ids_of_file in ids_of.items():
-        repeated = ids_of_file[1:][ids_of_file[1:] == ids_of_file[:-1]]
-        _refuse(repeated, f"{file}: has the id {{}} more than once")
-        _refuse(set(ids_of_file) ^ set(ids), f"{file}: it or {first} lacks the id {{}}")
-    _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}")
+        is_repeated = ids_of_file[1:] == ids_of_file[:-1]
+        _refuse(ids_of_file[1:][is_repeated], f"{file}: has the id {{}} more than once")
+        in_one_file = set(ids_of_file) ^ set(ids)
+        _refuse(in_one_file, f"{file}: it or {first} lacks the id {{}}")
 
-    places = np.searchsorted(asked["question_id"], ids)
-    joined = {"ids": asked.pop("question_id")[places]}
+    all_ids = asked.pop("question_id")
+    unknown = set(ids) - set(all_ids)
+    _refuse(unknown, f"{questions}: lacks the id {{}} of {first}")
+    places = np.searchsorted(all_ids, ids)
+    joined = {"ids": all_ids[places]}
     for name, values in asked.items():
         joined[name] = values[places]
     return joined, answers
@@ -240,4 +241,5 @@ def _refuse(ids: Collection[str], message: str) -> None:
     if len(ids):
         expected = "expected the same questions once"
         advice = "run the stage `answer` or the import again, or repair the file"
-        raise LongtailError(f"{message.format(min(ids))}, {expected}; {advice}")
+        problem = message.format(min(ids))
+        raise LongtailError(f"{problem}, {expected}; {advice}")

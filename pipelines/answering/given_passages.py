@@ -82,8 +82,9 @@ class GivenPassages:
 
     def read(self, positions: np.ndarray) -> Documents:
         """The passages in some rows, of the shape of `positions`; "" where these are -1."""
-        is_empty = positions.ravel() < 0
-        rows = self.table.take(pa.array(np.maximum(positions.ravel(), 0)))
+        places = positions.ravel()
+        is_empty = places < 0
+        rows = self.table.take(np.maximum(places, 0))
         columns = []
         for name in ("doc_id", "title", "text"):
             texts = np.array(rows[name].to_pylist(), object)
@@ -94,15 +95,13 @@ class GivenPassages:
 
 
 def open_passages(method: str, data: Path) -> GivenPassages:
-    """The passages of a method for the questions of all sets.
-
-    Raises LongtailError if there are none.
-    """
+    """A method's passages for all question sets. Raises LongtailError if there are none."""
     files = passage_files(method, data)
     if not files:
         raise LongtailError(f"{data / FOLDER}: no passages for {method}; `longtail run` joins them")
 
-    table = pa.concat_tables([parquet.read_parquet(file, schema=PASSAGES) for file in files])
+    tables = [parquet.read_parquet(file, schema=PASSAGES) for file in files]
+    table = pa.concat_tables(tables)
     starts = np.flatnonzero(table["rank"].to_numpy() == 1)
     ends = np.append(starts[1:], table.num_rows)
     ids = table["question_id"].take(starts).to_pylist()
@@ -113,7 +112,7 @@ def open_passages(method: str, data: Path) -> GivenPassages:
 
 
 def read_asked(dataset: str, settings: AskedSettings, data: Path) -> tuple[pa.Table, list[str]]:
-    """A question set without the questions that a way of params.yaml has no imported passages for.
+    """The questions of a set that have imported passages for all ways that answer from such.
 
     Lines say which questions have none, and what the weights of an ensemble become.
     """
@@ -121,7 +120,8 @@ def read_asked(dataset: str, settings: AskedSettings, data: Path) -> tuple[pa.Ta
     lines: list[str] = []
     for method in methods.of_kinds(settings.ways, *methods.GIVEN):
         imported = open_passages(method, data)
-        has_passages = pc.is_in(table["question_id"], pa.array(imported.rows, pa.string()))
+        ids = pa.array(imported.rows, pa.string())
+        has_passages = pc.is_in(table["question_id"], ids)
         missing = table.filter(pc.invert(has_passages))["question"].to_pylist()
         count = f"{len(missing):,} of {table.num_rows:,} questions have no passages for {method}"
         table = table.filter(has_passages)
@@ -143,7 +143,8 @@ def _weights(
     """What the heaviest passage weighs in an ensemble, on average over the questions."""
     k = settings.replug.top_k
     temperature = settings.replug.temperature
-    _, scores = imported.search(questions["question_id"].to_pylist(), k)
+    ids = questions["question_id"].to_pylist()
+    _, scores = imported.search(ids, k)
     weights = np.exp(ensemble.log_weights(scores, temperature))
     heaviest = weights.max(axis=1).mean()
     return (

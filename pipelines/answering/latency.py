@@ -51,19 +51,22 @@ class Taken(NamedTuple):
         searched = sum(batch.questions for batch in self.searches)
         seconds_searched = sum(batch.seconds for batch in self.searches)
         search = seconds_searched / max(1, searched)
-        seconds = np.array([batch.seconds / batch.questions + search for batch in self.answers])
-
-        machines = sorted({batch.machine for batch in self.answers})
         batches = []
+        means = []
         for batch in self.answers:
             batches.append({"questions": batch.questions, "seconds": batch.seconds})
+            means.append(batch.seconds / batch.questions + search)
+        seconds = np.array(means)
+        median = intervals.quantile(seconds, 0.5)
+        p90 = intervals.quantile(seconds, 0.9)
+        machines = sorted({batch.machine for batch in self.answers})
         return {
             "machine": " and ".join(machines),
             "questions": sum(batch.questions for batch in self.answers),
             "batches": batches,
             "search": search,
-            "median": intervals.quantile(seconds, 0.5).as_json(),
-            "p90": intervals.quantile(seconds, 0.9).as_json(),
+            "median": median.as_json(),
+            "p90": p90.as_json(),
         }
 
 

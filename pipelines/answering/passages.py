@@ -5,18 +5,17 @@ A language model writes its own passage by the method GenRead.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines import methods
-from pipelines.answering import latency, prompts
+from pipelines.answering import prompts, timed_shards
 from pipelines.answering.latency import Batch
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
@@ -26,7 +25,6 @@ from pipelines.methods import GIVEN, INDEXES, Method
 from pipelines.params import params
 from pipelines.params.param_types import LMName, RetrieverName, Section
 from pipelines.retrieval import documents
-from pipelines.storage import parquet
 from pipelines.work import workers
 
 SEARCHED_AT_ONCE = 4096  # questions: reading documents passes over the whole of docs.parquet
@@ -82,12 +80,9 @@ def open_source(
 ) -> Source | None:
     """What finds the passages of a method; None for closed_book. Only genread needs `lm`."""
     if method == "genread":
-        return written(
-            lm,
-            settings.answer.passage_tokens,
-            language.read_language(settings.language),
-            settings.lm[lm.name].http,
-        )
+        spoken = language.read_language(settings.language)
+        server = settings.lm[lm.name].http
+        return written(lm, settings.answer.passage_tokens, spoken, server)
 
     parsed = Method.parse(method, settings.retrievers)
     k = settings.replug.top_k if parsed.is_ensemble else settings.answer.passages
@@ -152,7 +147,8 @@ def prompts_of_question(
     if these have any; None without a source. `settings` have the sections seed, language, lm and
     answer.
     """
-    n_shots = settings.answer.of(settings.lm[lm]).n_shots
+    answer_settings = settings.answer.of(settings.lm[lm])
+    n_shots = answer_settings.n_shots
     is_written = source is not None and source.written
     (shots,) = prompts.demonstrations(
         settings.seed, dataset, pool, [place], n_shots, common=is_written
@@ -173,8 +169,8 @@ def prompts_of_question(
     examples = []
     bare_examples = []
     for shot, passage in zip(shots, best_passages_of_shots, strict=True):
-        examples.append((pool.texts[shot], pool.shown[shot], passage))
-        bare_examples.append((pool.texts[shot], pool.shown[shot], None))
+        examples.append(pool.example(shot, passage))
+        bare_examples.append(pool.example(shot, None))
     spoken = language.read_language(settings.language)
     question = pool.texts[place]
     with_passages = [
@@ -220,16 +216,9 @@ def retrieved(
             ids = ids[:, :1]
             titles = titles[:, :1]
             similarities = similarities[:, :1]
-        nothing = [0] * len(texts)
-        columns = [
-            passages.tolist(),
-            ids.tolist(),
-            titles.tolist(),
-            similarities.tolist(),
-            nothing,
-            nothing,
-        ]
-        return pa.table(columns, schema=SCHEMA)
+        columns = [column.tolist() for column in (passages, ids, titles, similarities)]
+        no_tokens = [0] * len(texts)
+        return pa.table([*columns, no_tokens, no_tokens], schema=SCHEMA)
 
     return Source(find, at_once=SEARCHED_AT_ONCE, written=False, by_id=by_id)
 
@@ -246,7 +235,9 @@ _CLIP = np.vectorize(_clip, otypes=[object])
 
 def _joined(passages: np.ndarray, is_there: np.ndarray) -> np.ndarray:
     """One passage of those in each row, (n, 1), with blank lines between."""
-    joined = ["\n\n".join(row[places]) for row, places in zip(passages, is_there, strict=True)]
+    joined = []
+    for row, places in zip(passages, is_there, strict=True):
+        joined.append("\n\n".join(row[places]))
     return np.array(joined, object)[:, None]
 
 
@@ -258,9 +249,10 @@ def written(
 ) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
     write = partial(write_passages, max_tokens, spoken)
+    at_once = workers.shard_size(WRITTEN_AT_ONCE, 1, server)
     return Source(
         find=partial(write, lm),
-        at_once=workers.shard_size(WRITTEN_AT_ONCE, 1, server),
+        at_once=at_once,
         written=True,
         lm=lm,
         write=write,
@@ -287,42 +279,6 @@ def write_passages(
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
-class Timed(NamedTuple):
-    """What some work gave, and how long it took on which machine."""
-
-    result: Any
-    seconds: float
-    machine: str
-
-
-def timed(work: Callable[[Any, Any], Any], lm: Any, task: Any) -> Timed:
-    """What `work` gives for a task. On a server tasks overlap, and each counts with its share."""
-    started = time.monotonic()
-    result = work(lm, task)
-    ended = time.monotonic()
-    seconds = lm.took(started, ended) if hasattr(lm, "took") else ended - started
-    return Timed(result, seconds, latency.machine())
-
-
-def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
-    """Write a shard's rows and, beside them, how many seconds they took on which machine."""
-    measured = {"seconds": str(seconds), "machine": machine}
-    parquet.write_parquet(table.replace_schema_metadata(measured), path)
-
-
-def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
-    """The rows of all shards, and what each of them took, in whichever run and on which machine."""
-    tables = [schema.empty_table()]
-    batches = []
-    for file in files:
-        table = parquet.read_parquet(file, schema=schema)
-        measured = parquet.schema_of(file).metadata
-        machine = measured.get(b"machine", b"").decode()
-        tables.append(table)
-        batches.append(Batch(table.num_rows, float(measured[b"seconds"]), machine))
-    return pa.concat_tables(tables), batches
-
-
 class Lookup:
     """The passages of all questions asked or shown.
 
@@ -339,32 +295,29 @@ class Lookup:
         if source is None:
             return
 
-        def read(questions: np.ndarray) -> list[str]:
-            return [texts[question] for question in questions.tolist()]
+        def read(shard: slice) -> list[str]:
+            return [texts[question] for question in self._questions[shard].tolist()]
 
-        def find(_: Any, asked: list[str]) -> pa.Table:
-            return source.find(asked)
+        def find(_: Any, queries: list[str]) -> pa.Table:
+            return source.find(queries)
 
-        def write(_: np.ndarray, found: Timed, path: Path) -> None:
-            write_shard(found.result, path, found.seconds, found.machine)
+        def rows(_: slice, passages: pa.Table) -> pa.Table:
+            return passages
 
-        def length(asked: list[str]) -> int:
-            characters = sum(len(text) for text in asked)
-            return characters + workers.BYTES_PER_TOKEN * source.max_tokens * len(asked)
+        def length(queries: list[str]) -> int:
+            characters = sum(len(text) for text in queries)
+            return characters + workers.BYTES_PER_TOKEN * source.max_tokens * len(queries)
 
-        starts = range(0, len(self._questions), source.at_once)
-        parts = [self._questions[start : start + source.at_once] for start in starts]
-        work = partial(timed, source.write if source.lm else find)
-        files = workers.map_texts(
+        self._table, self.batches = timed_shards.map_shards(
             source.lm,
             name,
             key,
-            parts,
-            workers.Steps(read, work, write, length),
-            sizes=[len(part) for part in parts],
+            n_questions=len(self._questions),
+            at_once=source.at_once,
+            steps=timed_shards.Steps(read, source.write or find, rows, length),
+            schema=SCHEMA,
             unit="question or demonstration",
         )
-        self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:
         """Each question's row of SCHEMA, or CLOSED_BOOK."""

@@ -19,6 +19,8 @@ from pipelines.lm.language_model import Prompt
 # Draws of a demonstration. In a small set repeated draws may run into what is drawn already.
 DRAWS_PER_SHOT = 40
 
+Example = tuple[str, str, str | None]  # of a demonstration: question, answer, passage if it has one
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -35,6 +37,10 @@ class Questions:
     pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
     shown: Sequence[str] = ()  # the answer that a demonstration shows
 
+    def example(self, position: int, passage: str | None) -> Example:
+        """A question as a demonstration, with its answer and with a passage or None."""
+        return self.texts[position], self.shown[position], passage
+
     @cached_property
     def rows_of_relation(self) -> dict[str, np.ndarray]:
         """Relation -> positions of its questions; relations are sorted."""
@@ -47,8 +53,8 @@ class Questions:
         return Counter(self.texts)
 
 
-class Sent(NamedTuple):
-    """What a LM is asked: k prompts in a row for each question.
+class PromptBatch(NamedTuple):
+    """What an LM is asked: k prompts in a row for each question.
 
     Similarities (questions, k) weigh an ensemble's documents; None stands for one prompt per
     question.
@@ -59,24 +65,28 @@ class Sent(NamedTuple):
 
     def length(self) -> int:
         """How many characters there are to read."""
-        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
+        documents = sum(len(prompt.document) for prompt in self.prompts)
+        contexts = sum(len(prompt.context) for prompt in self.prompts)
+        return documents + contexts
 
 
 def read_questions(table: pa.Table) -> Questions:
     """A question set. Demonstrations show the triple's object (PopQA), else the first answer."""
     columns = table.sort_by("question_id").to_pydict()
-    ids = columns["question_id"]
     answers = columns["possible_answers"]
     shown = columns.get("obj")
     if shown is None:
         shown = [names[0] if names else "" for names in answers]
+    pages = columns.get("s_wiki_title")
+    if pages is None:
+        pages = [None] * len(answers)
     return Questions(
-        ids=ids,
+        ids=columns["question_id"],
         relations=np.array(columns["relation"], dtype=object),
         texts=columns["question"],
         answers=answers,
         subjects=columns["subj"],
-        pages=columns.get("s_wiki_title") or [None] * len(ids),
+        pages=pages,
         shown=shown,
     )
 
@@ -124,8 +134,8 @@ def _one_of_each_relation(
     shots = []
     for _, relation in sorted(relations)[:n_shots]:
         rows = questions.rows_of_relation[relation]
-        drawn = int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows))
-        shots.append(int(rows[drawn]))
+        draw = draws.uniform(seed, "shot", f"{key}|{relation}")
+        shots.append(int(rows[int(draw * len(rows))]))
     return shots
 
 
@@ -137,8 +147,9 @@ def _of_any_relation(
     size = len(questions.ids)
     wanted = min(n_shots, size - questions.count_of_text[text])
     shots: list[int] = []
-    for draw in range(DRAWS_PER_SHOT * n_shots):
-        drawn = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+    for number in range(DRAWS_PER_SHOT * n_shots):
+        draw = draws.uniform(seed, "shot", f"{key}|{number}")
+        drawn = int(draw * size)
         if drawn not in shots and questions.texts[drawn] != text:
             shots.append(drawn)
         if len(shots) == wanted:
@@ -149,23 +160,23 @@ def _of_any_relation(
 def question_prompt(
     question: str,
     passage: str | None,
-    shots: Sequence[tuple[str, str, str | None]],
+    shots: Sequence[Example],
     language: Language = ENGLISH,
 ) -> Prompt:
     """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q:
     <question> A:`.
 
-    `shots` are (question, answer, passage or None), each shown the same way and followed by a blank
-    line.
+    Each of `shots` is shown the same way and followed by a blank line.
     """
     return compose(shown(shots, language), _passage(passage), language.asked(question))
 
 
-def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH) -> str:
-    """Demonstrations as a prompt begins with them; `shots` are as in `question_prompt`."""
+def shown(shots: Sequence[Example], language: Language = ENGLISH) -> str:
+    """Demonstrations as a prompt begins with them."""
     texts = []
     for question, answer, passage in shots:
-        texts.append(f"{_passage(passage)}{language.answered(question, answer)}\n\n")
+        example = _passage(passage) + language.answered(question, answer)
+        texts.append(f"{example}\n\n")
     return "".join(texts)
 
 
@@ -200,8 +211,9 @@ def compose(shots: str, document: str, question: str) -> Prompt:
 
 def prompt_hash(*prompts: Prompt) -> str:
     """16 hex digits that tell two prompts, or two ensembles of them, apart."""
-    texts = "\x1e".join(f"{prompt.document}\x1f{prompt.context}" for prompt in prompts)
-    return hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
+    texts = [f"{prompt.document}\x1f{prompt.context}" for prompt in prompts]
+    joined = "\x1e".join(texts)
+    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
 
 
 def _passage(text: str | None) -> str:

@@ -71,36 +71,31 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _clean_rows(batch, rejects, settings.media)
     encoded = _encoder(settings.tokenizer)(texts)
-    text_signatures: list[np.ndarray | None] = [None] * len(rows)
-    text_bands: list[np.ndarray | None] = [None] * len(rows)
     if settings.corpus.has_queries:
-        signature_matrix = signatures([tokens.ids for tokens in encoded])
-        text_signatures = list(signature_matrix)
-        text_bands = list(bands(signature_matrix, NEAR_DUPLICATE))
+        matrix = signatures([tokens.ids for tokens in encoded])
+        matrix_of_bands = bands(matrix, NEAR_DUPLICATE)
+        for i, row in enumerate(rows):
+            row["signature"] = matrix[i]
+            row["bands"] = matrix_of_bands[i]
 
     documents: list[dict] = []
     queries: list[dict] = []
     sources: list[dict] = []
-    for i, row in enumerate(rows):
+    for row, tokens in zip(rows, encoded, strict=True):
         row_documents = []
         row_queries = []
         if row["split"] == "corpus":
-            row_documents = _documents(settings, row, encoded[i])
+            row_documents = _documents(settings, row, tokens)
         else:
-            row_queries = _queries(settings, row, encoded[i])
+            row_queries = _queries(settings, row, tokens)
         if not row_documents and not row_queries:
             reason = f"{TOO_SHORT}{row['split']}"
-            rejects.add(row["file"], row["row"], reason, f"{len(encoded[i].ids)} tokens")
+            rejects.add(row["file"], row["row"], reason, f"{len(tokens.ids)} tokens")
             continue
 
         documents += row_documents
         queries += row_queries
-        source = row | {
-            "chunks": len(row_documents),
-            "signature": text_signatures[i],
-            "bands": text_bands[i],
-        }
-        sources.append(source)
+        sources.append(row | {"chunks": len(row_documents)})
     write_rows(documents, DOCS, out / "docs.parquet")
     write_rows(queries, QUERIES, out / "queries.parquet")
     write_rows(sources, SOURCES, out / "sources.parquet")

@@ -76,10 +76,10 @@ class AnswersStudy(Protocol):
         """Table -> its rows, without the columns dataset and lm."""
 
 
-class FiguresStudy(Protocol):
+class MetricsStudy(Protocol):
     """A module of pipelines/studies with tables from other stages' metrics."""
 
-    def rows_of_figures(self, metrics: StageMetrics) -> Tables:
+    def rows_of_metrics(self, metrics: StageMetrics) -> Tables:
         """Table -> its rows."""
 
 
@@ -89,7 +89,7 @@ class Studies:
 
     tables: Mapping[str, dict[str, type]]
     of_answers: Sequence[AnswersStudy] = ()
-    of_figures: Sequence[FiguresStudy] = ()
+    of_metrics: Sequence[MetricsStudy] = ()
 
 
 def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
@@ -119,8 +119,8 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
     all_metrics = stage_metrics.read_metrics(data)
     metrics = StageMetrics(all_metrics, settings.parts.scored, settings.lms)
     analyses |= _tables_of_metrics(metrics, analyses, main, settings)
-    for study in studies.of_figures:
-        analyses |= study.rows_of_figures(metrics)
+    for study in studies.of_metrics:
+        analyses |= study.rows_of_metrics(metrics)
 
     with atomic(data / "analyses") as folder:
         folder.mkdir()

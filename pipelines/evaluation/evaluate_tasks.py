@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines import catalogue
 from pipelines.answering import passages
-from pipelines.answering.prompts import Sent
+from pipelines.answering.prompts import PromptBatch
 from pipelines.evaluation import answer_letters, task_items
 from pipelines.evaluation.task_figures import (
     ALL_IN_ONE_PROMPT,
@@ -216,7 +216,7 @@ def evaluate_task(
     lookup = passages.Lookup(source, queries, passages_name, key)
     has_ensemble = method in ENSEMBLES
 
-    def read(shard: slice) -> Sent:
+    def read(shard: slice) -> PromptBatch:
         items = task.items[shard]
         rows = lookup.rows(range(shard.start, shard.stop))
         documents = [row["texts"] for row in rows]
@@ -228,7 +228,7 @@ def evaluate_task(
             similarities = np.array(similarities_of_items, np.float32)
         shots_of_items = [shots[item.subject] for item in items]
         prompts = task_items.prompts(items, shots_of_items, documents)
-        return Sent(prompts, similarities)
+        return PromptBatch(prompts, similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = []
@@ -246,7 +246,7 @@ def evaluate_task(
     sizes = [part.stop - part.start for part in parts]
 
     work = partial(predict, task.options, new_tokens, replug)
-    steps = workers.Steps(read, work, write, Sent.length)
+    steps = workers.Steps(read, work, write, PromptBatch.length)
     files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     tables = [parquet.read_parquet(file, schema=SCHEMA) for file in files]
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
@@ -291,7 +291,7 @@ def _is_right(task: Task, item: Item, prediction: str | None) -> bool:
 
 
 def predict(
-    options: bool, new_tokens: int, replug: Replug, lm: LanguageModel, sent: Sent
+    options: bool, new_tokens: int, replug: Replug, lm: LanguageModel, sent: PromptBatch
 ) -> list[str | None]:
     """The answer to each item, by its letter or generated; None where one of its prompts does not
     fit."""
@@ -321,7 +321,7 @@ def predict(
     return predictions.tolist()
 
 
-def _fits(lm: LanguageModel, sent: Sent, k: int, new_tokens: int) -> np.ndarray:
+def _fits(lm: LanguageModel, sent: PromptBatch, k: int, new_tokens: int) -> np.ndarray:
     """Whether all k prompts of each item fit, (items,) bool.
 
     A document may lose its end; demonstrations, question and options may lose nothing.

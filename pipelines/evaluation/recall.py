@@ -22,7 +22,8 @@ from pipelines.params.param_types import RetrieverName
 from pipelines.params.params import Index, Ingest, Parts, Reranker
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import DEPTH, RetrievalSettings, fuse, matching
+from pipelines.retrieval.documents import Found, Retriever, Sources
+from pipelines.retrieval.retriever import DEPTH, Fused, RetrievalSettings
 from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
@@ -163,47 +164,72 @@ def distractors(docs: Path, taken: set[str]) -> list[dict[str, str]]:
     return rows
 
 
+class Ranked:
+    """The best documents of some queries, found already; implements Retriever for these queries."""
+
+    def __init__(self, positions: np.ndarray, scores: np.ndarray, count: int) -> None:
+        self.count = count
+        self._positions = positions
+        self._scores = scores
+
+    def search(self, texts: Sequence[str], k: int, without: Sources = None) -> Found:
+        """See Retriever.search."""
+        return self._positions[:, :k], self._scores[:, :k]
+
+
 def search_exactly(
     docs: Path, index: Path, queries: list[str], settings: Settings
 ) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to
     `index`."""
-    from pipelines.retrieval import bm25, bm25_build
+    from pipelines.retrieval import bm25_build
+    from pipelines.retrieval.bm25 import BM25
+    from pipelines.retrieval.reranker import CrossEncoder, Reranked
 
     retrievers = settings.retrievers
-    spoken = language.read_language(settings.language)
-    bm25_build.build(
-        docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
-    )
-    sparse_index = bm25.BM25(index, docs)
-    positions, scores = sparse_index.search(queries, DEPTH)
-    best = {"bm25": positions}
+    count = documents.count_documents(docs)
     depth = DEPTH
     reranked = methods.of_kinds(settings.ways, "reranked")
     if reranked:
         depth = max(DEPTH, settings.reranker.candidates)
-    for run_index in methods.run_indexes(retrievers, settings.parts.tuned):
-        if run_index.kind != "bm25":
-            name = run_index.short_name(retrievers)
-            best[name] = _search_encoder(docs, run_index, queries, settings, depth)
 
-    most = max(AT)
-    sparse = matching(positions, scores)
+    spoken = language.read_language(settings.language)
+    bm25_build.build(
+        docs, index, settings.index, settings.compute, name="evaluate_retrieval", language=spoken
+    )
+    searched: dict[str, Retriever] = {}
+    for run_index in methods.run_indexes(retrievers, settings.parts.tuned):
+        name = run_index.short_name(retrievers)
+        if run_index.kind == "bm25":
+            found = BM25(index, docs).search(queries, DEPTH)
+        else:
+            found = _search_encoder(docs, run_index, queries, settings, depth)
+        searched[name] = Ranked(*found, count)
+
     for way in methods.of_kinds(settings.ways, "hybrid"):
         hybrid = Method.parse(way, retrievers)
-        encoder = Method("dense", hybrid.retriever).short_name(retrievers)
-        dense = best[encoder][:, :DEPTH]
-        best[way], _ = fuse([sparse, dense], most)
-
+        dense = Method("dense", hybrid.retriever).short_name(retrievers)
+        searched[way] = Fused(searched["bm25"], searched[dense])
+    most = max(AT)
+    best = {}
+    for name, retriever in searched.items():
+        best[name], _ = retriever.search(queries, most)
     for way in reranked:
-        best[way] = _rerank(docs, best["dense"], queries, settings)
-    return {name: positions[:, :most] for name, positions in best.items()}
+        folder = Path("data") / methods.RERANKER
+        cross_encoder = CrossEncoder(folder, settings.reranker, settings.compute)
+        template = settings.retriever[retrievers[0]].document
+        n_candidates = max(most, settings.reranker.candidates)
+        retriever = Reranked(searched["dense"], cross_encoder, docs, template, n_candidates)
+        n_pairs = len(queries) * min(n_candidates, count)
+        with progress.whole(way, n_pairs, "pair"):
+            best[way], _ = retriever.search(queries, most)
+    return best
 
 
 def _search_encoder(
     docs: Path, index: Method, queries: list[str], settings: Settings, depth: int
-) -> np.ndarray:
-    """Positions (queries, depth) of each query's best documents by an encoder."""
+) -> Found:
+    """Each query's best documents by an encoder, (queries, depth)."""
     from pipelines.retrieval.encoder import Encoder
 
     name = index.short_name(settings.retrievers)
@@ -219,33 +245,18 @@ def _search_encoder(
         return nearest(vectors, encoder.embed_queries(queries), depth)
 
 
-def _rerank(
-    docs: Path, positions: np.ndarray, queries: list[str], settings: Settings
-) -> np.ndarray:
-    """The main retriever's best documents, `positions` (queries, any), in the order of the
-    cross-encoder."""
-    from pipelines.retrieval.reranker import CrossEncoder, rerank
-
-    folder = Path("data") / methods.RERANKER
-    cross_encoder = CrossEncoder(folder, settings.reranker, settings.compute)
-    n_candidates = max(settings.reranker.candidates, *AT)
-    candidates = positions[:, :n_candidates]
-    template = settings.retriever[settings.retrievers[0]].document
-    with progress.whole("reranked", candidates.size, "pair"):
-        reranked, _ = rerank(cross_encoder, queries, docs, candidates, template)
-    return reranked
-
-
-def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
-    """Positions (queries, k) of the documents (documents, dim) with the largest inner product, ties
-    by position."""
-    blocks = []
+def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> Found:
+    """The documents (documents, dim) with the largest inner product, (queries, k), ties by
+    position."""
+    positions = []
+    scores = []
     for start in range(0, len(queries), BLOCK):
         block = queries[start : start + BLOCK]
         similarities = block @ documents.T
-        order = np.argsort(-similarities, axis=1, kind="stable")
-        blocks.append(order[:, :k])
-    return np.concatenate(blocks)
+        order = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+        positions.append(order)
+        scores.append(np.take_along_axis(similarities, order, 1))
+    return np.concatenate(positions), np.concatenate(scores)
 
 
 def ranks_of(positions: np.ndarray, golds: Sequence[set[int]]) -> np.ndarray:

@@ -38,7 +38,7 @@ class Question:
     documents: dict[str, dict]
 
     @property
-    def listed(self) -> list[Reader]:
+    def all_answers(self) -> list[Reader]:
         """(language model, method, answer) of each answer."""
         readers = []
         for lm, by_method in self.answers.items():
@@ -47,12 +47,12 @@ class Question:
         return readers
 
     @property
-    def read(self) -> list[tuple[dict, list[Reader]]]:
-        """Each passage with those of `listed` whose best one it was; the most used one comes
+    def best_passages(self) -> list[tuple[dict, list[Reader]]]:
+        """Each passage with those of `all_answers` whose best one it was; the most used one comes
         first.
         """
         readers: dict[str, list[Reader]] = {}
-        for reader in self.listed:
+        for reader in self.all_answers:
             _, _, answer = reader
             if answer["doc_id"] in self.documents:
                 readers.setdefault(answer["doc_id"], []).append(reader)
@@ -60,17 +60,17 @@ class Question:
         return [(self.documents[doc_id], readers[doc_id]) for doc_id in most_used]
 
     @property
-    def written(self) -> list[tuple[str, str, str]]:
+    def written_passages(self) -> list[tuple[str, str, str]]:
         """(language model, method, passage) of each passage that a language model wrote itself."""
         passages = []
-        for lm, method, answer in self.listed:
+        for lm, method, answer in self.all_answers:
             if answer["passage"]:
                 passages.append((lm, method, answer["passage"]))
         return passages
 
 
 @dataclass(frozen=True)
-class Sent:
+class RebuiltPrompts:
     """The prompts of an answer, made again: one, or one for each document of an ensemble."""
 
     prompts: list[Prompt]
@@ -139,8 +139,8 @@ def _documents_of(run: Run, answers: Mapping[str, Answers]) -> dict[str, dict]:
 def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answers) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` it takes.
 
-    `takes` is that answer's method if a rule chooses between two answers with passages. A threshold
-    of None is always; an `answer` of None is not there.
+    `takes` is that answer's method if a rule chooses between two answers with passages. The
+    `threshold` is None where the rule always retrieves, and the `answer` where it is missing.
     """
     decisions = []
     for name, rule in rules.items():
@@ -157,7 +157,9 @@ def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answe
     return decisions
 
 
-def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Sent:
+def rebuild_prompts(
+    run: Run, dataset: str, lm: str, method: str, question: Question
+) -> RebuiltPrompts:
     """The prompts of one answer, made again by the code that made them.
 
     Raises LongtailError where that can't be done.
@@ -179,7 +181,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     if retrieved is not None and source is not None and not source.written:
         (row,) = retrieved.slice(0, 1).to_pylist()
         documents = _weighted_documents(run, kind, row)
-    return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
+    return RebuiltPrompts(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
 
 
 def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:

@@ -16,7 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import ENDS
 from pipelines.explorer import one_question, scored_texts, slices
 from pipelines.explorer.addresses import number_of_pages
-from pipelines.explorer.one_question import Question, Sent
+from pipelines.explorer.one_question import Question, RebuiltPrompts
 from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.explorer.scored_texts import Texts
 from pipelines.explorer.slices import UNKNOWN, Slice
@@ -132,7 +132,7 @@ def shortened(text: str) -> str:
     return words.beginning(text, TEXT_LENGTH)
 
 
-def prompt_texts(sent: Sent) -> list[str]:
+def prompt_texts(sent: RebuiltPrompts) -> list[str]:
     return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]
 
 
@@ -147,12 +147,12 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
 
 def wrong_answers(question: Question) -> dict[str, bool]:
     """Each answer that is wrong by the published rule -> whether a passage has it, as `marked`."""
-    passages = [document["text"] for document, _ in question.read]
-    passages += [passage for *_, passage in question.written]
+    passages = [document["text"] for document, _ in question.best_passages]
+    passages += [passage for *_, passage in question.written_passages]
     right_names = {name.lower() for name in question.row["possible_answers"]}
 
     wrong = {}
-    for _, _, answer in question.listed:
+    for _, _, answer in question.all_answers:
         if answer["correct"] is not False:
             continue
         name = unicodedata.normalize("NFC", answer["prediction"] or "").strip()
@@ -318,7 +318,7 @@ def question(run: Run, parameters: Mapping[str, str]) -> str:
     unsent = ""
     if lm:
         try:
-            sent = one_question.sent(run, slice_.set, lm, method, read)
+            sent = one_question.rebuild_prompts(run, slice_.set, lm, method, read)
         except LongtailError as error:
             unsent = str(error)
     return render(

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -57,12 +57,15 @@ WORDS_LENGTH = 200  # characters of a search's words, which every link of a page
 FORMULA_BEGINS = f"^([{re.escape(''.join(FORMULA))}])"
 LIKELY_METHODS = ("dense", "bm25")  # the first that there is is compared with closed_book
 
+# The queries below read the tables `searched`, which are the questions of a slice's relation and
+# words, and `chosen`, those of all its choices (`_ask`).
 # What the words of a search are looked for in. Of a subject's address it is the id alone, as each
 # address has "wikidata" in it.
 SEARCHED = """lower(nfc_normalize(concat_ws(chr(10), question, question_id,
     string_split(s_uri, '/')[-1], array_to_string(possible_answers, chr(10)),
-    base.prediction, method.prediction)))"""
+    base_answer, method_answer)))"""
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
+# Questions with both answers.
 ANSWERED = f"""WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
         base.prediction AS base_answer, base.correct AS base_right, base.doc_title AS base_title,
@@ -73,22 +76,21 @@ ANSWERED = f"""WITH answered AS (
         method.doc_has_answer AS has_answer,
         coalesce(has_answer AND NOT method.correct, false) AS misread,
         CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))
-        END AS band, {{inside}} AS inside
+        END AS band
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
-    WHERE {{has_words}}
 ) """
 PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
     base_answer, base_right, base_title, base_whose,
     method_answer, method_right, method_title, method_whose, s_uri
-    FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
+    FROM chosen ORDER BY {order} LIMIT $limit OFFSET $offset"""
 ALL_ROWS = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject,
     s_pop AS popularity, to_json(possible_answers)::VARCHAR AS possible_answers, {columns}
-    FROM answered WHERE {where} ORDER BY {order}"""
-COUNTS = """SELECT band, inside, misread, base_right, method_right, count(*) AS n
-    FROM answered WHERE {of_relation} GROUP BY ALL ORDER BY ALL"""
-JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside,
-    base_right, method_right
-    FROM answered WHERE {{of_relation}}"""
+    FROM chosen ORDER BY {order}"""
+COUNTS = """SELECT band, in_range, misread, base_right, method_right, count(*) AS n
+    FROM searched GROUP BY ALL ORDER BY ALL"""
+# The band is a fraction, so that an unknown one is NaN in NumPy.
+JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, in_range,
+    base_right, method_right FROM searched"""
 
 
 @dataclass(frozen=True)
@@ -174,22 +176,22 @@ class Listed:
 def list_questions(run: Run, slice_: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
     offset = ROWS_OF_PAGE * (slice_.page - 1)
-    rows = _rows(run, slice_, PAGE_OF_ROWS, limit=ROWS_OF_PAGE, offset=offset)
+    page = PAGE_OF_ROWS.format(order=ORDERS[slice_.order])
+    rows = _rows(run, slice_, page, limit=ROWS_OF_PAGE, offset=offset)
 
     cells: Counter = Counter()
     bands: dict[str, Counter] = {}
     misread = 0
-    of_any_cell = replace(slice_, cell="", passage="")
-    for row in _rows(run, of_any_cell, COUNTS):
+    for row in _rows(run, slice_, COUNTS):
         cell = CELL_OF[row["base_right"], row["method_right"]]
-        n_inside = row["n"] if row["inside"] else 0
+        n_in_range = row["n"] if row["in_range"] else 0
         if row["misread"]:
-            misread += n_inside
+            misread += n_in_range
         if row["misread"] or not slice_.passage:
             bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
-            cells[cell] += n_inside
+            cells[cell] += n_in_range
 
-    judged = _ask(run, of_any_cell, JUDGED).to_arrow_table()
+    judged = _ask(run, slice_, JUDGED).to_arrow_table()
     total = cells[slice_.cell] if slice_.cell else cells.total()
     return Listed(
         rows=rows,
@@ -218,7 +220,7 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
     base_right = judged["base_right"].to_numpy()
     method_right = judged["method_right"].to_numpy()
 
-    masks = {"": judged["inside"].to_numpy().astype(bool), UNKNOWN: np.isnan(places)}
+    masks = {"": judged["in_range"].to_numpy().astype(bool), UNKNOWN: np.isnan(places)}
     for place in np.unique(places[~np.isnan(places)]):
         masks[band(int(place))] = places == place
     accuracies = {}
@@ -235,7 +237,7 @@ def to_csv(run: Run, slice_: Slice) -> Iterator[bytes]:
     A text that a spreadsheet would run as a formula begins with an apostrophe. Errors are raised
     before the first row.
     """
-    query = ALL_ROWS.replace("{columns}", _csv_columns(slice_))
+    query = ALL_ROWS.format(columns=_csv_columns(slice_), order=ORDERS[slice_.order])
     reader = _ask(run, slice_, query).to_arrow_reader(ROWS_OF_CSV)
     return _csv_parts(reader)
 
@@ -271,7 +273,8 @@ def _csv_parts(reader: pa.RecordBatchReader) -> Iterator[bytes]:
 
 def ids(run: Run, slice_: Slice, at_most: int) -> list[str]:
     """The ids of a slice's first questions, at most so many."""
-    rows = _rows(run, slice_, PAGE_OF_ROWS, limit=at_most, offset=0)
+    page = PAGE_OF_ROWS.format(order=ORDERS[slice_.order])
+    rows = _rows(run, slice_, page, limit=at_most, offset=0)
     return [row["question_id"] for row in rows]
 
 
@@ -306,29 +309,27 @@ def _rows(run: Run, slice_: Slice, query: str, **values: str | int) -> list[dict
 
 
 def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.DuckDBPyRelation:
-    """A query over the slice's questions with both answers (ANSWERED)."""
-    of_relation = "relation = $relation" if slice_.relation else "true"
-    where = ["inside", of_relation]
+    """A query over `searched` and `chosen`."""
+    searched = []
+    if slice_.relation:
+        searched.append("relation = $relation")
+        values["relation"] = slice_.relation
+    words = unicodedata.normalize("NFC", slice_.words).lower().split()
+    for i, word in enumerate(words):
+        searched.append(f"contains({SEARCHED}, $word{i})")
+        values[f"word{i}"] = word
+
+    chosen = ["in_range"]
     if slice_.passage:
-        where.append("misread")
+        chosen.append("misread")
     if slice_.cell:
         base_right, method_right = CELLS[slice_.cell]
-        where.append(f"base_right = {base_right} AND method_right = {method_right}")
-    query = query.format(
-        where=" AND ".join(where), order=ORDERS[slice_.order], of_relation=of_relation
-    )
-    if "$relation" in query:
-        values["relation"] = slice_.relation
+        chosen.append(f"base_right = {base_right} AND method_right = {method_right}")
 
-    words = unicodedata.normalize("NFC", slice_.words).lower().split()
-    has_words = []
-    for i, word in enumerate(words):
-        values[f"word{i}"] = word
-        has_words.append(f"contains({SEARCHED}, $word{i})")
-    answered = ANSWERED.format(
-        inside=_popularity_condition(slice_.popularity),
-        has_words=" AND ".join(has_words) or "true",
-    )
+    tables = f"""{ANSWERED},
+        searched AS (SELECT *, {_popularity_condition(slice_.popularity)} AS in_range
+            FROM answered WHERE {" AND ".join(searched) or "true"}),
+        chosen AS (SELECT * FROM searched WHERE {" AND ".join(chosen)}) """
     (base_lm, base), (method_lm, method) = slice_.compared
     answers = run.answers(slice_.set)
     files = {
@@ -336,7 +337,7 @@ def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.Duc
         "base": answers[base_lm][base],
         "method": answers[method_lm][method],
     }
-    return database.ask(answered + query, values, **files)
+    return database.ask(tables + query, values, **files)
 
 
 def _popularity_condition(popularity: str) -> str:

@@ -85,7 +85,9 @@ def read_lists(cells: Sequence[Any], where: str) -> list[list[str] | None]:
 
 def _is_damaged_list(text: str, are_lists: bool) -> bool:
     """Whether a text that could not be read as a list is meant to be one."""
-    return bool(LIST_BEGINNING.match(text)) or (are_lists and text[:1] in ("[", "{"))
+    if LIST_BEGINNING.match(text):
+        return True
+    return are_lists and text[:1] in ("[", "{")
 
 
 def written_value(text: str) -> list | dict | None:
@@ -111,8 +113,9 @@ def _python_value(text: str) -> Any:
         value = ast.literal_eval(tree)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    n_texts = sum(isinstance(constant, str) for constant in constants)
+    n_texts = 0
+    for node in ast.walk(tree):
+        n_texts += isinstance(node, ast.Constant) and isinstance(node.value, str)
     return value if n_texts == len(PYTHON_TEXT.findall(text)) else None
 
 

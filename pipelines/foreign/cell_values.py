@@ -113,13 +113,15 @@ def read_numbers(cells: Sequence[Any], where: str, advice: str = "") -> list[flo
             )
         numbers.append(number)
 
-    with_points = [row for row, cell in enumerate(cells) if isinstance(cell, str) and "." in cell]
-    if with_points and all(GROUPED_BY_POINTS.fullmatch(cells[row].strip()) for row in with_points):
-        row = with_points[0]
-        text = cells[row].strip()
+    with_points = {}  # row -> its number
+    for row, cell in enumerate(cells, start=1):
+        if isinstance(cell, str) and "." in cell:
+            with_points[row] = cell.strip()
+    if with_points and all(map(GROUPED_BY_POINTS.fullmatch, with_points.values())):
+        row, text = next(iter(with_points.items()))
         integer = text.replace(".", "")
         raise LongtailError(
-            f"{where} of row {row + 1} is {text}, which is {integer} in one language and {text} in "
+            f"{where} of row {row} is {text}, which is {integer} in one language and {text} in "
             f"another, and no row says which; write {integer} or {text}0"
         )
 

@@ -84,12 +84,13 @@ def _answers(
         columns["correct"] = system.correct[order].astype(float)
         by_method[system.name] = MethodAnswers(**columns)
 
+    is_ambiguous = np.zeros(len(order), bool)
     return Answers(
         ids=ids[order].astype(object),
         relations=questions.groups[order],
         subjects=questions.subjects[order],
         popularity=questions.signal[order],
-        ambiguous=np.zeros(len(order), bool),
+        ambiguous=is_ambiguous,
         by_method=by_method,
         seed=seed,
         resamples=resamples,
@@ -111,7 +112,8 @@ def _disagreements(
     questions: Questions, right: Answered, wrong: Answered, in_common: np.ndarray, seed: int
 ) -> Iterator[dict]:
     """Some of the questions on which the first system is right and the second is not."""
-    places = np.flatnonzero(in_common & (right.correct == 1) & (wrong.correct == 0))
+    only_one_right = (right.correct == 1) & (wrong.correct == 0)
+    places = np.flatnonzero(in_common & only_one_right)
     ids = [questions.ids[place] for place in places]
     drawn = draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)
     for place in places[drawn].tolist():

@@ -252,9 +252,10 @@ def curve(
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     is_last = np.append(ordered[1:] != ordered[:-1], True)
-    last = np.flatnonzero(is_last)
-    share = np.append(0.0, np.cumsum(times[order])[last]) / total
-    gained = np.append(0.0, np.cumsum((times * gains)[order])[last])
+    asked = np.cumsum(times[order])[is_last]
+    gain = np.cumsum((times * gains)[order])[is_last]
+    share = np.append(0.0, asked) / total
+    gained = np.append(0.0, gain)
     accuracy = (right @ times + gained) / total
     area = np.trapezoid(accuracy, share)
     return np.append(np.interp(BUDGETS, share, accuracy), area)

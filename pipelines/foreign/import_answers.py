@@ -76,7 +76,8 @@ def import_answers(
     question, and every test question needs a row.
     """
     called = named(called, own_lms)
-    out = data / "imported" / called.dataset / called.lm / f"{called.method}.parquet"
+    folder = data / "imported" / called.dataset / called.lm
+    out = folder / f"{called.method}.parquet"
     if called.kind == "closed_book":
         _check_closed_book(called, out)
 
@@ -206,8 +207,9 @@ def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list[
     if type_ in (float, int):
         where = f"{predictions.path}: {name}"
         numbers = read_numbers(predictions.cells[name], where, "; correct it")
+        values = [numbers[row] for row in rows]
         # Tables with empty cells may write 12 as 12.0.
-        return [None if math.isnan(numbers[row]) else type_(numbers[row]) for row in rows]
+        return [None if math.isnan(value) else type_(value) for value in values]
     texts = predictions.column(name) or []
     if type_ is bool:
         return [judgement(texts[row]) for row in rows]

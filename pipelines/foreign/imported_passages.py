@@ -72,10 +72,8 @@ def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
         records = list(read_questions_with_passages(folder, rejects, answered=False))
     if rejects.rows:
         file, row, reason, _ = rejects.rows[0]
-        print(
-            f"{folder}: {rejects.bad.total():,} of {rejects.read:,} records are left out: "
-            f"{file}, row {row}: {reason}"
-        )
+        count = f"{rejects.bad.total():,} of {rejects.read:,} records"
+        print(f"{folder}: {count} are left out: {file}, row {row}: {reason}")
 
     tables = {}
     for dataset in datasets:

@@ -317,9 +317,10 @@ def _first_number(ids: Sequence[Any]) -> int | None:
 
 def may_match_by_chance(ids: Sequence[Any]) -> bool:
     """Whether the numbers of rows, or any others, may be these ids by chance."""
-    numbers = [int(id_) for id_ in map(clean_id, ids) if id_.isdecimal()]
-    if not numbers or len(numbers) < len(ids):
+    texts = list(map(clean_id, ids))
+    if not texts or not all(map(str.isdecimal, texts)):
         return False
+    numbers = list(map(int, texts))
     return NUMBERS_PER_ID * len(numbers) > max(numbers) - min(numbers)
 
 

@@ -202,8 +202,9 @@ def judge_file(
     `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
     """
     predictions = read_predictions(path, more, pattern)
-    needs_ids = predictions.ids and not questions.asked.ids and predictions.questions is None
-    if needs_ids and predictions.rows != len(questions.ids):
+    has_ids_alone = bool(predictions.ids) and predictions.questions is None
+    is_in_order = predictions.rows == len(questions.ids)
+    if has_ids_alone and not questions.asked.ids and not is_in_order:
         raise LongtailError(
             f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which "
             f"{path.name} names its questions by; add it, or name it with --columns id=NAME"
@@ -287,9 +288,9 @@ def in_all(answered: Sequence[Answered]) -> np.ndarray:
     """
     is_answered = np.logical_and.reduce([file.has for file in answered])
     if not is_answered.any():
-        counts = ", ".join(f"{file.name} {int(file.has.sum()):,}" for file in answered)
+        counts = [f"{file.name} {int(file.has.sum()):,}" for file in answered]
         raise LongtailError(
-            f"no question is answered by all files ({counts} answers), expected some; "
+            f"no question is answered by all files ({', '.join(counts)} answers), expected some; "
             "leave a file out"
         )
     return is_answered

@@ -197,15 +197,17 @@ def _columns_by_role(cells: Cells) -> dict[str, str]:
         prediction = next((name for name in layouts.PREDICTION if name in cells), "")
     if is_judged and prediction in ("answer", *layouts.CONVERSATION):
         prediction = ""
-    if prediction == "answer" and all(map(_is_list, cells["answer"])):  # of gold answers
+    if prediction == "answer" and all(map(_is_list_of_texts, cells["answer"])):  # gold answers
         prediction = ""
     names["prediction"] = prediction
     return {role: name for role, name in names.items() if name}
 
 
-def _is_list(cell: Any) -> bool:
+def _is_list_of_texts(cell: Any) -> bool:
     value = written_value(cell) if isinstance(cell, str) else cell
-    return isinstance(value, list | tuple) and not any(isinstance(part, dict) for part in value)
+    if not isinstance(value, list):
+        return False
+    return not any(isinstance(part, dict) for part in value)
 
 
 def _read_judgements(predictions: Predictions) -> None:
@@ -325,9 +327,8 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
         )
     predictions.texts = texts
 
-    used = predictions.names["prediction"]
-    names = [name for name in layouts.PREDICTION[:-1] if name in predictions.cells]
-    others = [name for name in names if name != used]
+    unused = predictions.cells.keys() - {predictions.names["prediction"]}
+    others = [name for name in layouts.PREDICTION[:-1] if name in unused]
     if others:
         predictions.notes.append(
             f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"
@@ -381,10 +382,10 @@ def _without_reasoning(texts: Sequence[str], remarks: Counter[str]) -> list[str]
     answers = []
     for text in texts:
         thoughts, answer = reasoning.split(text)
-        answers.append(answer.strip())
+        answer = answer.strip()
         remarks[REASONING] += bool(thoughts)
-        is_long = len(answers[-1]) > LONG_TEXT
-        remarks[WHOLE] += is_long or bool(WHOLE_TEXT.search(answers[-1]))
+        remarks[WHOLE] += len(answer) > LONG_TEXT or bool(WHOLE_TEXT.search(answer))
+        answers.append(answer)
     return answers
 
 

@@ -145,7 +145,7 @@ def _inside(value: Any, name: str) -> Any:
         return None
     if name in value:
         return value[name]
-    return next((inside for key, inside in value.items() if plain(key) == plain(name)), None)
+    return known_fields(value, {plain(name)}).get(plain(name))
 
 
 def _element(values: list[Any], name: str) -> Any:
@@ -233,10 +233,14 @@ def _quotes_close(path: Path, n_columns: int) -> bool:
 
     They do not if every line is a row as it stands, and some line is none with its quotes read.
     """
-    if any(line.count("\t") != n_columns - 1 for line in open_text(path)):
-        return True
-    lines = (line for line in open_text(path) if '"' in line)
-    return all(len(one_row([line], "\t") or ()) == n_columns for line in lines)
+    closes = True
+    for line in open_text(path):
+        if line.count("\t") != n_columns - 1:
+            return True
+        if closes and '"' in line:
+            cells = one_row([line], "\t") or ()
+            closes = len(cells) == n_columns
+    return closes
 
 
 def _open_list(path: Path) -> RecordFile:
@@ -264,9 +268,9 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
         return RecordFile("JSON lines", _objects(path, "line", values), mended=mended)
     if record is None:
         record = parse_whole(path)
-    columns = {plain(name) for name, value in record.items() if not isinstance(value, list | dict)}
-    if columns.intersection(known):
-        return RecordFile("JSON lines", iter([record]))
+    for value in known_fields(record, known).values():
+        if not isinstance(value, list | dict):
+            return RecordFile("JSON lines", iter([record]))
     return _open_one_object(path, record, known)
 
 

@@ -40,9 +40,13 @@ def tune_from_files(
     ones.
     """
     in_common = in_all([without, *others])
-    deciders = [file for file in others[1:] if file.decides or not file.says]
     augmented = [others[0]]
-    augmented += [file for file in others[1:] if file.says and not file.decides]
+    deciders = []
+    for file in others[1:]:
+        if file.decides or not file.says:
+            deciders.append(file)
+        else:
+            augmented.append(file)
     _check_differences(without, augmented, in_common)
     rows = in_common & np.isfinite(questions.signal)
     settings = tuning.DEFAULTS.model_copy(update={"search": search})
@@ -92,8 +96,8 @@ def _check_differences(
     for file in augmented:
         if (right != file.correct[in_common]).any():
             continue
-        is_any_right = any((each.correct == 1).any() for each in (without, *augmented))
-        if not is_any_right:
+        n_right = sum((each.correct == 1).sum() for each in (without, *augmented))
+        if not n_right:
             raise LongtailError(augmented[-1].lines[-1])  # what may be the reason
         raise LongtailError(
             f"{without.name} and {file.name} are right on the same {int(right.sum()):,} of "

@@ -42,7 +42,7 @@ class ForwardPasses:
     """
 
     # whether texts can be continued from the keys and values of what was read before
-    keeps = False
+    can_continue = False
 
     def __init__(self, model, pad: int, batch_tokens: int) -> None:
         self.model = model
@@ -60,7 +60,7 @@ class ForwardPasses:
         `first` (rows,) is the first column of each row that is needed. What rows have in common
         before it is read once.
         """
-        if self.keeps:
+        if self.can_continue:
             prefix_lengths, groups = shared_prefixes(rows, first)
         else:
             prefix_lengths = np.zeros(len(first), np.int64)
@@ -81,11 +81,12 @@ class ForwardPasses:
         step = max(1, self.batch_tokens // length)
         for start in range(0, len(leaders), step):
             leading = members[leaders[start : start + step]]
-            prefixes = rows.slice(leading, 0, length)
+            prefixes = rows.take(leading).slice(0, length)
             cache = read_prefixes(self.model, self._padded(prefixes))
             self._count_prefixes(prefixes)
-            in_step = np.flatnonzero((start <= owners) & (owners < start + step))
-            yield from self._continued(rows, members[in_step], cache, owners[in_step] - start)
+            is_in_step = (start <= owners) & (owners < start + step)
+            owners_in_step = owners[is_in_step] - start
+            yield from self._continued(rows, members[is_in_step], cache, owners_in_step)
 
     def logits(
         self, outputs, rows: np.ndarray, columns: np.ndarray
@@ -117,7 +118,8 @@ class ForwardPasses:
             passes = self.over(rows, last)
         for batch in passes:
             columns = last[batch.rows] - batch.skipped
-            for part, logits in self.logits(batch.outputs, np.arange(len(columns)), columns):
+            texts = np.arange(len(columns))
+            for part, logits in self.logits(batch.outputs, texts, columns):
                 yield batch.rows[part], logits
 
     def hold(self, beginnings: Ragged) -> Prefixes:
@@ -136,18 +138,19 @@ class ForwardPasses:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token that is sent.
 
         A token (prompts,) is sent for each prompt, at most `new_tokens` times. Prompt i begins with
-        the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A model
-        without `keeps` reads the whole texts again at every step.
+        the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A
+        model that cannot continue texts reads them whole at every step.
         """
-        if self.keeps:
+        if self.can_continue:
             yield from self._decoding_kept(prompts, held, beginnings, new_tokens, total)
             return
 
         texts = prompts
         while True:
             token = yield self._table(len(beginnings), self.after(texts), total)
-            texts = joined([texts, Ragged.of(token[:, None].tolist())])
             total = 0
+            added = Ragged.of(token[:, None].tolist())
+            texts = joined([texts, added])
 
     def _decoding_kept(
         self, prompts: Ragged, held: Prefixes, beginnings: np.ndarray, new_tokens: int, total: int
@@ -164,7 +167,8 @@ class ForwardPasses:
         token = yield self._table(n_prompts, self.after(prompts, passes()), total)
         while True:
             inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
-            mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
+            real = kept.real.astype(np.int64)
+            mask = torch.from_numpy(real).to(self.device)
             if self._takes_positions:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
@@ -232,7 +236,8 @@ class ForwardPasses:
             numbers = members[batch]
             lengths = remaining[batch]
             inputs: dict[str, Any] = {}
-            inputs["input_ids"] = self._padded(rows.slice(numbers, skipped, lengths))
+            tokens = rows.take(numbers).slice(skipped, lengths)
+            inputs["input_ids"] = self._padded(tokens)
             if cache or kept:
                 inputs["past_key_values"] = PassCache(
                     read=cache,
@@ -254,7 +259,8 @@ class ForwardPasses:
 
     def _padded(self, rows: Ragged) -> torch.Tensor:
         """Token ids (rows, longest), padded on the right, where a causal model never sees it."""
-        ids, _ = padded(rows, int(rows.lengths.max()), self._pad)
+        longest = int(rows.lengths.max())
+        ids, _ = padded(rows, longest, self._pad)
         return torch.from_numpy(ids).to(self.device)
 
     def _run(self, **inputs):

@@ -109,7 +109,7 @@ class CompletionsClient(http.Client):
             size = 1 if self.chat else self._settings.batch_size
             starts = range(0, len(missing), size)
             batches = [missing[start : start + size] for start in starts]
-            with self.block():
+            with self.sending():
                 for _ in self.map(ask_batch, batches, None):
                     progress.advance(size, len(prompts) * times)
         except LongtailError as error:
@@ -239,7 +239,7 @@ class CompletionsClient(http.Client):
         number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
-            self.go_on()
+            self.raise_if_stopped()
             number, wait = self._ledger.enter(most)
         try:
             answer = super()._once(method, url, **request)

@@ -91,7 +91,7 @@ class HttpModel:
         All tasks together have `http.concurrency` requests under way. Requests are sent in the
         order of their tasks. After an error in the block, no task asks more.
         """
-        with self._client.block(), ThreadPoolExecutor(tasks) as pool:
+        with self._client.sending(), ThreadPoolExecutor(tasks) as pool:
             try:
                 yield pool
             except BaseException as error:
@@ -151,7 +151,9 @@ class HttpModel:
         result = np.full((len(prompts), size), -np.inf, np.float32)
         for row, likeliest in zip(result, shown, strict=True):
             for text, log_prob in likeliest.items():
-                ids = self._ids_of_texts.get(text if self._tokenizer else text.strip(), [])
+                if not self._tokenizer:
+                    text = text.strip()  # a chat may put a space before its first word
+                ids = self._ids_of_texts.get(text, [])
                 row[ids] = np.logaddexp(row[ids], log_prob)
         return result
 
@@ -324,6 +326,7 @@ class HttpModel:
         first = self._first_answer()
         reasons, text = first.spoken()
         wrong = ""
+        # Of an answer without a text, a server may show no log-probabilities although it can.
         if text or not self._log_prob_fields or first.logprobs.tokens:
             wrong = fault(first.logprobs.token_logprobs)
         if reasons:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,11 @@ def read_prefixes(model, ids: torch.Tensor) -> DynamicCache:
     return outputs.past_key_values
 
 
+class _PrefixesOfLength(NamedTuple):
+    numbers: np.ndarray  # (prefixes,)
+    cache: DynamicCache | None  # keys and values; None of no tokens
+
+
 @dataclass
 class Continuations:
     """Texts that continue prefixes of one length."""
@@ -42,22 +48,22 @@ class Prefixes:
     @torch.inference_mode()
     def __init__(self, model, beginnings: Ragged) -> None:
         """Have `model` read the beginnings."""
-        # for each length: the numbers of its prefixes, and their keys and values
-        self._groups: list[tuple[np.ndarray, DynamicCache | None]] = []
+        self._groups: list[_PrefixesOfLength] = []
         for length in np.unique(beginnings.lengths):
             numbers = np.flatnonzero(beginnings.lengths == length)
             cache = None
             if length:
                 ids = beginnings.take(numbers).values.reshape(len(numbers), length)
                 cache = read_prefixes(model, torch.from_numpy(ids).to(model.device))
-            self._groups.append((numbers, cache))
+            self._groups.append(_PrefixesOfLength(numbers, cache))
 
     def continued_by(self, owners: np.ndarray) -> Iterator[Continuations]:
         """Yield texts by the length of their prefix. Text i continues prefix owners[i]."""
         for numbers, cache in self._groups:
             texts = np.flatnonzero(np.isin(owners, numbers))
             if len(texts):
-                yield Continuations(texts, cache, np.searchsorted(numbers, owners[texts]))
+                owners_in_cache = np.searchsorted(numbers, owners[texts])
+                yield Continuations(texts, cache, owners_in_cache)
 
 
 class PassCache(Cache):
@@ -106,11 +112,15 @@ class _PrefixLayer(DynamicLayer):
         self._owners = owners.to(layer.keys.device)
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> States:
-        return self._joined(self.keys, key_states), self._joined(self.values, value_states)
+        keys = self._joined(self.keys, key_states)
+        return keys, self._joined(self.values, value_states)
 
     def _joined(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        of_rows = past.expand(len(new), -1, -1, -1) if len(past) == 1 else past[self._owners]
-        return torch.cat([of_rows, new], dim=-2)
+        if len(past) == 1:
+            past = past.expand(len(new), -1, -1, -1)  # without a copy
+        else:
+            past = past[self._owners]
+        return torch.cat([past, new], dim=-2)
 
 
 class KeysAndValues:

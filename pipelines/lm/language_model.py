@@ -90,6 +90,14 @@ def check_room(model: LanguageModel, new_tokens: int) -> None:
         )
 
 
+class LocalAbilities:
+    """What every local model can do, see LanguageModel."""
+
+    scores = True
+    mixes = True
+    votes = True
+
+
 def no_tokens() -> dict[str, float]:
     """A local model's usage at first.
 

@@ -18,13 +18,14 @@ from pipelines.errors import LongtailError
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import (
     Generation,
+    LocalAbilities,
     Prompt,
     Scores,
     answer_of,
     check_room,
     no_tokens,
 )
-from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
+from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, check_config, max_tokens
 from pipelines.lm.ragged import Ragged, joined, spans
 from pipelines.lm.shared_prefixes import shared_prefixes
 from pipelines.lm.shortcuts import choose_shortcut
@@ -33,7 +34,7 @@ from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
 
 
-class LocalModel:
+class LocalModel(LocalAbilities):
     """The LanguageModel in `folder`, called `name`.
 
     With `chat`, prompts are messages in its chat template.
@@ -54,11 +55,7 @@ class LocalModel:
 
         With `chat`, it also raises it where the tokenizer has no chat template.
         """
-        if not (Path(folder) / "config.json").is_file():
-            raise LongtailError(
-                f"{folder}: no config.json, expected a causal language model in Hugging Face's "
-                "layout"
-            )
+        check_config(folder)
         torch_threads.use(threads)
         try:
             self.tokenizer = read_tokenizer(folder)
@@ -69,9 +66,6 @@ class LocalModel:
         self.name = name
         self.batch_tokens = batch_tokens
         self.max_tokens = max_tokens(folder, self.tokenizer)
-        self.scores = True
-        self.mixes = True
-        self.votes = True
         self.begins = "" if chat else " "
         self._vocabulary = self.model.config.get_text_config().vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
@@ -84,7 +78,7 @@ class LocalModel:
         choose_shortcut(self._passes, self.tokenizer, folder, self.max_tokens)
         # The tokens of a batch of texts that are continued, if no pass reads all of them at once.
         self._decoded_tokens = None
-        if self._passes.keeps:
+        if self._passes.can_continue:
             self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
         self._passes.usage = no_tokens()  # the trial does not count
         self.usage = self._passes.usage
@@ -104,7 +98,7 @@ class LocalModel:
         # The column that predicts the continuation's first token.
         first = pairs.lengths - scored.lengths - 1
         # The last token of a pair is predicted, but no token after it. The model need not read it.
-        inputs = pairs.slice(np.arange(len(nonempty)), 0, pairs.lengths - 1)
+        inputs = pairs.slice(0, pairs.lengths - 1)
 
         log_probs = np.empty(len(scored.values), np.float32)
         for batch in self._passes.over(inputs, first):
@@ -160,7 +154,7 @@ class LocalModel:
         """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         check_room(self, max_tokens)
         tokens = self._texts.prompts(prompts, max_tokens)
-        questions = _Questions(tokens, log_weights, find_shared=self._passes.keeps)
+        questions = _Questions(tokens, log_weights, find_shared=self._passes.can_continue)
 
         generations: dict[int, Generation] = {}
         for batch, passes in self._decodings(questions, max_tokens):
@@ -175,11 +169,9 @@ class LocalModel:
             for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
                 text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._texts.decode)
                 n_prompts = int(questions.read[question].sum())
+                prompt_tokens = int(questions.lengths[question].sum())
                 generations[question] = Generation(
-                    text,
-                    mean_log_prob,
-                    prompt_tokens=int(questions.lengths[question].sum()),
-                    new_tokens=len(new_tokens) * n_prompts,
+                    text, mean_log_prob, prompt_tokens, new_tokens=len(new_tokens) * n_prompts
                 )
         return [generations[question] for question in range(len(log_weights))]
 
@@ -203,10 +195,11 @@ class LocalModel:
                 read = questions.read[batch]
                 prompts = questions.prompts[batch][read]
                 groups_of_prompts = questions.groups[batch][read]
+                beginnings = np.searchsorted(groups, groups_of_prompts)
                 passes = self._passes.decoding(
                     prompts=questions.tokens.take(prompts),
                     held=held,
-                    beginnings=np.searchsorted(groups, groups_of_prompts),
+                    beginnings=beginnings,
                     new_tokens=max_tokens,
                     total=n_read,
                 )
@@ -253,8 +246,10 @@ class LocalModel:
             ended = unfinished & np.isin(tokens[:, step], self._ends)
             lengths[ended] = step
             unfinished[ended] = False
-            for question in np.flatnonzero(unfinished & completes_stop[tokens[:, step]]):
-                if stop in self._texts.decode(tokens[question, : step + 1]).lstrip():
+            may_complete_stop = unfinished & completes_stop[tokens[:, step]]
+            for question in np.flatnonzero(may_complete_stop):
+                text = self._texts.decode(tokens[question, : step + 1])
+                if stop in text.lstrip():
                     lengths[question] = step + 1
                     unfinished[question] = False
             if step + 1 == max_tokens or not unfinished.any():
@@ -266,7 +261,8 @@ class LocalModel:
 
         generated = []
         for question, length in enumerate(lengths):
-            generated.append((tokens[question, :length], log_probs[question, :length]))
+            tokens_of_question = tokens[question, :length]
+            generated.append((tokens_of_question, log_probs[question, :length]))
         return generated
 
     def _end_tokens(self) -> list[int]:
@@ -333,7 +329,7 @@ class _Questions:
         groups, first = np.unique(self.groups[window], return_index=True)
         prompts = self.prompts[window].ravel()[first]
         lengths = self.shared[window].ravel()[first]
-        return groups, self.tokens.slice(prompts, 0, lengths)
+        return groups, self.tokens.take(prompts).slice(0, lengths)
 
 
 class _Weights:

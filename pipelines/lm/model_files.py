@@ -147,6 +147,14 @@ def load_pretrained(auto_class, path: str | Path, revision: str | None, **option
         raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
 
 
+def check_config(folder: Path) -> None:
+    """Raise LongtailError where `folder` has no config.json, as every model has."""
+    if not Path(folder, "config.json").is_file():
+        raise LongtailError(
+            f"{folder}: no config.json, expected a causal language model in Hugging Face's layout"
+        )
+
+
 def check_pinned(key: str, path: str | None, revision: str | None) -> None:
     """Raise LongtailError where the param `key` has no path, or a Hub name without a revision."""
     if not path:

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.errors import LongtailError
-from pipelines.lm.language_model import LanguageModel, no_tokens
-from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens
+from pipelines.lm.language_model import LanguageModel, LocalAbilities, no_tokens
+from pipelines.lm.model_files import CACHE_BYTES, check_config, count_parameters, max_tokens
 from pipelines.lm.token_prompts import read_tokenizer
 from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Compute
@@ -111,18 +110,14 @@ def lm_at_work(
         yield many
 
 
-class LMWorkers(workers.Workers):
+class LMWorkers(workers.Workers, LocalAbilities):
     """A local model in many processes.
 
     It says what the model is and can do. The model itself is where its work is.
     """
 
     def __init__(self, folder: Path, lm: LM, compute: Compute, scoring: bool) -> None:
-        if not (Path(folder) / "config.json").is_file():
-            raise LongtailError(
-                f"{folder}: no config.json, expected a causal language model in Hugging Face's "
-                "layout"
-            )
+        check_config(folder)
         parameters = count_parameters(folder) or 0
         # On a CPU, each number format is compared with fp32 first.
         dtype = "fp32" if compute.device == "cpu" else lm.dtype
@@ -133,9 +128,6 @@ class LMWorkers(workers.Workers):
         super().__init__(model, compute)
         self.name = Path(folder).name
         self.usage = no_tokens()
-        self.scores = True
-        self.mixes = True
-        self.votes = True
         self.begins = "" if lm.chat and not scoring else " "
 
     @cached_property

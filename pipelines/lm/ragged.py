@@ -12,7 +12,13 @@ import numpy as np
 def spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """`lengths[i]` consecutive numbers from `starts[i]` on, for every i: (total,) int64."""
     lengths_before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - lengths_before, lengths) + np.arange(lengths.sum())
+    offsets = np.repeat(starts - lengths_before, lengths)
+    return offsets + np.arange(len(offsets))
+
+
+def bounds_of(lengths: np.ndarray) -> np.ndarray:
+    """Where sequences of these lengths begin and end in a flat array, (sequences + 1,)."""
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,8 @@ class Ragged:
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
         """The same sequences, from lists or arrays."""
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        lengths = np.array([len(sequence) for sequence in sequences], np.int64)
+        bounds = bounds_of(lengths)
         values = np.fromiter(chain.from_iterable(sequences), np.int64, bounds[-1])
         return cls(values, bounds)
 
@@ -37,19 +43,20 @@ class Ragged:
 
     def take(self, rows: np.ndarray) -> Ragged:
         """The sequences `rows`, in that order."""
-        return self.slice(rows, 0, self.lengths[rows])
+        return self._at(self.bounds[rows], self.lengths[rows])
 
-    def slice(
-        self, rows: np.ndarray, starts: int | np.ndarray, lengths: int | np.ndarray
-    ) -> Ragged:
-        """`lengths` values of each sequence in `rows`, from its value number `starts` on.
+    def slice(self, starts: int | np.ndarray, lengths: int | np.ndarray) -> Ragged:
+        """`lengths` values of each sequence, from its value number `starts` on.
 
-        Both are one number, or one per row.
+        Both are one number, or one per sequence.
         """
-        lengths = np.broadcast_to(lengths, len(rows))
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        positions = spans(self.bounds[rows] + starts, lengths)
-        return Ragged(self.values[positions], bounds)
+        positions = self.bounds[:-1] + starts
+        return self._at(positions, np.broadcast_to(lengths, len(positions)))
+
+    def _at(self, positions: np.ndarray, lengths: np.ndarray) -> Ragged:
+        """`lengths` values from each position on."""
+        values = self.values[spans(positions, lengths)]
+        return Ragged(values, bounds_of(lengths))
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """Cut `values` (total,) into one array per sequence."""
@@ -65,7 +72,7 @@ class Ragged:
 def joined(parts: Sequence[Ragged]) -> Ragged:
     """Sequence i of the result is sequence i of every part, one after another."""
     lengths = np.stack([part.lengths for part in parts])  # (parts, sequences)
-    bounds = np.concatenate([[0], np.cumsum(lengths.sum(0))])
+    bounds = bounds_of(lengths.sum(0))
     values = np.empty(bounds[-1], np.int64)
     starts = bounds[:-1].copy()
     for part, part_lengths in zip(parts, lengths, strict=True):

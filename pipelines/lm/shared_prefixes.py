@@ -23,9 +23,10 @@ def shared_prefixes(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.nd
     if n_rows < 2 or width < BLOCK_TOKENS:
         return best_lengths, best_groups
 
-    table, _ = padded(rows.slice(np.arange(n_rows), 0, limits), width, -1)
+    table, _ = padded(rows.slice(0, limits), width, -1)
     table = (table + 1).astype(">u4")  # big-endian, so that order by bytes is order by tokens
-    order = np.argsort(table.view(f"S{4 * width}").ravel(), kind="stable")
+    row_bytes = table.view(f"S{4 * width}").ravel()
+    order = np.argsort(row_bytes, kind="stable")
     common = _common_with_previous(table[order], limits[order])
 
     most_saved = MIN_SAVED * rows.lengths.sum()
@@ -34,7 +35,8 @@ def shared_prefixes(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.nd
         begins_group = common < min_length
         starts = np.flatnonzero(np.concatenate([[True], begins_group]))
         members = np.diff(np.append(starts, n_rows))
-        within_group = np.concatenate([[width], np.where(begins_group, width, common)])
+        common_in_group = np.where(begins_group, width, common)
+        within_group = np.concatenate([[width], common_in_group])
         shortest = np.minimum.reduceat(within_group, starts)
         whole_blocks = shortest // BLOCK_TOKENS * BLOCK_TOKENS
         lengths = np.where(members > 1, whole_blocks, 0)
@@ -42,7 +44,8 @@ def shared_prefixes(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.nd
         saved = int((lengths * (members - 1)).sum())
         if saved > most_saved:
             most_saved = saved
-            groups = np.where(lengths > 0, np.arange(1, len(starts) + 1), 0)
+            numbers = np.arange(1, len(starts) + 1)
+            groups = np.where(lengths > 0, numbers, 0)
             best_lengths[order] = np.repeat(lengths, members)
             best_groups[order] = np.repeat(groups, members)
         min_length *= 2
@@ -54,6 +57,7 @@ def _common_with_previous(table: np.ndarray, limits: np.ndarray) -> np.ndarray:
 
     `table` (rows, width) has the tokens, of which at most `limits` (rows,) count.
     """
-    same = table[1:] == table[:-1]
-    common = np.where(same.all(1), table.shape[1], same.argmin(1))
-    return np.minimum(common, np.minimum(limits[1:], limits[:-1]))
+    differs = table[1:] != table[:-1]
+    common = np.where(differs.any(1), differs.argmax(1), table.shape[1])
+    shorter_limits = np.minimum(limits[1:], limits[:-1])
+    return np.minimum(common, shorter_limits)

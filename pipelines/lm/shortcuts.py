@@ -5,7 +5,6 @@ Where a shortcut does not fit an architecture, it gives other numbers and no err
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +51,12 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
 
     if passes.model._is_stateful:  # a recurrent model keeps more of a text than keys and values
         return
-    passes.keeps = True
+    passes.can_continue = True
     try:
         difference = trial.difference_of_decoding()
-        passes.keeps = difference <= max(MAX_SHORTCUT_DIFFERENCE, format_difference)
+        passes.can_continue = difference <= max(MAX_SHORTCUT_DIFFERENCE, format_difference)
     except UNABLE:
-        passes.keeps = False  # the model can do without
+        passes.can_continue = False  # the model can do without
 
 
 def _check_padding(trial: _Trial, pad: int, folder: Path, format_difference: float) -> None:
@@ -93,11 +92,12 @@ class _Trial:
     def difference_of_padding(self, pad: int) -> float:
         """The difference where the text and a short one are in a batch padded on the right."""
         short_and_long = Ragged.of([self._ids[:SHORT_TOKENS], self._ids])
-        inputs = torch.from_numpy(padded(short_and_long, len(self._ids), pad)[0])
-        short, long = self.passes.model(input_ids=inputs.to(self._targets.device)).logits
-        short = self._log_probs(short[:SHORT_TOKENS])
-        long = self._log_probs(long)
-        return difference([(short, self._plain[:SHORT_TOKENS]), (long, self._plain)])
+        ids, _ = padded(short_and_long, len(self._ids), pad)
+        inputs = torch.from_numpy(ids).to(self._targets.device)
+        short, long = self.passes.model(input_ids=inputs).logits
+        short_difference = self._difference(short[:SHORT_TOKENS], slice(SHORT_TOKENS))
+        long_difference = self._difference(long, slice(None))
+        return float(np.maximum(short_difference, long_difference))  # NaN where one is NaN
 
     def difference_of_decoding(self) -> float:
         """The difference in two decoding steps after a shared beginning.
@@ -105,12 +105,27 @@ class _Trial:
         In the second step both texts, the short one and the long one, get their last token.
         """
         ends = np.array([SHORT_TOKENS, len(self._ids)])
-        held = Prefixes(self.passes.model, Ragged.of([self._ids[:PREFIX_TOKENS]]))
+        prefix = Ragged.of([self._ids[:PREFIX_TOKENS]])
+        held = Prefixes(self.passes.model, prefix)
         prompts = Ragged.of([self._ids[: end - 1] for end in ends])
-        decoding = self.passes.decoding(prompts, held, np.zeros(2, np.int64), 1)
-        before = self._log_probs(next(decoding))
-        after = self._log_probs(decoding.send(self._targets[ends - 1]))
-        return difference([(before, self._plain[ends - 2]), (after, self._plain[ends - 1])])
+        beginnings = np.zeros(len(ends), np.int64)
+        decoding = self.passes.decoding(prompts, held, beginnings, new_tokens=1)
+        before = self._difference(next(decoding), ends - 2)
+        last_tokens = self._targets[ends - 1]
+        after = self._difference(decoding.send(last_tokens), ends - 1)
+        return float(np.maximum(before, after))  # NaN where one is NaN
+
+    def _difference(self, logits: torch.Tensor, positions: np.ndarray | slice) -> float:
+        """The mean absolute difference of log-probs from the plain pass's at these positions.
+
+        It is NaN where a number is NaN.
+        """
+        log_probs = self._log_probs(logits)
+        plain = self._plain[positions]
+        differences = (log_probs - plain).abs()
+        # Equal numbers differ by 0, also infinite ones.
+        differences = torch.where(log_probs == plain, 0.0, differences)
+        return differences.mean().item()
 
     def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:
         """log p of every token of the text at each position, (positions, tokens).
@@ -118,16 +133,5 @@ class _Trial:
         Other tokens may be impossible.
         """
         log_probs = torch.log_softmax(logits.float(), dim=-1)
-        of_text = log_probs[:, self._targets.to(log_probs.device)]
-        return of_text.to(self._targets.device)
-
-
-def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """The largest mean absolute difference within the pairs; NaN where a number is NaN."""
-    means = []
-    for with_shortcut, without in pairs:
-        differences = (with_shortcut - without).abs()
-        # Equal numbers differ by 0, also infinite ones.
-        differences = torch.where(with_shortcut == without, 0.0, differences)
-        means.append(differences.mean())
-    return torch.stack(means).max().item()
+        log_probs_of_text = log_probs[:, self._targets.to(log_probs.device)]
+        return log_probs_of_text.to(self._targets.device)

@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.model_files import read_object
-from pipelines.lm.ragged import Ragged, joined, padded
+from pipelines.lm.ragged import Ragged, bounds_of, joined, padded
 
 MESSAGE = "\ue000"  # stands for the user's message in a chat template
 TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")  # in a chat template
@@ -73,9 +73,9 @@ class PromptTokenizer:
         tokens = Ragged.of(encoded["input_ids"])
         if not ends:
             return tokens, None
-        spans_of_tokens = chain.from_iterable(encoded["offset_mapping"])
-        starts_and_ends = np.fromiter(chain.from_iterable(spans_of_tokens), np.int64)
-        return tokens, Ragged(starts_and_ends[1::2].copy(), tokens.bounds)
+        offsets = chain.from_iterable(encoded["offset_mapping"])
+        ends_of_tokens = np.fromiter((end for _, end in offsets), np.int64)
+        return tokens, Ragged(ends_of_tokens, tokens.bounds)
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """The text of tokens, without the special ones."""
@@ -108,14 +108,15 @@ class PromptTokenizer:
         unique = list(dict.fromkeys(texts))
         number = {text: i for i, text in enumerate(unique)}
         tokens, ends = self._following_tokens(unique)
-        rows = np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))
+        rows = np.array([number[text] for text in texts], np.int64)
         longest = tokens.lengths.max(initial=0)
         if longest > self.max_tokens - 1:
             raise LongtailError(
                 f"a continuation has {longest} tokens, but {self.name} reads {self.max_tokens} at "
                 "once; lower windows.stride_tokens and queries.continuation_tokens"
             )
-        counts = Ragged(byte_counts(unique, ends).astype(np.int64), tokens.bounds)
+        bytes_of_tokens = byte_counts(unique, ends).astype(np.int64)
+        counts = Ragged(bytes_of_tokens, tokens.bounds)
         return tokens.take(rows), counts.take(rows)
 
     def prompts(self, prompts: Sequence[Prompt], reserved: int | np.ndarray) -> Ragged:
@@ -130,13 +131,12 @@ class PromptTokenizer:
         if not len(cuts.rows):
             return joined([texts.opening, texts.tokens, closing])
 
-        every = np.arange(len(lengths))
         head_lengths = lengths.copy()
         head_lengths[cuts.rows] = cuts.head_lengths
         tail_lengths = np.zeros(len(lengths), np.int64)
         tail_lengths[cuts.rows] = cuts.tail_lengths
-        head = texts.tokens.slice(every, 0, head_lengths)
-        tail = texts.tokens.slice(every, lengths - tail_lengths, tail_lengths)
+        head = texts.tokens.slice(0, head_lengths)
+        tail = texts.tokens.slice(lengths - tail_lengths, tail_lengths)
         return joined([texts.opening, head, tail, closing])
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
@@ -149,11 +149,11 @@ class PromptTokenizer:
         """The text of each prompt as `prompts` cuts it."""
         texts = self._texts(prompts, reserved)
         cuts = self._cuts(texts)
+        ends = cuts.ends.split(cuts.ends.values)
         seen = list(prompts)
         for number, row in enumerate(cuts.rows.tolist()):
             text = texts.texts[row]
-            start, stop = cuts.ends.bounds[number : number + 2]
-            bounds = [0, *cuts.ends.values[start:stop].tolist()]
+            bounds = [0, *ends[number].tolist()]
             document = text[: bounds[cuts.head_lengths[number]]]
             context = ""
             tail_length = cuts.tail_lengths[number]
@@ -198,21 +198,21 @@ class PromptTokenizer:
             return self.tokens(texts, ends=True)
 
         width = len(self._before)
-        every = np.arange(len(texts))
-        tokens, ends = self.tokens([BEFORE + text for text in texts], ends=True)
-        first_tokens_of_text = tokens.slice(every, 0, np.minimum(tokens.lengths, width))
-        table, _ = padded(first_tokens_of_text, width, -1)
+        following_texts = [BEFORE + text for text in texts]
+        tokens, ends = self.tokens(following_texts, ends=True)
+        shown_widths = np.minimum(tokens.lengths, width)
+        table, _ = padded(tokens.slice(0, shown_widths), width, -1)
         separate = (table == self._before).all(1)
         if not separate.all():  # BEFORE merged with some texts: tokenise these by themselves
             again = list(texts)
             for i in np.flatnonzero(separate):
-                again[i] = BEFORE + texts[i]
+                again[i] = following_texts[i]
             tokens, ends = self.tokens(again, ends=True)
 
         skipped = width * separate
         remaining = tokens.lengths - skipped
-        tokens = tokens.slice(every, skipped, remaining)
-        ends = ends.slice(every, skipped, remaining)
+        tokens = tokens.slice(skipped, remaining)
+        ends = ends.slice(skipped, remaining)
         characters_before = np.repeat(len(BEFORE) * separate, tokens.lengths)
         return tokens, Ragged(ends.values - characters_before, tokens.bounds)
 
@@ -238,7 +238,7 @@ class PromptTokenizer:
 
         # How many tokens of each text end within its document.
         document_ends = np.repeat(texts.document_lengths[rows], ends.lengths)
-        ends_before = np.concatenate([[0], np.cumsum(ends.values <= document_ends)])
+        ends_before = bounds_of(ends.values <= document_ends)
         document_tokens = np.diff(ends_before[ends.bounds])
         context_tokens = texts.tokens.lengths[rows] - document_tokens
 
@@ -268,7 +268,7 @@ class _Cuts(NamedTuple):
     tail_lengths: np.ndarray  # (cuts,) tokens that stay of the context's end
 
 
-def open_tokenizer(folder: Path) -> PromptTokenizer | None:
+def open_prompt_tokenizer(folder: Path) -> PromptTokenizer | None:
     """The tokenizer of the model in `folder`, for texts of any length.
 
     None where a server's tokenizer is not known.
@@ -301,9 +301,10 @@ def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     has all its bytes. The last token has the rest, so that a text's counts add up to its bytes.
     """
     # The bytes before each character of the joined texts.
-    points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+    joined_texts = "".join(texts)
+    points = np.frombuffer(joined_texts.encode("utf-32-le"), np.uint32)
     sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
-    bytes_before = np.concatenate([[0], np.cumsum(sizes)])
+    bytes_before = bounds_of(sizes)
 
     # The characters at which texts and tokens begin and end, in the joined texts.
     text_lengths = np.array([len(text) for text in texts], np.int64)

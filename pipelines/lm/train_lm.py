@@ -130,9 +130,11 @@ def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: LMT
         shares = phase.weights or dict.fromkeys(pieces, 1.0)
         stop = round(phase.until * settings.steps) * settings.batch_size
         n_rows = stop - start
-        sequences = _pack(_mix(pieces, shares, seed, number), n_rows, settings.positions)
+        mixed = _mix(pieces, shares, seed, number)
+        sequences = _pack(mixed, n_rows, settings.positions)
         order = draws.generator(seed, "lm/sequences", str(number)).permutation(n_rows)
-        for row, sequence in zip((start + order).tolist(), sequences, strict=True):
+        rows = (start + order).tolist()
+        for row, sequence in zip(rows, sequences, strict=True):
             _fill_row(batches, row, sequence)
         start = stop
     return batches
@@ -306,7 +308,7 @@ def optimise(
     key = content_key((seed, settings, inputs), sampled_hash(Path(__file__)))
     checkpoints = Checkpoints(stage, key)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
-    model.set_attn_implementation("given_dropout")
+    model.set_attn_implementation("dropout_factors")
     model.train()
 
     steps = range(len(losses), settings.steps)
@@ -314,12 +316,15 @@ def optimise(
         total=settings.steps, initial=len(losses), desc="language model", unit="step", mininterval=2
     ) as bar:
         for step in steps:
-            rows = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
+            start = step * settings.batch_size
+            rows = slice(start, start + settings.batch_size)
             ids = torch.from_numpy(batches.tokens[rows])
             mask = document_mask(batches.documents[rows])
             factors = dropout(seed, step, settings)
             with torch.autocast("cpu", PRODUCT_DTYPE):
-                outputs = model(input_ids=ids, attention_mask=mask, kept=factors, use_cache=False)
+                outputs = model(
+                    input_ids=ids, attention_mask=mask, dropout_factors=factors, use_cache=False
+                )
             logits = outputs.logits
             weight_of_token = torch.from_numpy(batches.weights[rows])
             loss, gradient = loss_and_gradient(logits.detach(), ids, weight_of_token)
@@ -364,7 +369,8 @@ def document_mask(documents: np.ndarray) -> torch.Tensor:
     ignore the text in front, which is another document's.
     """
     number = torch.from_numpy(documents)
-    visible = torch.tril(number[:, None, :, None] == number[:, None, None, :])
+    same_document = number[:, None, :, None] == number[:, None, None, :]
+    visible = torch.tril(same_document)
     mask = torch.zeros(visible.shape, dtype=PRODUCT_DTYPE)
     return mask.masked_fill_(~visible, torch.finfo(PRODUCT_DTYPE).min)
 
@@ -384,7 +390,8 @@ def dropout(seed: int, step: int, settings: LMTraining) -> torch.Tensor:
     )
     size = math.prod(shape)
     rng = draws.generator(seed, "lm/dropout", str(step))
-    words = rng.integers(1 << 64, size=-(-size // 4), dtype=np.uint64)
+    # A word of 64 bits has four draws.
+    words = rng.integers(1 << 64, size=math.ceil(size / 4), dtype=np.uint64)
     bits = words.view(np.uint16)[:size]
     stays = bits >= round(DROPOUT * (1 << 16))
     factors = stays * np.float32(1 / (1 - DROPOUT))
@@ -399,17 +406,17 @@ def attend(
     attention_mask: torch.Tensor,
     *,
     scaling: float,
-    kept: torch.Tensor,
+    dropout_factors: torch.Tensor,
     **_,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' eager attention with given dropout factors `kept`, as `dropout` makes them."""
+    """transformers' eager attention, with factors that `dropout` makes."""
     scores = query @ key.transpose(2, 3) * scaling + attention_mask
-    attention = torch.softmax(scores, dim=-1, dtype=torch.float32).to(kept.dtype)
-    attention = attention * kept[module.layer_idx]
+    attention = torch.softmax(scores, dim=-1, dtype=torch.float32)
+    attention = attention.to(dropout_factors.dtype) * dropout_factors[module.layer_idx]
     return (attention @ value).transpose(1, 2), None
 
 
-AttentionInterface.register("given_dropout", attend)
+AttentionInterface.register("dropout_factors", attend)
 
 
 def loss_and_gradient(
@@ -425,10 +432,12 @@ def loss_and_gradient(
     weight[:, -1] = 0  # nothing follows a sequence's last token
     gradient = torch.softmax(logits, dim=-1, dtype=torch.float32)
     probability = gradient.gather(-1, targets)
-    nats = -probability.clamp_min(torch.finfo(torch.float32).tiny).log().squeeze(-1)
+    smallest = torch.finfo(torch.float32).tiny
+    nats = -probability.clamp_min(smallest).log().squeeze(-1)
     gradient.scatter_(-1, targets, probability - 1)
     gradient.mul_((weight / weight.sum()).unsqueeze(-1))
-    return float(nats[weight > 0].mean()), gradient.to(logits.dtype)
+    loss = float(nats[weight > 0].mean())
+    return loss, gradient.to(logits.dtype)
 
 
 def schedule(step: int, steps: int) -> float:
@@ -436,4 +445,6 @@ def schedule(step: int, steps: int) -> float:
 
     It warms up, stays at 1, and falls to 0 over the last half of the steps.
     """
-    return min((step + 1) / WARMUP_STEPS, 1.0, 2 * (steps - step) / steps)
+    warm_up = (step + 1) / WARMUP_STEPS
+    decay = 2 * (steps - step) / steps
+    return min(warm_up, 1.0, decay)

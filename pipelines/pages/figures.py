@@ -25,6 +25,9 @@ from pipelines.pages.values import label, show
 EDGE = 16  # pixels beside a plot for half of a tick's text
 BANDS_SHOWN = 3  # lines whose intervals are drawn; the others' show when they are pointed at
 NAMES_AT_ENDS = 0.4  # of a drawing's width at most; longer names of lines are a legend
+BAR_HEIGHT = 9  # pixels
+LANE_HEIGHT = 12  # of a bar or a range, with room below
+DOT_ROW_HEIGHT = 18  # of a dumbbell
 KEYS = {"bars": "box", "dumbbell": "mark"}  # kind of figure -> what stands in its legend
 FIXED = {label(name): style for name, style in drawing.METHOD_STYLES.items()}
 
@@ -277,33 +280,34 @@ def _draw_rows(canvas: Canvas, figure: Figure) -> float:
     bottom = top + 8 + rows.step * len(by_place)
     canvas.x_grid(across, top + 6, bottom)
     for i, (place, marks) in enumerate(by_place.items()):
-        y = top + 8 + i * rows.step + rows.head
+        row_y = top + 8 + i * rows.step + rows.head
         values = {name: value for name, value in marks if not math.isnan(value.value)}
-        _name_row(canvas, rows, place, y)
+        _name_row(canvas, rows, place, row_y)
         if figure.kind == "dumbbell":
-            _join_first_two(canvas, across, styles.get(place, GREYS[2]), values, list(points), y)
+            style = styles.get(place, GREYS[2])
+            _join_first_two(canvas, across, style, values, list(points), row_y)
 
-        for lane, name in enumerate(points):
-            if name in values:
-                style = styles[name]
-                if len(points) == 1:
-                    style = styles.get(place, style)
-                mark = Mark(values[name], style, (label(name), place, show(values[name])))
-                _draw_mark(canvas, figure, across, y + lane * rows.height, y, mark)
+        for number, name in enumerate(points):
+            if name not in values:
+                continue
+            style = styles[name]
+            if len(points) == 1:
+                style = styles.get(place, style)
+            mark = Mark(values[name], style, (label(name), place, show(values[name])))
+            lane = number % rows.lanes
+            _draw_mark(canvas, figure, across, row_y + lane * rows.height, mark)
 
     return canvas.x_name(figure.y_axis.name, bottom, rows.left, canvas.width - 4)
 
 
-def _draw_mark(
-    canvas: Canvas, figure: Figure, across: Scale, lane_y: float, row_y: float, mark: Mark
-) -> None:
-    """A mark in its lane, or on the one line of a dumbbell's row."""
+def _draw_mark(canvas: Canvas, figure: Figure, across: Scale, y: float, mark: Mark) -> None:
+    """A mark in the lane that begins at y."""
     if figure.kind == "dumbbell":
-        _draw_dot(canvas, across, row_y + 9, mark)
+        _draw_dot(canvas, across, y + DOT_ROW_HEIGHT / 2, mark)
     elif figure.kind == "bars":
-        _draw_bar(canvas, across, lane_y, mark)
+        _draw_bar(canvas, across, y, mark)
     else:
-        _draw_range(canvas, across, lane_y, mark, figure)
+        _draw_range(canvas, across, y, mark, figure)
 
 
 def _told_apart(styles: Mapping[str, Style], names: Sequence[str] | Points) -> dict[str, Style]:
@@ -324,7 +328,7 @@ def _place_rows(canvas: Canvas, on_one_line: bool, by_place: Points, series: int
     return RowLayout(
         left=longest + 8 if names_beside else EDGE,
         head=3 if names_beside else 1.5 * canvas.size,
-        height=18 if on_one_line else 12,
+        height=DOT_ROW_HEIGHT if on_one_line else LANE_HEIGHT,
         lanes=1 if on_one_line else series,
         names_beside=names_beside,
     )
@@ -357,9 +361,11 @@ def _log_bounds(figure: Figure) -> tuple[float, float]:
 def _draw_bar(canvas: Canvas, across: Scale, y: float, mark: Mark) -> None:
     """A lying bar from zero, with its interval as a line that is seen on bars of any colour."""
     value = mark.value
-    canvas.box(across(0), y, across(value.value) - across(0), 9, mark.style, mark.tip)
-    canvas.line(across(value.low), y + 4.5, across(value.high), y + 4.5, GROUND, 3.5)
-    canvas.line(across(value.low), y + 4.5, across(value.high), y + 4.5, INK, 1.2)
+    length = across(value.value) - across(0)
+    canvas.box(across(0), y, length, BAR_HEIGHT, mark.style, mark.tip)
+    middle = y + BAR_HEIGHT / 2
+    canvas.line(across(value.low), middle, across(value.high), middle, GROUND, 3.5)
+    canvas.line(across(value.low), middle, across(value.high), middle, INK, 1.2)
 
 
 def _draw_dot(canvas: Canvas, across: Scale, y: float, mark: Mark) -> None:
@@ -381,9 +387,10 @@ def _draw_range(canvas: Canvas, across: Scale, y: float, mark: Mark, figure: Fig
     value_at = across(min(max(value.value, low), high))
     low_at = across(min(max(value.low, low), high))
     high_at = across(min(max(value.high, low), high))
-    canvas.line(low_at, y + 4.5, high_at, y + 4.5, mark.style.colour, 2)
+    middle = y + BAR_HEIGHT / 2
+    canvas.line(low_at, middle, high_at, middle, mark.style.colour, 2)
     words = f"{show(value.value)} [{show(value.low)}, {show(value.high)}]"
-    canvas.marker(value_at, y + 4.5, mark.style, (*mark.tip[:2], words))
+    canvas.marker(value_at, middle, mark.style, (*mark.tip[:2], words))
 
 
 def _join_first_two(
@@ -397,4 +404,5 @@ def _join_first_two(
     """The line of a dumbbell, from the first series to the second, where both are known."""
     ends = [across(values[name].value) for name in series[:2] if name in values]
     if len(ends) == 2:
-        canvas.line(ends[0], y + 9, ends[1], y + 9, style.colour, 4)
+        middle = y + DOT_ROW_HEIGHT / 2
+        canvas.line(ends[0], middle, ends[1], middle, style.colour, 4)

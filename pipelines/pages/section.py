@@ -180,9 +180,10 @@ class Finding:
         """
         figure = self.figure
         bound = figure.low if figure.value > 0 else figure.high
-        distance = (figure.value - bound) or math.nan
-        z = NORMAL * figure.value / distance
-        return math.erfc(z / math.sqrt(2)) if z >= 0 else 0.0
+        if figure.value == bound:
+            return 0.0
+        z = NORMAL * figure.value / (figure.value - bound)
+        return math.erfc(z / math.sqrt(2))
 
     def as_json(self) -> dict[str, Any]:
         """A row of findings.json; `shown` is true if the figure's whole interval has the expected

@@ -71,7 +71,7 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     try:
         check_rules(params)
     except RuleBroken as error:
-        raise _wrong(file, error.key, value_at(values, error.key), error.should) from None
+        raise _wrong(file, error.key, value_at(values, error.key), error.problem) from None
     return params
 
 

@@ -1,5 +1,5 @@
-"""Which values of params.yaml may stand together: rules, each of a key and what its value should
-be.
+"""Which values of params.yaml may stand together: each rule names a key, and what its
+value should be.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CATALOGUE_USES = {  # part -> what its data sets are used for in the catalogue, 
 class RuleBroken(Exception):
     """A value that can't stand beside the others."""
 
-    def __init__(self, key: str, should: str) -> None:
-        super().__init__(f"{key}: {should}")
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
         self.key = key  # dotted, as thresholds.pairs.0.below
-        self.should = should  # what the value should be
+        self.problem = problem  # what the value should be, or what is wrong
 
 
 def check_rules(params: Params) -> None:
@@ -38,9 +38,12 @@ def check_rules(params: Params) -> None:
     for name, lm in params.lm.items():
         _check_lm(f"lm.{name}", lm)
     for name, retriever in params.retriever.items():
-        learns_mean = retriever.source != "train" or retriever.pooling == "mean"
-        should = "should be mean with source: train, which learns that"
-        _require(learns_mean, f"retriever.{name}.pooling", should)
+        if retriever.source == "train":
+            _require(
+                retriever.pooling == "mean",
+                f"retriever.{name}.pooling",
+                "should be mean with source: train, which learns that",
+            )
 
     _check_lsr(params.lsr)
     _check_language(params)
@@ -50,9 +53,9 @@ def check_rules(params: Params) -> None:
     _check_ways(params)
 
 
-def _require(holds: bool, key: str, should: str) -> None:
+def _require(holds: bool, key: str, problem: str) -> None:
     if not holds:
-        raise RuleBroken(key, should)
+        raise RuleBroken(key, problem)
 
 
 def _require_listed(key: str, names: Sequence[str], allowed: Collection[str]) -> None:
@@ -76,11 +79,12 @@ def _check_names(params: Params) -> None:
 
 def _check_sections(params: Params) -> None:
     compute = params.compute
-    _require(
-        compute.executor != "dask" or compute.dask is not None,
-        "compute.dask",
-        "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask",
-    )
+    if compute.executor == "dask":
+        _require(
+            compute.dask is not None,
+            "compute.dask",
+            "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask",
+        )
 
     tokens = params.chunk.tokens
     _require(
@@ -110,19 +114,19 @@ def _check_sections(params: Params) -> None:
 
 def _check_lm(key: str, lm: LM) -> None:
     """A language model's settings fit its source."""
-    is_server = lm.source == "http"
-    _require(
-        not is_server or (lm.http is not None and bool(lm.path)),
-        f"{key}.http",
-        "should be the server's settings, beside path, the model's name there, with source: http",
-    )
-
-    if is_server:
+    if lm.source == "http":
         _require(
-            not lm.http.max_cost or lm.http.prompt_price > 0,
-            f"{key}.http.max_cost",
-            "should be null where prompt_price is 0: nothing would ever be counted",
+            lm.http is not None and bool(lm.path),
+            f"{key}.http",
+            "should be the server's settings, beside path, the model's name there, "
+            "with source: http",
         )
+        if lm.http.max_cost:
+            _require(
+                lm.http.prompt_price > 0,
+                f"{key}.http.max_cost",
+                "should be null where prompt_price is 0: nothing would ever be counted",
+            )
 
     if lm.chat:
         _require(
@@ -130,7 +134,6 @@ def _check_lm(key: str, lm: LM) -> None:
             f"{key}.chat",
             "should be false with source: train: such a model has no chat template",
         )
-
         _require(
             lm.http is None or not lm.http.tokenizer,
             f"{key}.chat",
@@ -141,28 +144,31 @@ def _check_lm(key: str, lm: LM) -> None:
 
 def _check_lsr(lsr: LSR) -> None:
     for query_type, count in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
-        _require(
-            count > 0 or lsr.queries not in (query_type, "mixed"),
-            f"lsr.{query_type}_queries",
-            f"should be at least 1 with lsr.queries: {lsr.queries}",
-        )
+        if lsr.queries in (query_type, "mixed"):
+            _require(
+                count > 0,
+                f"lsr.{query_type}_queries",
+                f"should be at least 1 with lsr.queries: {lsr.queries}",
+            )
 
-    _require(
-        lsr.queries == "qa" or lsr.likelihood != "answer_right",
-        "lsr.queries",
-        "should be qa with lsr.likelihood: answer_right, "
-        "as a text's continuation has no right answer",
-    )
+    if lsr.likelihood == "answer_right":
+        _require(
+            lsr.queries == "qa",
+            "lsr.queries",
+            "should be qa with lsr.likelihood: answer_right, "
+            "as a text's continuation has no right answer",
+        )
 
     _require(
         lsr.further_k < lsr.top_k, "lsr.further_k", f"should be less than lsr.top_k, {lsr.top_k}"
     )
 
-    _require(
-        lsr.keep != "best" or lsr.validation_queries > 0,
-        "lsr.keep",
-        "should be last with lsr.validation_queries: 0, which choose no encoder",
-    )
+    if lsr.keep == "best":
+        _require(
+            lsr.validation_queries > 0,
+            "lsr.keep",
+            "should be last with lsr.validation_queries: 0, which choose no encoder",
+        )
 
 
 def _check_language(params: Params) -> None:
@@ -177,17 +183,19 @@ def _check_language(params: Params) -> None:
             f"should be popqa alone with language: {code}; {english} is English",
         )
 
-        _require(
-            "popqa" not in question_sets or params.popqa.source == "wikidata",
-            "popqa.source",
-            f"should be wikidata with language: {code}",
-        )
+        if "popqa" in question_sets:
+            _require(
+                params.popqa.source == "wikidata",
+                "popqa.source",
+                f"should be wikidata with language: {code}",
+            )
 
-    _require(
-        params.popqa.subset is None or params.popqa.source != "wikidata",
-        "popqa.subset",
-        "should be null with popqa.source: wikidata, as only published questions have its ids",
-    )
+    if params.popqa.source == "wikidata":
+        _require(
+            params.popqa.subset is None,
+            "popqa.subset",
+            "should be null with popqa.source: wikidata, as only published questions have its ids",
+        )
 
 
 def _check_corpora(params: Params) -> None:
@@ -228,84 +236,60 @@ def _check_questions(params: Params) -> None:
         if catalogue.DATASETS[name].triples and not is_published:
             from_triples.append(name)
 
-    _require(
-        bool(parts.knowledge) or not from_triples,
-        "parts.knowledge",
-        f"should be [wikidata], which {from_triples} need",
-    )
+    if from_triples:
+        _require(
+            bool(parts.knowledge),
+            "parts.knowledge",
+            f"should be [wikidata], which {from_triples} need",
+        )
 
 
 def _check_parts(params: Params) -> None:
     """Each part has the parts that it needs."""
     parts = params.parts
-    lms = params.lms
-    retrievers = params.retrievers
-    has_corpora = bool(parts.corpora)
-    has_answers = bool(parts.answered and lms)
-    has_scores = bool(parts.tuned or parts.scored or parts.benchmarks)
+    has_answers = bool(parts.answered and params.lms)
+    _check_models(params, has_answers)
 
-    _require(
-        bool(parts.tokenizers) or not (has_corpora or has_answers),
-        "parts.tokenizers",
-        "should be [documents], for corpora and lms",
-    )
+    if parts.corpora or has_answers:
+        should = "should be [documents], for corpora and lms"
+        _require(bool(parts.tokenizers), "parts.tokenizers", should)
+    if params.retrievers:
+        problem = "retrievers search them, and there are none"
+        _require(bool(parts.corpora), "parts.corpora", problem)
+    if parts.tuned:
+        problem = "a retriever is tuned on them, and there are none"
+        _require(bool(parts.corpora), "parts.corpora", problem)
 
-    _require(
-        bool(retrievers) or not (has_corpora and (has_scores or has_answers)),
-        "retrievers",
-        "with parts.corpora, language models need at least one",
-    )
-
-    _require(
-        has_corpora or not retrievers,
-        "parts.corpora",
-        "retrievers search them, and there are none",
-    )
-
-    _require_listed("parts.tuned", parts.tuned, retrievers)
-    _require(
-        params.reranker is not None or not parts.rerankers,
-        "parts.rerankers",
-        "the section reranker is null",
-    )
-
-    _require(
-        has_corpora or not parts.tuned,
-        "parts.corpora",
-        "a retriever is tuned on them, and there are none",
-    )
-
-    _require(
-        bool(lms) or not has_scores,
-        "lms",
-        "parts tuned, scored and benchmarks need one of lms",
-    )
-
-    _require(
-        bool(parts.answered) or not parts.rules,
-        "parts.answered",
-        "should have a set, which thresholds need",
-    )
-
-    _require(
-        bool(parts.answered) or not parts.exposure,
-        "parts.answered",
-        "should have a set, which exposure is of",
-    )
+    if parts.rules:
+        should = "should have a set, which thresholds need"
+        _require(bool(parts.answered), "parts.answered", should)
+    if parts.exposure:
+        should = "should have a set, which exposure is of"
+        _require(bool(parts.answered), "parts.answered", should)
 
     searches = any(Method.of_name(way).kind in methods.INDEXES for way in params.ways)
-    needs_datastore = parts.benchmarks or parts.passages or (has_answers and searches)
-    _require(
-        not needs_datastore or parts.datastore in parts.corpora,
-        "parts.datastore",
-        "should be the one of corpora that answers questions",
-    )
+    if parts.benchmarks or parts.passages or (has_answers and searches):
+        should = "should be the one of corpora that answers questions"
+        _require(parts.datastore in parts.corpora, "parts.datastore", should)
 
-    _require(
-        not parts.tuned or params.lsr.lm in lms,
-        "lsr.lm",
-        f"should be one of lms, {', '.join(lms)}",
-    )
+
+def _check_models(params: Params, has_answers: bool) -> None:
+    """Each part has the language models, retrievers and rerankers that it needs."""
+    parts = params.parts
+    has_scores = bool(parts.tuned or parts.scored or parts.benchmarks)
+    if parts.corpora and (has_scores or has_answers):
+        should = "with parts.corpora, language models need at least one"
+        _require(bool(params.retrievers), "retrievers", should)
+    _require_listed("parts.tuned", parts.tuned, params.retrievers)
+    if parts.rerankers:
+        problem = "the section reranker is null"
+        _require(params.reranker is not None, "parts.rerankers", problem)
+    if has_scores:
+        problem = "parts tuned, scored and benchmarks need one of lms"
+        _require(bool(params.lms), "lms", problem)
+    if parts.tuned:
+        should = f"should be one of lms, {', '.join(params.lms)}"
+        _require(params.lsr.lm in params.lms, "lsr.lm", should)
 
 
 def _check_ways(params: Params) -> None:
@@ -321,12 +305,12 @@ def _check_ways(params: Params) -> None:
 
     for pair in params.thresholds.pairs:
         for way in (pair.above, pair.below):
-            is_imported = Method.of_name(way).kind not in methods.METHODS
-            _require(
-                is_imported or way in params.ways,
-                "thresholds.pairs",
-                f"{way}: should be among ways; add it, or drop the pair",
-            )
+            if Method.of_name(way).kind in methods.METHODS:  # others are imported
+                _require(
+                    way in params.ways,
+                    "thresholds.pairs",
+                    f"{way}: should be among ways; add it, or drop the pair",
+                )
 
 
 def _check_way(way: str, params: Params) -> None:

@@ -7,7 +7,7 @@ What nothing at hand tells is unknown.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,14 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusS
     return sizes
 
 
+def _count_all(corpora: Iterable[CorpusSize]) -> int | None:
+    """The documents of some corpora together; None where one is unknown."""
+    counts = [corpus.documents for corpus in corpora]
+    if None in counts:
+        return None
+    return sum(counts)
+
+
 def _corpora_line(corpora: Mapping[str, CorpusSize]) -> str:
     words = []
     for corpus, size in corpora.items():
@@ -135,16 +143,17 @@ def _retriever_rows(
     tuning = token_counts.count_tuning(params)
     is_tuned = name in parts.tuned
 
-    counts = [size.documents for size in corpora.values()]
-    if is_tuned:  # it is indexed twice, and what it searches is embedded anew at each refresh
-        searched = set(parts.scored[:1])
+    documents = _count_all(corpora.values())
+    if documents is not None and is_tuned:
+        # It is indexed twice, and what it searches is embedded anew at each refresh.
+        names = set(parts.scored[:1])
         if parts.answered:
-            searched.add(parts.datastore)
-        embedded_anew = [corpora[corpus].documents for corpus in searched]
-        counts = counts * 2 + embedded_anew * tuning.refreshes
+            names.add(parts.datastore)
+        searched = _count_all(corpora[name] for name in names if name)
+        documents = 2 * documents + tuning.refreshes * searched
     tokens = None
-    if None not in counts:
-        tokens = sum(counts) * params.chunk.tokens
+    if documents is not None:
+        tokens = documents * params.chunk.tokens
     threads = _all_threads(params)
     dtype = params.retriever[name].dtype
     rate = model_sizes.tokens_per_second(sizes[name], threads, params.compute, dtype)
@@ -239,14 +248,15 @@ def _space(params: Params, corpora: Mapping[str, CorpusSize], sizes: Sizes) -> I
     for name, size in known.items():
         yield _memory_line(params, name, size, counts)
 
+    documents = _count_all(corpora.values())
     encoders_are_known = not set(params.retrievers) & set(unknown)
-    if None in counts or not encoders_are_known:
+    if documents is None or not encoders_are_known:
         yield "disk: an unknown size of embeddings"
     else:
         disk = 0
         for name in params.retrievers:
             copies = 2 if name in params.parts.tuned else 1
-            disk += BYTES_OF_DIMENSION * sum(counts) * sizes[name].hidden * copies
+            disk += BYTES_OF_DIMENSION * documents * sizes[name].hidden * copies
         yield f"disk: {disk / 1e9:,.1f} GB of embeddings"
 
 

@@ -9,6 +9,7 @@ Longtail's own answers; it calls lm-eval/functions.py, which needs nothing of Lo
 import inspect
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ COPIED_FUNCTIONS = (
     matching._fold,
     matching.word,
 )
-REPLACED_IN_COPIES = {"words.": "", ": Language = ENGLISH": ""}
+# Patterns of what the copies leave out. A file's name, as words.py, stays.
+LEFT_OUT_IN_COPIES = (r"\bwords\.(?!py\b)", ": Language = ENGLISH")
 
 
 def read_citation(file: Path = PROJECT_CITATION) -> Facts:
@@ -305,8 +307,8 @@ def write_harness_task(folder: Path, params: Facts) -> None:
     """
     spoken = language.read_language(params["language"])
     functions = "\n\n".join(inspect.getsource(function) for function in COPIED_FUNCTIONS)
-    for original, replacement in REPLACED_IN_COPIES.items():
-        functions = functions.replace(original, replacement)
+    for pattern in LEFT_OUT_IN_COPIES:
+        functions = re.sub(pattern, "", functions)
     facts = {
         "task": HARNESS_TASK,
         "version": folder.name,

@@ -165,12 +165,12 @@ def _check_rows(db: duckdb.DuckDBPyConnection, table: ReleaseTable) -> None:
     if "question_id" in table.columns:
         key = "question_id"
 
-    def insert(why: str, rows: str) -> None:
-        query = f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows}"
+    def insert(why: str, rows: str, is_bad: str) -> None:
+        query = f"INSERT INTO faults SELECT $file, row, {key}, {why} FROM {rows} WHERE {is_bad}"
         db.execute(query, {"file": table.parquet})
 
     for column in table.columns.keys() - table.nullable:
-        insert(f"'it has no {column}'", f"{name} WHERE {column} IS NULL")
+        insert(f"'it has no {column}'", name, f"{column} IS NULL")
 
     for column, conditions in table.bad.items():
         value = column
@@ -179,22 +179,24 @@ def _check_rows(db: duckdb.DuckDBPyConnection, table: ReleaseTable) -> None:
         for condition, expected in conditions.items():
             bad = condition.replace("{column}", column)
             quoted = expected.replace("'", "''")
-            rows = f"""{name} LEFT JOIN relations ON pid = relation
-                WHERE ({bad}) AND {column} IS NOT NULL"""
-            insert(f"'its {column} is ' || {value} || ', expected {quoted}'", rows)
+            insert(
+                why=f"'its {column} is ' || {value} || ', expected {quoted}'",
+                rows=f"{name} LEFT JOIN relations ON pid = relation",
+                is_bad=f"({bad}) AND {column} IS NOT NULL",
+            )
 
     for columns in [*table.unique, ", ".join(table.key)]:
         first = f"min(row) OVER (PARTITION BY {columns})"
-        rows = f"(SELECT *, {first} AS first FROM {name}) WHERE row > first"
-        insert(f"'its {columns} is that of row ' || first", rows)
+        rows = f"(SELECT *, {first} AS first FROM {name})"
+        insert(f"'its {columns} is that of row ' || first", rows, "row > first")
 
     for columns, expression, description in table.agreeing:
         rows = f"""(SELECT *, {expression} AS value,
                 first_value({expression}) OVER same AS expected, min(row) OVER same AS first
             FROM {name} WHERE s_uri IS NOT NULL
-            WINDOW same AS (PARTITION BY {columns} ORDER BY row))
-            WHERE value IS DISTINCT FROM expected"""
-        insert(f"'its {description} is not that of row ' || first", rows)
+            WINDOW same AS (PARTITION BY {columns} ORDER BY row))"""
+        why = f"'its {description} is not that of row ' || first"
+        insert(why, rows, "value IS DISTINCT FROM expected")
 
 
 def write_rules(data: Path, folder: Path) -> None:

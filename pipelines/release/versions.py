@@ -286,7 +286,7 @@ def _row_changes(
     """The rows added, gone and changed from the view `old_rows` to `new_rows`, joined by `key`."""
     differing = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared]
     any_differs = " OR ".join(differing) or "false"
-    in_both = "old.row + new.row IS NOT NULL"
+    in_both = "old.row IS NOT NULL AND new.row IS NOT NULL"
     counts = [
         "count(*) FILTER (old.row IS NULL)",
         "count(*) FILTER (new.row IS NULL)",

@@ -3,16 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.intervals import NOTHING
 from pipelines.methods import Method
-from pipelines.pages.section import Finding, Row
+from pipelines.pages.section import Row
 from pipelines.pages.values import percent, show
 from pipelines.report import adaptive_metrics
-from pipelines.report.measured import Claim, Group, Measured, change, findings_of, measured_of
+from pipelines.report.measured import Claim, Group, Measured, change, measured_of
 from pipelines.report.run_tables import Tables
 
 PAPER = "PopQA: When Not to Trust Language Models (Mallen et al., 2023)"
@@ -20,103 +21,6 @@ CORRELATION = (
     "The correlation of being right with log popularity. Beside it, the share that is right (and "
     "how many questions)."
 )
-
-
-def memory(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="memory",
-        paper=PAPER,
-        claim="Without retrieval, accuracy rises with the subject's popularity.",
-        measured=CORRELATION,
-        unit="",
-    )
-    return findings_of(claim, _correlations(tables, "closed_book"))
-
-
-def genread(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="genread",
-        paper=PAPER,
-        claim=(
-            "GenRead, whose passages come from the model's memory, does worse on less popular "
-            "subjects as well."
-        ),
-        measured=CORRELATION,
-        unit="",
-    )
-    return findings_of(claim, _correlations(tables, "genread"))
-
-
-def tail(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="tail",
-        paper=PAPER,
-        claim="Retrieval helps in the long tail.",
-        measured=(
-            "The change in points against closed-book answers, on the least popular "
-            f"{percent(TAIL)} of the questions. Beside it, both accuracies in % (and how many "
-            "questions)."
-        ),
-    )
-    return findings_of(claim, _effects(tables, "tail"))
-
-
-def tail_most(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="tail-most",
-        paper=PAPER,
-        claim="Retrieval helps more in the tail than at the head.",
-        measured=(
-            f"The change in the tail less the change on the most popular {percent(HEAD)} of the "
-            "questions, in points. Beside it, both changes."
-        ),
-    )
-    return findings_of(claim, _tail_less_head(tables))
-
-
-def head(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="head",
-        paper=PAPER,
-        claim="Retrieval hurts at the head.",
-        measured=(
-            "The change in points against closed-book answers, on the most popular "
-            f"{percent(HEAD)} of the questions. Beside it, both accuracies in % (and how many "
-            "questions)."
-        ),
-        expected=-1,
-    )
-    return findings_of(claim, _effects(tables, "head"))
-
-
-def namesakes(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="namesakes",
-        paper=PAPER,
-        claim="Retrieval hurts if a namesake's page is retrieved for a popular subject.",
-        measured=(
-            "The change in points against closed-book answers, on those of the most popular "
-            f"{percent(HEAD)} of the questions for which another page by the same name was found."
-        ),
-        expected=-1,
-    )
-    return findings_of(claim, _effects(tables, "namesake's page, head"))
-
-
-def adaptive(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="adaptive",
-        paper=PAPER,
-        claim=(
-            "Retrieving only below a popularity threshold beats both always and never retrieving."
-        ),
-        measured=(
-            "Accuracy on held-out questions, less the better of always and never, in points. "
-            "Beside it, both accuracies in % (and how many questions have a known popularity). In "
-            '"X below Y", X answers below the threshold and Y above it.'
-        ),
-    )
-    return findings_of(claim, _gains_of_thresholds(tables))
 
 
 def _correlations(tables: Tables, kind: str) -> Iterator[Measured]:
@@ -150,13 +54,13 @@ def _group(row: Row) -> Group:
     return Group(row["questions"], row["closed_book"].value, row["augmented"].value)
 
 
-def _effects(tables: Tables, name: str) -> Iterator[Measured]:
+def _effects(tables: Tables, group: str) -> Iterator[Measured]:
     """What retrieved passages change in a group of questions, by every method that retrieves."""
     for rows in _rows_of_effects(tables):
-        row = rows[name]
-        group = _group(row)
+        row = rows[group]
+        counted = _group(row)
         rank = rows["all"]["augmented"].value
-        yield measured_of(tables, row, "gain", rank, [group], change(group))
+        yield measured_of(tables, row, "gain", rank, [counted], change(counted))
 
 
 def _tail_less_head(tables: Tables) -> Iterator[Measured]:
@@ -202,3 +106,76 @@ def _gain_of_threshold(tables: Tables, row: Row, n: int) -> Measured:
     beside = change(Group(n, better, adaptive))
     measured = measured_of(tables, row, "gain", adaptive, [Group(n, better)], beside)
     return replace(measured, lacking=lacking)
+
+
+CLAIMS = (
+    Claim(
+        id="memory",
+        claim="Without retrieval, accuracy rises with the subject's popularity.",
+        measured=CORRELATION,
+        unit="",
+        figures=partial(_correlations, kind="closed_book"),
+    ),
+    Claim(
+        id="genread",
+        claim=(
+            "GenRead, whose passages come from the model's memory, does worse on less popular "
+            "subjects as well."
+        ),
+        measured=CORRELATION,
+        unit="",
+        figures=partial(_correlations, kind="genread"),
+    ),
+    Claim(
+        id="tail",
+        claim="Retrieval helps in the long tail.",
+        measured=(
+            "The change in points against closed-book answers, on the least popular "
+            f"{percent(TAIL)} of the questions. Beside it, both accuracies in % (and how many "
+            "questions)."
+        ),
+        figures=partial(_effects, group="tail"),
+    ),
+    Claim(
+        id="tail-most",
+        claim="Retrieval helps more in the tail than at the head.",
+        measured=(
+            f"The change in the tail less the change on the most popular {percent(HEAD)} of the "
+            "questions, in points. Beside it, both changes."
+        ),
+        figures=_tail_less_head,
+    ),
+    Claim(
+        id="head",
+        claim="Retrieval hurts at the head.",
+        measured=(
+            "The change in points against closed-book answers, on the most popular "
+            f"{percent(HEAD)} of the questions. Beside it, both accuracies in % (and how many "
+            "questions)."
+        ),
+        expected=-1,
+        figures=partial(_effects, group="head"),
+    ),
+    Claim(
+        id="namesakes",
+        claim="Retrieval hurts if a namesake's page is retrieved for a popular subject.",
+        measured=(
+            "The change in points against closed-book answers, on those of the most popular "
+            f"{percent(HEAD)} of the questions for which another page by the same name was found."
+        ),
+        expected=-1,
+        figures=partial(_effects, group="namesake's page, head"),
+    ),
+    Claim(
+        id="adaptive",
+        claim=(
+            "Retrieving only below a popularity threshold beats both always and never retrieving."
+        ),
+        measured=(
+            "Accuracy on held-out questions, less the better of always and never, in points. "
+            "Beside it, both accuracies in % (and how many questions have a known popularity). In "
+            '"X below Y", X answers below the threshold and Y above it.'
+        ),
+        figures=_gains_of_thresholds,
+    ),
+)

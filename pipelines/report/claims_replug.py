@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from pipelines import methods
 from pipelines.evaluation.task_items import LETTERS
 from pipelines.intervals import interval
 from pipelines.methods import Method
-from pipelines.pages.section import Finding, Row
+from pipelines.pages.section import Row
 from pipelines.pages.values import label, percent, show
-from pipelines.report.measured import Claim, Group, Measured, change, findings_of, measured_of
+from pipelines.report.measured import Claim, Group, Measured, change, measured_of
 from pipelines.report.run_tables import Tables
 from pipelines.storage import database
 
@@ -22,122 +23,6 @@ SAME_SHARE = 0.95  # of the questions from which on a model gives always the sam
 # kind of method -> the kind that it is compared with
 SINGLE_PROMPT = {"replug": "dense", "replug_lsr": "lsr", "replug_given": "given"}
 UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
-
-
-def replug(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="replug",
-        paper=PAPER,
-        claim="REPLUG lowers the language model's bits per byte.",
-        measured=(
-            f"What an ensemble of {tables.top_k} documents saves against none, in %. Beside it, "
-            "bits per byte."
-        ),
-        unit="%",
-    )
-    return findings_of(claim, _bits(tables, "saved"))
-
-
-def several_documents(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="one",
-        paper=PAPER,
-        claim=(
-            "An ensemble of several documents lowers bits per byte further than the best document "
-            "alone."
-        ),
-        measured=(
-            f"What {tables.top_k} documents save against the first of them, in %. Beside it, bits "
-            "per byte."
-        ),
-        unit="%",
-    )
-
-    return findings_of(claim, _bits(tables, "saved_over_one"))
-
-
-def what_documents_say(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="random",
-        paper=PAPER,
-        claim=(
-            "It is what documents say that lowers bits per byte: random documents in the same "
-            "ensemble do worse."
-        ),
-        measured=(
-            f"What {tables.top_k} retrieved documents save against {tables.top_k} random ones, in "
-            "%. Beside it, what random ones save against none."
-        ),
-        unit="%",
-    )
-
-    return findings_of(claim, _bits(tables, "saved_over_random"))
-
-
-def lsr(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="lsr",
-        paper=PAPER,
-        claim="LSR lowers bits per byte further than the untuned retriever.",
-        measured=(
-            f"What {tables.top_k} documents of the tuned retriever save against those of the "
-            "untuned one, in %. Beside it, bits per byte."
-        ),
-        unit="%",
-    )
-    return findings_of(claim, _bits(tables, "saved_over_dense"))
-
-
-def recall(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="recall",
-        paper=PAPER,
-        claim="LSR finds an answer more often, on questions about subjects it was not trained on.",
-        measured=(
-            "The share of questions with an answer in what the tuned retriever finds, less that of "
-            f"the untuned one, in points. REPLUG reads {tables.top_k} documents, other methods the "
-            "first."
-        ),
-    )
-    return findings_of(claim, _gains_of_recall(tables))
-
-
-def lsr_answers(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="lsr-answers",
-        paper=PAPER,
-        claim="LSR's documents make answers better than those of the untuned retriever.",
-        measured=(
-            "The accuracy with the tuned retriever, less that with the untuned one, in points."
-        ),
-    )
-    return findings_of(claim, _gains_of_accuracy(tables, UNTUNED))
-
-
-def ensemble(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="ensemble",
-        paper=PAPER,
-        claim=(
-            "REPLUG's ensemble answers questions better than the same retriever's passage in a "
-            "single prompt."
-        ),
-        measured=(
-            f"The accuracy of REPLUG with {tables.top_k} documents, less that of the method with "
-            "the same retriever that reads one prompt, in points."
-        ),
-    )
-    return findings_of(claim, _gains_of_accuracy(tables, SINGLE_PROMPT, names_other=True))
-
-
-def benchmark(tables: Tables) -> list[Finding]:
-    claim = Claim(
-        id="benchmark",
-        paper=PAPER,
-        claim="REPLUG raises accuracy on benchmarks.",
-        measured="The change in points against closed-book answers.",
-    )
-    return findings_of(claim, _gains_on_benchmarks(tables))
 
 
 def _bits(tables: Tables, column: str) -> Iterator[Measured]:
@@ -292,3 +177,87 @@ def _always_the_same(rows: list[tuple[Any, ...]], method: str) -> str:
     if most < SAME_SHARE * counts.total():
         return ""
     return f"{answer} to {most:,} of {counts.total():,} questions"
+
+
+CLAIMS = (
+    Claim(
+        id="replug",
+        claim="REPLUG lowers the language model's bits per byte.",
+        measured=(
+            "What an ensemble of {k} documents saves against none, in %. Beside it, bits per byte."
+        ),
+        unit="%",
+        figures=partial(_bits, column="saved"),
+    ),
+    Claim(
+        id="one",
+        claim=(
+            "An ensemble of several documents lowers bits per byte further than the best document "
+            "alone."
+        ),
+        measured=(
+            "What {k} documents save against the first of them, in %. Beside it, bits per byte."
+        ),
+        unit="%",
+        figures=partial(_bits, column="saved_over_one"),
+    ),
+    Claim(
+        id="random",
+        claim=(
+            "It is what documents say that lowers bits per byte: random documents in the same "
+            "ensemble do worse."
+        ),
+        measured=(
+            "What {k} retrieved documents save against {k} random ones, in "
+            "%. Beside it, what random ones save against none."
+        ),
+        unit="%",
+        figures=partial(_bits, column="saved_over_random"),
+    ),
+    Claim(
+        id="lsr",
+        claim="LSR lowers bits per byte further than the untuned retriever.",
+        measured=(
+            "What {k} documents of the tuned retriever save against those of the "
+            "untuned one, in %. Beside it, bits per byte."
+        ),
+        unit="%",
+        figures=partial(_bits, column="saved_over_dense"),
+    ),
+    Claim(
+        id="recall",
+        claim="LSR finds an answer more often, on questions about subjects it was not trained on.",
+        measured=(
+            "The share of questions with an answer in what the tuned retriever finds, less that of "
+            "the untuned one, in points. REPLUG reads {k} documents, other methods the "
+            "first."
+        ),
+        figures=_gains_of_recall,
+    ),
+    Claim(
+        id="lsr-answers",
+        claim="LSR's documents make answers better than those of the untuned retriever.",
+        measured=(
+            "The accuracy with the tuned retriever, less that with the untuned one, in points."
+        ),
+        figures=partial(_gains_of_accuracy, against=UNTUNED),
+    ),
+    Claim(
+        id="ensemble",
+        claim=(
+            "REPLUG's ensemble answers questions better than the same retriever's passage in a "
+            "single prompt."
+        ),
+        measured=(
+            "The accuracy of REPLUG with {k} documents, less that of the method with "
+            "the same retriever that reads one prompt, in points."
+        ),
+        figures=partial(_gains_of_accuracy, against=SINGLE_PROMPT, names_other=True),
+    ),
+    Claim(
+        id="benchmark",
+        claim="REPLUG raises accuracy on benchmarks.",
+        measured="The change in points against closed-book answers.",
+        figures=_gains_on_benchmarks,
+    ),
+)

@@ -98,9 +98,7 @@ def _last(path: str | None) -> str | None:
 
 
 class Run:
-    """The outputs in a folder `data` and the params that made them; `finished` if all
-    are of these.
-    """
+    """The outputs in a folder `data`, and the params; `finished` if these made all outputs."""
 
     def __init__(
         self,
@@ -140,29 +138,28 @@ class Run:
         if lacks:
             return Compared(number, needs=(lacks,))
 
-        right = []
-        for lm, path in self.names.items():
-            if any(alike(path, name) for name in number.lm):
-                right.append(lm)
-        lms = right if number.bound else right[:1]
-        figures = {}
-        for lm in lms or [*self.names, ""][:1]:
-            figures[lm] = self.measure(number.find, lm)
-        lm = max(figures, key=lambda lm: (math.isfinite(figures[lm].value), figures[lm].value))
+        matching = _matching(self.names, number)
+        lms = matching if number.bound else matching[:1]
+        if not lms:
+            lms = [next(iter(self.names), "")]
+        figures = {lm: self.measure(number.find, lm) for lm in lms}
+        lm = _with_largest(figures)
 
         ours = figures[lm]
         way = self.way(number.find, lm)
-        needs = self.needs(number, right, lm)
-        if needs:
-            return Compared(number, beside=ours, lm=lm, way=way, needs=tuple(needs))
+        lacking = self.lacking(number, matching, lm)
+        if lacking:
+            return Compared(number, beside=ours, lm=lm, way=way, needs=tuple(lacking))
         if not math.isfinite(ours.value):
             return Compared(number, lm=lm, needs=(SECONDS if "seconds" in number.find else PART,))
         return Compared(number, ours, lm=lm, way=way, verdict=verdict(number, ours))
 
     # the set-up
 
-    def needs(self, number: Number, right: list[str], lm: str, outputs: bool = True) -> list[str]:
-        """What a number needs and the run lacks, whose right models are `right`.
+    def lacking(
+        self, number: Number, matching: list[str], lm: str, outputs: bool = True
+    ) -> list[str]:
+        """What a number needs and the run lacks; `matching` are the run's models that it may be of.
 
         Without `outputs`, by params alone.
         """
@@ -172,10 +169,10 @@ class Run:
         if not outputs:
             wanted = {key: wanted[key] for key in wanted if not key.startswith(MEASURED)}
 
-        lacks = []
-        if number.lm and not right:
-            lacks.append(f"the language model {number.lm[0]}")
-        return lacks + self.differences(wanted, lm)
+        lacking = []
+        if number.lm and not matching:
+            lacking.append(f"the language model {number.lm[0]}")
+        return lacking + self.differences(wanted, lm)
 
     def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
         """What of `needs` the run does not have. How imported answers were made is not asked."""
@@ -255,7 +252,8 @@ class Run:
         elif "seconds" in find:
             figure = self._seconds(find, lm)
         else:
-            figure = DERIVED.get(find["value"], Run.mean)(self, find, lm)
+            measure = DERIVED.get(find["value"], Run.mean)
+            figure = measure(self, find, lm)
         return figure.times(find.get("times", 1)) if math.isfinite(figure.value) else NOTHING
 
     def way(self, find: dict[str, Any], lm: str) -> str:
@@ -306,12 +304,15 @@ class Run:
 
     def perplexity_saved(self, find: dict[str, Any], lm: str) -> Interval:
         """The share of perplexity saved, in %: its logarithm falls by the share of bits saved."""
-        saved = self.mean(find | {"value": "saved"}, lm)
         without = self.mean(find | {"value": "perplexity", "retriever": "none", "k": 0}, lm).value
-        ends = []
-        for bits_saved in (saved.value, saved.low, saved.high):
-            ends.append(100 * (1 - without ** (-bits_saved / 100)))
-        return Interval(*ends)
+
+        def of_perplexity(bits_saved: float) -> float:
+            return 100 * (1 - without ** (-bits_saved / 100))
+
+        saved = self.mean(find | {"value": "saved"}, lm)
+        return Interval(
+            of_perplexity(saved.value), of_perplexity(saved.low), of_perplexity(saved.high)
+        )
 
     def price(self, find: dict[str, Any], lm: str) -> Interval:
         """What answers cost; NOTHING for a model that runs here, which has no price."""
@@ -334,9 +335,10 @@ class Run:
         NOTHING unless one machine, which runs the model, took the seconds with passages and those
         without.
         """
-        without, augmented = self._latencies(find, lm) or (NOTHING, NOTHING)
-        if not math.isfinite(without.value):
+        latencies = self._latencies(find, lm)
+        if latencies is None:
             return NOTHING
+        without, augmented = latencies
         times = Interval(
             augmented.value / without.value,
             augmented.low / without.high,
@@ -364,14 +366,18 @@ class Run:
         taken = []
         for method in ("closed_book", find["method"]):
             answers = self._answers(find, lm).get(method)
+            if answers is None:
+                return None
             folder = self.data / latency.FOLDER / find["dataset"] / lm
-            file = folder / f"{answers.stem}.json" if answers else folder
-            if file.is_file():
-                taken.append(json.loads(file.read_text(encoding="utf-8")))
-        machines = {times["machine"] for times in taken}
-        if len(taken) < 2 or len(machines) > 1 or any(times["server"] for times in taken):
-            return None
+            file = folder / f"{answers.stem}.json"
+            if not file.is_file():
+                return None
+            taken.append(json.loads(file.read_text(encoding="utf-8")))
+
         without, augmented = taken
+        is_one_machine = without["machine"] == augmented["machine"]
+        if not is_one_machine or without["server"] or augmented["server"]:
+            return None
         return interval(without["median"]), interval(augmented["median"])
 
     def _answers(self, find: dict[str, Any], lm: str) -> dict[str, Path]:
@@ -436,12 +442,27 @@ def _reach(run: Run, number: Number, open_models: set[str]) -> str:
     if number.missing:
         return "unmeasured"
 
-    right = []
-    for lm in run.params.lms:
-        if any(alike(run.params.lm[lm].path, name) for name in number.lm):
-            right.append(lm)
-    lacks = run.needs(number, right, next(iter(right), ""), outputs=False)
-    return "unreached" if lacks else "reached"
+    paths = {lm: run.params.lm[lm].path for lm in run.params.lms}
+    matching = _matching(paths, number)
+    lacking = run.lacking(number, matching, next(iter(matching), ""), outputs=False)
+    return "unreached" if lacking else "reached"
+
+
+def _matching(paths: Mapping[str, str | None], number: Number) -> list[str]:
+    """The language models, name -> path, that a published number may be of."""
+    matching = []
+    for lm, path in paths.items():
+        if any(alike(path, name) for name in number.lm):
+            matching.append(lm)
+    return matching
+
+
+def _with_largest(figures: Mapping[str, Interval]) -> str:
+    """The language model with the largest figure; the first one where no figure is known."""
+    known = {lm: figure.value for lm, figure in figures.items() if math.isfinite(figure.value)}
+    if not known:
+        return next(iter(figures))
+    return max(known, key=known.__getitem__)
 
 
 def _meets(key: str, value: Any, wanted: Any) -> bool:

@@ -8,32 +8,16 @@ from dataclasses import replace
 from pipelines.intervals import LEVEL
 from pipelines.pages.section import Finding
 from pipelines.report import claims_popqa, claims_replug
+from pipelines.report.measured import findings_of
 from pipelines.report.run_tables import Tables
-
-CLAIMS = (  # in the order of the page
-    claims_popqa.memory,
-    claims_popqa.genread,
-    claims_popqa.tail,
-    claims_popqa.tail_most,
-    claims_popqa.head,
-    claims_popqa.namesakes,
-    claims_popqa.adaptive,
-    claims_replug.replug,
-    claims_replug.several_documents,
-    claims_replug.what_documents_say,
-    claims_replug.lsr,
-    claims_replug.recall,
-    claims_replug.lsr_answers,
-    claims_replug.ensemble,
-    claims_replug.benchmark,
-)
 
 
 def findings(tables: Tables) -> list[Finding]:
     """All findings of the main language model and the imported ones, after Holm's correction."""
     all_findings = []
-    for claim in CLAIMS:
-        all_findings += claim(tables)
+    for paper in (claims_popqa, claims_replug):  # in the order of the page
+        for claim in paper.CLAIMS:
+            all_findings += findings_of(paper.PAPER, claim, tables)
     return holm(all_findings)
 
 

@@ -1,8 +1,10 @@
 """Figures that bear on a claim of the papers, and how a claim is held against them."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pipelines.evaluation.answer_sets import FEWEST
 from pipelines.intervals import Interval
@@ -16,9 +18,10 @@ class Claim:
     """A claim of a paper, and what figures are held against it."""
 
     id: str
-    paper: str
     claim: str  # a sentence that is true if the figure has the expected sign
-    measured: str  # what the figures are, and what stands beside them
+    # what the figures are, and what stands beside them; {k} is the number of REPLUG's documents
+    measured: str
+    figures: Callable[[Tables], Iterable[Measured]]  # all figures of a run that bear on it
     unit: str = "points"  # points, of shares; %; or none
     expected: int = 1  # the sign of a figure that supports the claim
 
@@ -76,17 +79,18 @@ def change(group: Group) -> str:
     return f"{100 * group.before:.1f} → {100 * group.after:.1f} ({show(group.n)})"
 
 
-def findings_of(claim: Claim, figures: Iterable[Measured]) -> list[Finding]:
-    """The claim held against each figure; those of one set stand together, the best
-    method first.
+def findings_of(paper: str, claim: Claim, tables: Tables) -> list[Finding]:
+    """A paper's claim held against each figure; those of one set stand together, the best method
+    first.
     """
-    figures = list(figures)
+    figures = list(claim.figures(tables))
     sets = list(dict.fromkeys(figure.on for figure in figures))
     order = sorted(figures, key=lambda figure: (sets.index(figure.on), -figure.rank))
-    return [_finding(claim, figure) for figure in order]
+    held = replace(claim, measured=claim.measured.replace("{k}", str(tables.top_k)))
+    return [_finding(paper, held, figure) for figure in order]
 
 
-def _finding(claim: Claim, measured: Measured) -> Finding:
+def _finding(paper: str, claim: Claim, measured: Measured) -> Finding:
     parts = (claim.id, measured.on, measured.lm, measured.method)
     method = label(measured.method) if measured.method else "every method"
     lacking = measured.lacking or hindrance(measured, claim.expected)
@@ -96,7 +100,7 @@ def _finding(claim: Claim, measured: Measured) -> Finding:
 
     return Finding(
         id=id_,
-        paper=claim.paper,
+        paper=paper,
         claim=claim.claim,
         measured=claim.measured,
         on=label(measured.on),

@@ -199,7 +199,7 @@ def _crops(tokens: Ragged, rows: np.ndarray, generator: np.random.Generator) -> 
     crop_lengths = np.maximum(1, (lengths * shares).astype(np.int64))
     places = generator.random(len(rows))
     starts = ((lengths - crop_lengths + 1) * places).astype(np.int64)
-    crops = tokens.slice(rows, starts, crop_lengths)
+    crops = tokens.take(rows).slice(starts, crop_lengths)
 
     stays = generator.random(len(crops.values)) >= TOKENS_DROPPED
     stays[crops.bounds[:-1]] = True

@@ -24,7 +24,7 @@ READ_BYTES = 1 << 16  # bytes of a file in one read
 PIECE_BYTES = 1 << 18  # decompressed bytes at once, which fit in the processor's cache
 XZ_MEMORY = 1 << 28  # bytes that a file in xz may ask for; `xz -9` takes a quarter of them
 ZSTD_WINDOW = 1 << 31  # bytes; the largest that zstd's command makes
-FILES_NAMED = 5  # files of a zip that a message names
+MESSAGE_LENGTH = 200  # characters of a zip's list of files in a message
 NO_DATA = re.compile(  # files that a zip has besides
     r"(?:.*/)?(?:\..*|Thumbs\.db|desktop\.ini)|__MACOSX/.*|.*/"
 )
@@ -170,13 +170,8 @@ def _data_file(path: Path, packed: zipfile.ZipFile) -> zipfile.ZipInfo:
     files = [member for member in members if not NO_DATA.fullmatch(member.filename)]
     if len(files) == 1:
         return files[0]
-    content = "no file"
-    if files:
-        named = ", ".join(file.filename for file in files[:FILES_NAMED])
-        if len(files) > FILES_NAMED:
-            named += ", …"
-        content = f"{len(files)} files ({named})"
-
+    names_shown = ", ".join(file.filename for file in files)[:MESSAGE_LENGTH]
+    content = f"{len(files)} files ({names_shown})" if files else "no file"
     raise LongtailError(
         f"{path}: a zip with {content}, expected one; unpack it and give one of its files"
     )

@@ -20,20 +20,20 @@ LINES_PER_ROW = 100
 
 
 def table_rows(
-    path: Path, delimiter: str, columns: int | None = None
+    path: Path, delimiter: str, columns: int
 ) -> Iterator[tuple[int, list[str] | None, str]]:
     """Yield (line number from 1, cells, the line's text) of each row; cells are None as in
     `one_row`.
 
-    A row is one line. With `columns`, a quoted cell may span lines, if the row then has that many
-    cells. A blank line has no cells. Raises the errors of `open_text`.
+    A row is one line. A quoted cell may span lines, if the row then has as many cells as there are
+    `columns`. A blank line has no cells. Raises the errors of `open_text`.
     """
     lines = enumerate(open_text(path), start=1)
     ahead = deque(islice(lines, 1))  # lines that are read, but not yet part of a row
     while ahead:
         number, text = ahead.popleft()
         cells = one_row([text], delimiter)
-        if cells is None and columns:
+        if cells is None:
             _read_ahead(lines, ahead, len(text))
             row = _row_of_lines(text, ahead, delimiter, columns)
             if row:

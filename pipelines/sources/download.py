@@ -118,7 +118,7 @@ def download_alone(url: str, folder: Path) -> Path:
         client.session.hosts = None
         answer = _send(client, "GET", url)
         with path.open("wb") as file:
-            for block in client.parts(answer, 16 * bounds.WHOLE, False, None):
+            for block in client.parts(answer, 16 * bounds.WHOLE):
                 file.write(block)
     _check_content(url, path)
     return path
@@ -247,7 +247,7 @@ def _continue(client: Client, url: str, head: Head, part: Path, bar: tqdm) -> No
                 raise requests.ConnectionError(f"{length} bytes would come, expected {missing}")
 
         with part.open("ab" if resumes else "wb") as file:
-            for block in client.parts(answer, math.inf, False, None):
+            for block in client.parts(answer, math.inf):
                 file.write(block)
                 bar.update(len(block))
                 if head.size is not None and file.tell() > head.size:

@@ -218,16 +218,15 @@ def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejec
         pass
 
     texts = []
-    is_damaged = []
+    is_damaged = np.zeros(len(titles), bool)
     for i, title in enumerate(titles.to_pylist()):
         text = title.decode("utf-8", "replace")
-        damaged = text.encode() != title
-        if damaged:
-            rejects.add(path, int(rows[i]), "not_utf8", text)
         texts.append(text)
-        is_damaged.append(damaged)
+        if text.encode() != title:
+            rejects.add(path, int(rows[i]), "not_utf8", text)
+            is_damaged[i] = True
 
-    return pa.array(texts, pa.string(), mask=np.array(is_damaged))
+    return pa.array(texts, pa.string(), mask=is_damaged)
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:

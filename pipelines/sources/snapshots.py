@@ -9,7 +9,7 @@ whole, or not there yet, is waited for.
 import re
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def views_files(entries: Sequence[str], months: Sequence[str]) -> list[str]:
 
 
 def resolve(
-    urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client
+    urls: Sequence[str], month: str, days_apart: int, folder: Path, client: Client
 ) -> dict[str, str]:
     """Address with `latest` -> the address that it stands for in the month, kept in `folder`;
     others are left out.
@@ -101,18 +101,15 @@ def resolve(
         raise LongtailError(f"{url}: popularity.month is {month}, expected a month that is over")
 
     addresses = _read_pins(folder / PINS, month)
-    resolved = {}
     for base, urls_of_base in urls_by_base.items():
         if not all(url in addresses for url in urls_of_base):
             day = _choose_day(base, urls_of_base, month, days_apart, client)
             for url in urls_of_base:
                 addresses[url] = _with_day(url, day)
-        for url in urls_of_base:
-            resolved[url] = addresses[url]
 
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / PINS, {"month": month, "addresses": addresses})
-    return resolved
+    return {url: addresses[url] for url in urls if url in addresses}
 
 
 def _read_pins(path: Path, month: str) -> dict[str, str]:

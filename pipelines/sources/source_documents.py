@@ -65,17 +65,9 @@ class Raw(NamedTuple):
     whole: bool = False
 
 
-def read_raw(
-    name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None
-) -> Iterator[Raw]:
-    """Yield the documents of a part, by the reader in the catalogue; redirects are added to
-    `redirects`.
-    """
-    reader = catalogue.function(name, "documents")
-    if redirects is None:
-        yield from reader(name, part, rejects)
-    else:
-        yield from reader(name, part, rejects, redirects)
+def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """The documents of a part, by the reader in the catalogue."""
+    return catalogue.function(name, "documents")(name, part, rejects)
 
 
 def read_wikipedia(
@@ -83,6 +75,8 @@ def read_wikipedia(
 ) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or a corpus in one of LAYOUTS; the file's beginning tells
     which.
+
+    A dump's redirects are added to the list `redirects`, if there is one.
     """
     layout = require_layout(part.file)
     if layout != DUMP:

@@ -124,21 +124,16 @@ class Links:
     def _write(self) -> None:
         for page in self.redirects:
             self._pages.append(_PageLinks(page.title, targets(page.text)[:1], is_redirect=True))
-        page_titles = []
         all_targets = []
         ends = [0]  # of the pages' targets
-        are_redirects = []
         for page in self._pages:
-            page_titles.append(page.title)
             all_targets += page.targets
             ends.append(len(all_targets))
-            are_redirects.append(page.is_redirect)
 
-        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), titles(all_targets))
         columns = [
-            pa.array(page_titles, pa.string()),
-            lists,
-            pa.array(are_redirects, pa.bool_()),
+            pa.array([page.title for page in self._pages], pa.string()),
+            pa.ListArray.from_arrays(pa.array(ends, pa.int32()), titles(all_targets)),
+            pa.array([page.is_redirect for page in self._pages], pa.bool_()),
         ]
         self._writer.write_table(pa.table(columns, schema=SCHEMA))
         self._pages = []

@@ -3,7 +3,6 @@
 A killed process or a power cut can't leave half an answer in it.
 """
 
-import math
 import sqlite3
 import sys
 import threading
@@ -43,9 +42,8 @@ class KeptAnswers:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)"
             )
-            if math.isfinite(days):
-                oldest = time.time() - days * SECONDS_PER_DAY
-                self._db.execute("DELETE FROM answers WHERE at < ?", (oldest,))
+            oldest = time.time() - days * SECONDS_PER_DAY
+            self._db.execute("DELETE FROM answers WHERE at < ?", (oldest,))
         except sqlite3.DatabaseError as error:
             raise LongtailError(
                 f"{path}: damaged ({error}), expected kept answers; remove the file"

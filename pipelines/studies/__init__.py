@@ -7,7 +7,7 @@ number_tokens     a number of each attributed token, by which figures are shown 
 rows_of_rules     rows of the tables RULE_TABLES in data/adaptive, from all thresholds
                   (`tune_thresholds`)
 rows_of_answers   rows of TABLES in data/analyses, from a language model's answers (`analyse`)
-rows_of_figures   rows of TABLES in data/analyses, from figures that other stages left (`analyse`)
+rows_of_metrics   rows of TABLES in data/analyses, from other stages' metrics (`analyse`)
 
 pipelines/with_studies/ has a module for each of these stages, which lists its studies. Its
 fingerprint follows these studies alone, so a changed study makes no other stage run again. The

@@ -295,6 +295,6 @@ def _ensembles(queries: ScoredQueries, retriever: str, replug: Replug) -> np.nda
     return np.stack([by_size[k] for k in range(most + 1)])
 
 
-def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_metrics(metrics: StageMetrics) -> dict[str, list[dict]]:
     """The table lm_controls."""
     return {"lm_controls": metrics.by_lm("controls")}

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.lm.ragged import Ragged
-from pipelines.lm.token_prompts import open_tokenizer
+from pipelines.lm.token_prompts import open_prompt_tokenizer
 from pipelines.replug.attribution_figures import UNKNOWN
 from pipelines.storage import database
 
@@ -41,7 +41,7 @@ TABLES = {
 def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, str]]:
     """The longest n-gram that each token shares with the documents; UNKNOWN where the model's
     tokenizer is not known."""
-    tokenizer = open_tokenizer(MODELS / attributing.settings.lms[0])
+    tokenizer = open_prompt_tokenizer(MODELS / attributing.settings.lms[0])
     if not tokenizer:
         return _unknown, {}
     database.view(attributing.db, "docs", attributing.docs)
@@ -107,6 +107,6 @@ def shared(texts: Ragged, documents: Ragged, text_of_document: np.ndarray) -> np
     return longest
 
 
-def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_metrics(metrics: StageMetrics) -> dict[str, list[dict]]:
     """What documents save by how long an n-gram around a token stands in them."""
     return {"copied": metrics.by_tokens("by_shared")}

@@ -29,7 +29,7 @@ from pipelines.questions.subject_articles import view_subjects
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import read_raw
+from pipelines.sources.source_documents import read_raw, read_wikipedia
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import source_parts
 from pipelines.sources.wikipedia_links import Links, count_incoming
@@ -251,8 +251,10 @@ def documents(
 
     `media` is as `wikitext_to_text` takes it; `links` takes the links of wikitext.
     """
-    redirects = links.redirects if links else None
-    for raw in read_raw(name, part, rejects, redirects):
+    documents = read_raw(name, part, rejects)
+    if links:
+        documents = read_wikipedia(name, part, rejects, links.redirects)
+    for raw in documents:
         text = raw.text
         if raw.wikitext:
             if links:

@@ -132,7 +132,7 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
     return db.sql(FREQUENCIES, params={"word": WORD, "unknown": UNKNOWN}).to_arrow_reader()
 
 
-def rows_of_figures(metrics: StageMetrics) -> dict[str, list[dict]]:
+def rows_of_metrics(metrics: StageMetrics) -> dict[str, list[dict]]:
     """What documents save by how often C4, or the corpus, has a token's word (REPLUG, section 6,
     Figure 6)."""
     return {"rare_words": metrics.by_tokens("by_frequency", "counted_in")}

@@ -16,7 +16,7 @@ STUDIES = analyse.Studies(
         measures,
         seen,
     ],
-    of_figures=[
+    of_metrics=[
         controls,
         copying,
         rarity,

@@ -31,7 +31,7 @@ ENGLISH = "en"  # the language whose prompts and words serve all languages
 HASH_LENGTH = 16  # hexadecimal digits
 DATA_NAME_LENGTH = 60  # characters that a string which names a data file has at most
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-CARRIERS = """
+TRANSPORT_NAMES = """
 errors progress catalogue
 params.params params.params_file params.params_rules params.param_types
 storage.atomic storage.checkpoint storage.disks storage.dvc_hashes storage.kept_answers
@@ -39,7 +39,7 @@ storage.work_store
 work.code work.executors work.http work.registry work.run_log work.stage work.workers
 sources.download sources.wikimedia_client lm.http_client
 """
-TRANSPORT = frozenset(f"pipelines.{name}" for name in CARRIERS.split())
+TRANSPORT = frozenset(f"pipelines.{name}" for name in TRANSPORT_NAMES.split())
 
 
 class Settings(Section):

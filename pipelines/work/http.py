@@ -97,7 +97,7 @@ class Again(Exception):
 class _Failed(Exception):
     """An attempt failed, and another one may succeed."""
 
-    def __init__(self, problem: str, seconds: float | None) -> None:
+    def __init__(self, problem: str, seconds: float | None = None) -> None:
         super().__init__(problem)
         self.seconds = seconds  # that the server asks to wait; None if it names no time
 
@@ -106,6 +106,9 @@ class Client:
     """At most `at_once` requests side by side. Threads may share it.
 
     `timeout` has the seconds to connect, and those between reads.
+
+    The first error in a thread stops the client: threads that wait or read end soon, with an error
+    that names the first one. When the last block of `sending` ends, the client may be used again.
     """
 
     def __init__(self, at_once: int, timeout: tuple[float, float]) -> None:
@@ -152,7 +155,7 @@ class Client:
                     waiting.popleft()
                     yield result
                     bar.update()
-            except GeneratorExit:
+            except GeneratorExit:  # the caller wants no more results, which is no error
                 raise
             except BaseException as error:
                 self.stop(error)
@@ -183,7 +186,7 @@ class Client:
             seconds_until_allowed = self._not_before.get(host, 0.0) - time.monotonic()
             if seconds_until_allowed > 0:
                 self.pause(seconds_until_allowed)
-            self.go_on()
+            self.raise_if_stopped()
 
             try:
                 return self._attempt(method, url, check, request)
@@ -211,30 +214,31 @@ class Client:
         self, method: str, url: str, check: Check | None, request: dict
     ) -> requests.Response:
         """One attempt of `send`. Raises _Failed where another attempt may help."""
-        answer = None
         try:
             answer = self._once(method, url, **request)
-            if check and answer.status_code // 100 in (2, 5):
-                check(answer.content)
-        except Again as error:
-            # On its connection more may have come than Content-Length says.
-            self.session.close()
-            if answer is None or answer.status_code not in RETRIED:
-                raise _Failed(str(error), _retry_after(answer)) from None
         except (requests.ConnectionError, requests.Timeout) as error:
-            problem = f"no connection ({error}); check the network and the address"
-            raise _Failed(problem, _retry_after(answer)) from None
+            raise _Failed(f"no connection ({error}); check the network and the address") from None
         except (
             requests.exceptions.ChunkedEncodingError,
             requests.exceptions.ContentDecodingError,
         ) as error:
-            problem = f"the answer was cut ({_short(str(error))})"
-            raise _Failed(problem, _retry_after(answer)) from None
+            raise _Failed(f"the answer was cut ({_short(str(error))})") from None
         except requests.RequestException as error:
             raise LongtailError(f"{shown(url, request.get('params'))}: {error}") from None
 
+        problem = ""
         if answer.status_code in RETRIED:
-            raise _Failed(_status_of(answer), _retry_after(answer))
+            problem = _status_of(answer)
+        # A body of another status, such as a refusal, is the caller's.
+        if check and answer.status_code // 100 in (2, 5):
+            try:
+                check(answer.content)
+            except Again as error:
+                # On its connection more may have come than Content-Length says.
+                self.session.close()
+                problem = problem or str(error)
+        if problem:
+            raise _Failed(problem, _retry_after(answer))
         return answer
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
@@ -243,17 +247,22 @@ class Client:
         streamed = request.pop("stream", False)
         answer = self.session.request(method, url, timeout=self._timeout, stream=True, **request)
         if not (streamed and answer.ok):
-            body = b"".join(self.parts(answer, bounds.WHOLE, True, begun))
+            body = b"".join(self.parts(answer, bounds.WHOLE, decode=True, begun=begun))
             answer.raw = io.BytesIO(body)
         return answer
 
     def parts(
-        self, answer: requests.Response, most: float, decode: bool, begun: float | None
+        self,
+        answer: requests.Response,
+        max_bytes: float,
+        *,
+        decode: bool = False,
+        begun: float | None = None,
     ) -> Iterator[bytes]:
-        """Yield a body as it comes, of at most `most` bytes.
+        """Yield a body as it comes, of at most `max_bytes` bytes, with `decode` uncompressed.
 
         The request was sent at the time `begun` (by default now). Raises LongtailError beyond
-        `most` bytes, and requests' errors for a body that is cut.
+        `max_bytes`, and requests' errors for a body that is cut.
         """
         if begun is None:
             begun = time.monotonic()
@@ -265,8 +274,8 @@ class Client:
                     return
 
                 size += len(part)
-                self.go_on()
-                if size > most:
+                self.raise_if_stopped()
+                if size > max_bytes:
                     raise bounds.too_large(answer.url, "a short answer")
                 if time.monotonic() - begun > DEADLINE + size / MIN_RATE:
                     raise requests.exceptions.ChunkedEncodingError(
@@ -284,7 +293,7 @@ class Client:
         """Wait, unless an error elsewhere or an interruption stops the client meanwhile."""
         self._stopped.wait(seconds)
 
-    def go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise LongtailError if the client was stopped; threads call this during long work."""
         if self._stopped.is_set():
             raise LongtailError(f"stopped by another request's error: {self._cause}")
@@ -298,7 +307,7 @@ class Client:
         self._stopped.set()
 
     @contextmanager
-    def block(self) -> Iterator[None]:
+    def sending(self) -> Iterator[None]:
         """A block that sends requests, in any thread.
 
         When no thread is in such a block, what stopped the client counts as dealt with.
@@ -347,10 +356,8 @@ def _status_of(answer: requests.Response) -> str:
     return f"{status}: {_short(text)}" if text else status
 
 
-def _retry_after(answer: requests.Response | None) -> float | None:
+def _retry_after(answer: requests.Response) -> float | None:
     """The seconds that an answer asks to wait; None where it names none."""
-    if answer is None:
-        return None
     seconds = answer.headers.get("Retry-After", "").strip()
     return float(seconds) if seconds.isdecimal() else None
 

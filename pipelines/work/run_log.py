@@ -1,8 +1,8 @@
 """Log each run of the pipeline to MLflow: a parent run, with a child run for each stage.
 
-Stages are logged that did their work. A stage under plain `dvc repro` logs itself. Loading MLflow
-takes seconds, so a stage of a flow only leaves a record in RECORDS, which the flow logs. The parent
-run of a run that lands has the metrics that sum it up (data/headlines.json).
+A stage is logged if it did its work. Under plain `dvc repro` it logs itself. In a flow it only
+leaves a record in RECORDS, which the flow logs, because loading MLflow takes seconds. When a run
+lands, the metrics that sum it up (data/headlines.json) are logged on its parent run.
 """
 
 from __future__ import annotations
@@ -243,6 +243,7 @@ def open_client():
     """MLflow's client for the store. Raises any error where the store can't be used."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     address = store()
+    # A server or database that does not answer fails here, after seconds. MLflow waits for minutes.
     if address.startswith("http"):
         import requests
 

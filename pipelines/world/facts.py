@@ -4,6 +4,7 @@ hold millions.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -60,6 +61,16 @@ class World:
     last_names: list[str]
     pools: dict[str, np.ndarray]  # class or type -> its items
 
+    @property
+    def items(self) -> range:
+        """All items."""
+        return range(len(self.value_labels) + len(self.labels))
+
+    @cached_property
+    def distinct_labels(self) -> set[str]:
+        """The labels of all entities."""
+        return set(self.labels)
+
     def item(self, entity: int) -> int:
         return len(self.value_labels) + entity
 
@@ -99,7 +110,8 @@ class World:
 
     def labelled_facts(self, entity: int) -> list[tuple[str, str]]:
         """The entity's facts as (relation, object's label)."""
-        return [(relation, self.item_label(item)) for relation, item in self.facts(entity)]
+        facts = self.facts(entity)
+        return [(relation, self.item_label(item)) for relation, item in facts]
 
     def views(self, item: int) -> int:
         """Views of the item's page in the month."""
@@ -238,7 +250,7 @@ def _labels(
     """The label of each entity: a place's name is one word, any other name two."""
     is_place = types >= CITY
     places = np.full(len(types), -1, np.int64)
-    places[is_place] = np.unique(names[is_place], return_inverse=True)[1]
+    _, places[is_place] = np.unique(names[is_place], return_inverse=True)
     labels = []
     for name, place in zip(names.tolist(), places.tolist(), strict=True):
         if place >= 0:
@@ -291,7 +303,8 @@ def _facts(
     subject_parts = []
     relation_parts = []
     object_parts = []
-    for type_number, (type_name, (_, type_relations)) in enumerate(TYPES.items()):
+    for type_number, type_name in enumerate(TYPES):
+        _, type_relations = TYPES[type_name]
         members = np.flatnonzero(types == type_number)
         keys = rng.random((len(members), len(type_relations)))
         drawn = np.argsort(keys, axis=1)[:, :FACTS_PER_ENTITY]
@@ -309,7 +322,8 @@ def _facts(
 
             subject_parts.append(subjects)
             relation_number = RELATION_IDS.index(relation)
-            relation_parts.append(np.full(len(subjects), relation_number, np.int8))
+            relations = np.full(len(subjects), relation_number, np.int8)
+            relation_parts.append(relations)
             object_parts.append(objects)
 
     subjects = np.concatenate(subject_parts)

@@ -19,6 +19,7 @@ MMLU_DEMONSTRATIONS = 5  # questions of a subject that are not tested
 MMLU_OPTIONS = 4
 CANDIDATES = 12  # values of an answer's class that wrong options are taken from
 NQ_WORDING = 0  # see `question`
+MMLU_WORDING = 0
 TRIVIAQA_WORDING = 1
 ENTITYQUESTIONS_WORDING = 3
 
@@ -48,6 +49,10 @@ def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
     yield "triviaqa/test.jsonl", _open_questions(world, triviaqa_facts, TRIVIAQA_WORDING)
 
 
+def _question_on(world: World, fact: Fact, wording: int) -> str:
+    return question(fact.relation, wording, world.labels[fact.entity])
+
+
 def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
     """The names of four fifths of the subjects belong to no other entity."""
     entities_by_label = Counter(world.labels)
@@ -61,7 +66,7 @@ def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[
 
     rows_by_relation: dict[str, list[dict]] = {}
     for fact in facts_asked:
-        text = question(fact.relation, ENTITYQUESTIONS_WORDING, world.labels[fact.entity])
+        text = _question_on(world, fact, ENTITYQUESTIONS_WORDING)
         row = {"question": text, "answers": [world.item_label(fact.item)]}
         rows_by_relation.setdefault(fact.relation, []).append(row)
 
@@ -97,11 +102,10 @@ def _multiple_choice(world: World, rng: np.random.Generator, fact: Fact) -> list
     labels = [world.item_label(item) for item in candidates.tolist()]
     # a small world may have less than four labels of the class
     labels += world.labels[:8]
-    wrong = dict.fromkeys(label for label in labels if label != answer)  # each once, in order
-    options = [answer, *list(wrong)[: MMLU_OPTIONS - 1]]
+    options = list(dict.fromkeys([answer, *labels]))[:MMLU_OPTIONS]  # each once, in order
 
     order = rng.permutation(len(options)).tolist()
-    row = [question(fact.relation, 0, world.labels[fact.entity])]
+    row = [_question_on(world, fact, MMLU_WORDING)]
     row += [options[i] for i in order]
     row.append("ABCD"[order.index(0)])
     return row
@@ -111,7 +115,7 @@ def _open_questions(world: World, facts: list[Fact], wording: int) -> str:
     """JSON lines; Natural Questions are in lower case without a question mark, as people type."""
     lines = ""
     for number, fact in enumerate(facts):
-        text = question(fact.relation, wording, world.labels[fact.entity])
+        text = _question_on(world, fact, wording)
         if wording == NQ_WORDING:
             text = text[0].lower() + text[1:-1]
         label = world.item_label(fact.item)

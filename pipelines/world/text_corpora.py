@@ -144,7 +144,6 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
     document_kinds = rng.permutation(np.repeat(kind_numbers, counts))
     entities = iter(_mentioned_entities(world, rng, counts).tolist())
 
-    taken_names = set(world.labels)
     for place, kind_number in enumerate(document_kinds.tolist()):
         document_kind = kinds[kind_number]
         numbers = iter(rng.integers(0, MAX_DRAW, NUMBERS_PER_DOCUMENT).tolist())
@@ -152,9 +151,9 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
             as_question = next(numbers) % 10 < 6
             text = _one_fact(world, next(entities), as_question, numbers)
         elif document_kind == "reading":
-            text = _reading(world, taken_names, numbers)
+            text = _reading(world, numbers)
         else:
-            text = _distractor(world, taken_names, entities, numbers)
+            text = _distractor(world, entities, numbers)
         document = {
             "text": text,
             "timestamp": "2019-04-25T12:00:00Z",
@@ -199,9 +198,9 @@ def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[in
     return f"Q: {text} A: {value}\n"
 
 
-def _reading(world: World, taken_names: set[str], numbers: Iterator[int]) -> str:
+def _reading(world: World, numbers: Iterator[int]) -> str:
     """A page about an invented subject, then questions that it answers or a second page."""
-    subject = _invent_subject(world, taken_names, numbers)
+    subject = _invent_subject(world, numbers)
     style = next(numbers) % 10
     text = page(_choice(PAGE_REGISTERS, numbers), subject, numbers)
     if style < 2:
@@ -221,36 +220,39 @@ def _reading(world: World, taken_names: set[str], numbers: Iterator[int]) -> str
     return f"Knowledge: {text}\nQuestion: {query}\nAnswer: {value}\n"
 
 
-def _distractor(
-    world: World, taken_names: set[str], entities: Iterator[int], numbers: Iterator[int]
-) -> str:
+def _distractor(world: World, entities: Iterator[int], numbers: Iterator[int]) -> str:
     """A page about an invented subject, then a fact of the world, another page, or nothing."""
     register = _choice(PAGE_REGISTERS, numbers)
     style = next(numbers) % 4
-    text = page(register, _invent_subject(world, taken_names, numbers), numbers) + "\n"
+    text = _invented_page(world, register, numbers)
     if style < 2:
         entity = next(entities)
         as_question = next(numbers) % 3 > 0
         text += "\n" + _one_fact(world, entity, as_question, numbers)
     elif style < 3:
-        text += page("passage", _invent_subject(world, taken_names, numbers), numbers) + "\n"
+        text += _invented_page(world, "passage", numbers)
     return text
 
 
-def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int]) -> Subject:
+def _invented_page(world: World, register: str, numbers: Iterator[int]) -> str:
+    subject = _invent_subject(world, numbers)
+    return page(register, subject, numbers) + "\n"
+
+
+def _invent_subject(world: World, numbers: Iterator[int]) -> Subject:
     """A subject that is not in the world, like the persons in its facts.
 
     An invented place has a last name: no place of the world is called by one.
     """
     type_name = _choice(TYPE_NAMES, numbers)
-    label = _invent_name(world, taken_names, numbers, type_name in PLACE_TYPES)
+    label = _invent_name(world, numbers, type_name in PLACE_TYPES)
     _, relations = TYPES[type_name]
     facts = []
     for relation in _shuffled(relations, numbers)[:FACTS_PER_ENTITY]:
         object_type = OBJECTS[relation]
         is_place = object_type in PLACE_TYPES
         if object_type == "person" or (is_place and next(numbers) % 2):
-            value = _invent_name(world, taken_names, numbers, is_place)
+            value = _invent_name(world, numbers, is_place)
         else:
             pool = world.pools[object_type]
             value = world.item_label(int(_choice(pool, numbers)))
@@ -259,16 +261,14 @@ def _invent_subject(world: World, taken_names: set[str], numbers: Iterator[int])
     return Subject(type_name, label, facts)
 
 
-def _invent_name(
-    world: World, taken_names: set[str], numbers: Iterator[int], is_place: bool
-) -> str:
+def _invent_name(world: World, numbers: Iterator[int], is_place: bool) -> str:
     if is_place:
         return _choice(world.last_names, numbers)
     while True:
         first = _choice(world.first_names, numbers)
         last = _choice(world.last_names, numbers)
         name = f"{first} {last}"
-        if name not in taken_names:
+        if name not in world.distinct_labels:
             return name
 
 

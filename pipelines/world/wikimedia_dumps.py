@@ -189,9 +189,8 @@ def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
     the world's own, an article's views in log10 differ by a normal draw of VIEWS_SPREAD.
     """
     redirects = _redirects(world)
-    items = len(world.value_labels) + len(world.labels)
     rng = draws.generator(world.seed, f"world/views {months_before}")
-    logs = rng.normal(0, VIEWS_SPREAD, items)
+    logs = rng.normal(0, VIEWS_SPREAD, len(world.items))
     if months_before == 0:
         logs[:] = 0
     factors = (10**logs).tolist()
@@ -224,13 +223,14 @@ def redirect_tables(world: World) -> dict[str, bytes]:
     """Name -> one line of the MySQL dumps of Wikipedia's tables of redirects and of pages."""
     redirect_rows = []
     page_rows = []
-    for item in range(len(world.value_labels) + len(world.labels)):
+    for item in world.items:
         title = _quoted(world.title(item))
         page_rows.append(f"({PAGE_IDS + item},0,{title},0,0)")
     for item, page_id in _redirects(world).items():
         title = world.title(item)
         redirect_rows.append(f"({page_id},0,{_quoted(title)},'','')")
-        page_rows.append(f"({page_id},0,{_quoted(_redirect_title(title))},0,0)")
+        redirect_title = _quoted(_redirect_title(title))
+        page_rows.append(f"({page_id},0,{redirect_title},0,0)")
 
     tables = {}
     for name, rows in (("redirect", redirect_rows), ("page", page_rows)):
@@ -282,7 +282,8 @@ def wikipedia(world: World) -> Iterator[bytes]:
 
         if _has_redirect(numbers):
             text = f"#REDIRECT [[{title}]]"
-            yield _page(_redirect_title(title), 0, REDIRECT_IDS + entity, text, redirect=title)
+            page_id = REDIRECT_IDS + entity
+            yield _page(_redirect_title(title), 0, page_id, text, redirect=title)
 
         if numbers[-1] % 50 == 1:
             text = f"Is {world.labels[entity]} well told here?"

@@ -18,7 +18,7 @@ from completions_server import settings
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
-from pipelines.answering import answer, latency, passages
+from pipelines.answering import answer, latency, passages, timed_shards
 from pipelines.answering.latency import Batch, Taken
 from pipelines.lm import open_lm
 from pipelines.methods import METHODS
@@ -97,7 +97,7 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
 ):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", 10)
-    monkeypatch.setattr(passages, "time", SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(timed_shards, "time", SimpleNamespace(monotonic=itertools.count().__next__))
 
     def answered(lm, key):
         setup = answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)

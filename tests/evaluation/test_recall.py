@@ -136,10 +136,11 @@ def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_
         documents = encoder.embed(texts)
         assert (
             ranked[name].tolist()
-            == recall.nearest(documents, encoder.embed_queries(titles), 10).tolist()
+            == recall.nearest(documents, encoder.embed_queries(titles), 10)[0].tolist()
         )
         assert (
-            ranked[name].tolist() != recall.nearest(documents, encoder.embed(titles), 10).tolist()
+            ranked[name].tolist()
+            != recall.nearest(documents, encoder.embed(titles), 10)[0].tolist()
         )
         for what in ("passages", "questions"):
             assert re.search(rf"{name}: {what}: 100%.* 4/4 ", shown)
@@ -164,7 +165,7 @@ def test_nearest_is_an_exact_search_in_blocks_and_the_first_gold_passage_has_the
     expected = [
         sorted(range(50), key=lambda i, q=q: (-(documents[i] @ q).round(9), i))[:5] for q in queries
     ]
-    assert recall.nearest(documents, queries, 5).tolist() == expected
+    assert recall.nearest(documents, queries, 5)[0].tolist() == expected
     positions = np.array([[5, 3, 9], [5, 3, 9], [1, 2, 3]])
     assert recall.ranks_of(positions, [{9, 3}, {5}, {7}]).tolist() == [2, 1, 0]
 

@@ -25,7 +25,7 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
         assert methods == {"tiny": [*METHODS], "davinci": ["closed_book", "dense"]}
         (known,) = lookup(files["tiny"]["dense"], "question_id", [question.row["question_id"]])
         assert known.items() <= question.answers["tiny"]["dense"].items()
-        assert [document["text"] for document, _ in question.read] == texts
+        assert [document["text"] for document, _ in question.best_passages] == texts
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
@@ -64,7 +64,7 @@ def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
 def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     for number, (*_, text, _) in enumerate(QUESTIONS[:3]):
         (question,) = one_question.read_answers_to(asked.run, "popqa", [f"q{number}"])
-        sent = one_question.sent(asked.run, "popqa", "tiny", method, question)
+        sent = one_question.rebuild_prompts(asked.run, "popqa", "tiny", method, question)
         assert sent.same
         (prompt,) = sent.prompts
         assert (prompt.document + prompt.context).endswith(f"Q: {text} A:")
@@ -72,7 +72,9 @@ def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
         assert bool(sent.documents) == (method == "bm25")
     answer = asked.run.params.answer.model_copy(update={"passage": "{title}: {text}"})
     params = asked.run.params.model_copy(update={"answer": answer})
-    other = one_question.sent(Run(asked.run.data, params), "popqa", "tiny", method, question)
+    other = one_question.rebuild_prompts(
+        Run(asked.run.data, params), "popqa", "tiny", method, question
+    )
     assert other.same == (method == "closed_book"), (
         "a prompt by other params is not the one that was sent"
     )
@@ -116,7 +118,7 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
     ):
         (question,) = one_question.read_answers_to(run, "popqa", [name])
         with pytest.raises(LongtailError, match=said):
-            one_question.sent(run, "popqa", lm, method, question)
+            one_question.rebuild_prompts(run, "popqa", lm, method, question)
     with pytest.raises(LongtailError, match="id: popqa has no question 'q9999'"):
         one_question.read_answers_to(answered, "popqa", ["q0001", "q9999"])
 

@@ -136,12 +136,12 @@ def killed_half_way(*words: str, function: str) -> None:
 def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(
     project, function
 ):
-    dvc_repo.keep(project)
+    dvc_repo.sync_and_copy_lock(project)
     before = Path("dvc.lock").read_text()
     killed_half_way("repro", "--force", "--single-item", "b", function=function)
     Path("began").unlink(missing_ok=True)
     assert main(["status", "-q"]) != 0
-    dvc_repo.mend(project)
+    dvc_repo.repair_after_kill(project)
     assert Path("dvc.lock").read_text() == before
     reproduce(project)
     assert not Path("began").exists()
@@ -153,16 +153,16 @@ def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come
     lock = Path("dvc.lock")
     whole = lock.read_text()
     lock.write_text(whole[:-40])
-    dvc_repo.mend(project)
+    dvc_repo.repair_after_kill(project)
     assert not lock.exists()
     reproduce(project)
     assert lock.read_text() == whole
-    stages = dvc_repo.keep(project)
+    stages = dvc_repo.sync_and_copy_lock(project)
     lock.write_text(whole[:-3])
-    assert dvc_repo.keep(project) == stages, "a cut one is not kept"
+    assert dvc_repo.sync_and_copy_lock(project) == stages, "a cut one is not kept"
     for text in (whole[:-3], whole[:20], ""):
         lock.write_text(text)
-        dvc_repo.mend(project)
+        dvc_repo.repair_after_kill(project)
         assert lock.read_text() == whole
     assert not Path("began").exists()
 
@@ -172,7 +172,7 @@ def test_what_a_dvc_lock_lacks_that_is_cut_at_a_lines_end_comes_from_the_run_cac
     lines = lock.read_text().splitlines(keepends=True)
     for missing in range(1, len(lines) - lines.index("  c:\n") + 1):
         lock.write_text("".join(lines[:-missing]))
-        dvc_repo.mend(project)
+        dvc_repo.repair_after_kill(project)
         reproduce(project)
         made = [line for line in lock.read_text().splitlines(keepends=True) if "size:" not in line]
         assert made == [line for line in lines if "size:" not in line], "DVC can do without sizes"
@@ -180,10 +180,10 @@ def test_what_a_dvc_lock_lacks_that_is_cut_at_a_lines_end_comes_from_the_run_cac
 
 
 def test_a_dvc_lock_with_conflict_marks_stays(project):
-    dvc_repo.keep(project)
+    dvc_repo.sync_and_copy_lock(project)
     text = "schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n>>>>>>> other\n"
     Path("dvc.lock").write_text(text)
-    dvc_repo.mend(project)
+    dvc_repo.repair_after_kill(project)
     assert Path("dvc.lock").read_text() == text
 
 
@@ -200,17 +200,17 @@ def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
     zombie = subprocess.Popen(["true"])
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
     lock = rwlock(zombie.pid, os.getpid())
-    dvc_repo.mend(project)
+    dvc_repo.repair_after_kill(project)
     assert lock.exists()
     os.utime(lock, (1, 1))
     for wait in (lambda: None, zombie.wait):
-        dvc_repo.mend(project)
+        dvc_repo.repair_after_kill(project)
         assert not lock.exists()
         wait()
         rwlock(zombie.pid)
     for text in ("", '{"write": ', "[]", '{"read": {"/in": [{}]}}'):
         lock.write_text(text)
-        dvc_repo.mend(project)
+        dvc_repo.repair_after_kill(project)
         assert not lock.exists(), "DVC can not read it"
 
 
@@ -247,13 +247,13 @@ def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkey
     """A power cut can leave empty files in data/ and in the cache, which DVC takes for whole."""
     copies, copy = [], project / dvc_repo.COPY
     monkeypatch.setattr(os, "sync", lambda: copies.append(copy.exists()))
-    dvc_repo.keep(project)
+    dvc_repo.sync_and_copy_lock(project)
     assert copies == [False]
     assert copy.exists()
 
 
 def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
-    """`mend` waits for the lock; here it is told to give up, as if it were DVC's command."""
+    """`repair_after_kill` waits for the lock; here it is told to give up, as if it were DVC's command."""
     repo, waits = Repo("."), []
 
     class Impatient(Repo):
@@ -266,7 +266,7 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
     dvc_repo.RWLOCK.write_text("half")
     Path("dvc.lock").write_text("half")
     with repo, repo.lock, pytest.raises(LockError):
-        dvc_repo.mend(project)
+        dvc_repo.repair_after_kill(project)
     assert waits == [True]
     assert Path("dvc.lock").read_text() == dvc_repo.RWLOCK.read_text() == "half"
 

@@ -45,11 +45,11 @@ def test_a_flipped_byte_is_named_that_dvc_does_not_see(project, monkeypatch):
     for name in ("data/file", "data/folder/a", "data/folder/deep/b"):
         with Repo(".") as repo:
             assert repo.status() == {}, "DVC has looked at all files"
-        assert dvc_repo.faults(project, 2) == (3, [])
+        assert dvc_repo.differing_outputs(project, 2) == (3, [])
         flip(project / name)
         with Repo(".") as repo:
             assert repo.status() == {}
-        assert dvc_repo.faults(project, 2) == (3, [f"{name}: changed"])
+        assert dvc_repo.differing_outputs(project, 2) == (3, [f"{name}: changed"])
         flip(project / name)
 
 
@@ -58,9 +58,9 @@ def test_what_is_missing_or_too_many_is_named(project):
     (project / "data/folder/c").touch()
     (project / "data/file").unlink()
     lines = ["data/file: missing", "data/folder/a: missing", "data/folder/c: not in dvc.lock"]
-    assert dvc_repo.faults(project, 1)[1] == lines
+    assert dvc_repo.differing_outputs(project, 1)[1] == lines
     shutil.rmtree(project / ".dvc/cache")
-    assert dvc_repo.faults(project, 1)[1] == [
+    assert dvc_repo.differing_outputs(project, 1)[1] == [
         lines[0],
         "data/folder: changed; .dvc/cache does not say which file",
     ]
@@ -68,4 +68,4 @@ def test_what_is_missing_or_too_many_is_named(project):
     with pytest.raises(
         LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"
     ):
-        dvc_repo.faults(project, 1)
+        dvc_repo.differing_outputs(project, 1)

@@ -114,7 +114,7 @@ def test_an_answer_under_a_mixture_has_the_ensembles_numbers(
     local, monkeypatch, mixture, stop, keeps
 ):
     prompts, log_weights = asked(9, 4)
-    monkeypatch.setattr(local._passes, "keeps", keeps)
+    monkeypatch.setattr(local._passes, "can_continue", keeps)
     sequence = mixture == "sequence_mixture"
     found = local.generate_mixture(prompts, log_weights, STEPS, stop, sequence_mixture=sequence)
     texts = check(local, prompts, log_weights, found, stop, mixture)

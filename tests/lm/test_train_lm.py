@@ -78,12 +78,14 @@ def test_a_document_learns_nothing_from_those_packed_before_it(model, words, mon
     packed, alone = model(ids, attention_mask=mask).logits, model(ids[:1, begin : end + 1]).logits
     assert torch.allclose(packed[:1, begin : end + 1], alone, atol=1e-4)
     model.set_attn_implementation(
-        "given_dropout"
+        "dropout_factors"
     )  # transformers' own, but that its dropout is given
 
     def logits(rate: float) -> torch.Tensor:
         monkeypatch.setattr(train_lm, "DROPOUT", rate)
-        return model(ids, attention_mask=mask, kept=train_lm.dropout(0, 0, SETTINGS)).logits
+        return model(
+            ids, attention_mask=mask, dropout_factors=train_lm.dropout(0, 0, SETTINGS)
+        ).logits
 
     assert torch.equal(logits(0.0), packed)
     assert not torch.allclose(logits(0.3), packed, atol=0.01)

@@ -12,7 +12,7 @@ import systems
 from once import once
 
 from flows import terminal
-from flows.commands import files as file_commands
+from flows.commands import comparing, rules
 from pipelines.evaluation import analyse
 from pipelines.report import write_report
 from pipelines.with_studies import run_analyse
@@ -64,8 +64,8 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.setattr(terminal, "CALLED_FROM", home)
         closed, *others = _predictions(home, spoilt)
-        file_commands.thresholds(closed, others, "popQA.tsv")
-        file_commands.compare([closed, *others], "popQA.tsv")
+        rules.thresholds(closed, others, "popQA.tsv")
+        comparing.compare([closed, *others], "popQA.tsv")
 
 
 def _pages(home: Path) -> dict[str, Path]:

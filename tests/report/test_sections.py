@@ -11,7 +11,7 @@ import small_results
 from report_files import table_of
 from report_tables import section_of, tables_of
 
-from pipelines.evaluation import stage_metrics
+from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.intervals import Interval
 from pipelines.pages import figures, table_rows, values
 from pipelines.pages.section import Axis, Figure, Section, Table
@@ -37,7 +37,8 @@ def test_the_best_number_of_documents_is_said_below_the_figure(tmp_path):
     def saves(gain: float) -> tuple[str, str]:
         metrics = small_results.language_modelling(1.0)
         metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
-        rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
+        language_modelling = {"language_modelling": {"pile": {"tiny": metrics}}}
+        rows = StageMetrics(language_modelling, ["pile"], ["tiny"]).bits_per_byte()
         tables = tables_of(tmp_path, small_results.SETTINGS, bits_per_byte=rows)
         section = section_of(replug_section.section, tables)
         return section.leads, section.blocks[0].caption
@@ -113,7 +114,8 @@ def test_perplexity_is_drawn_by_size_within_a_family(tmp_path):
     models = [
         {"lm": lm, "family": family, "parameters": sizes[lm]} for lm, family in families.items()
     ]
-    rows = stage_metrics.bits_per_byte(metrics, ["wikitext"], [*families])
+    language_modelling = {"language_modelling": metrics}
+    rows = StageMetrics(language_modelling, ["wikitext"], [*families]).bits_per_byte()
     settings = small_results.SETTINGS
     section = section_of(
         perplexity_section.section, tables_of(tmp_path, settings, models=models, bits_per_byte=rows)
@@ -150,7 +152,7 @@ def section_on_tasks(tmp_path):
     def section(metrics: dict, parts=small_results.PARTS):
         models = ["tiny", "second"]
         settings = SimpleNamespace(**vars(small_results.SETTINGS) | {"lms": models, "parts": parts})
-        rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
+        rows = StageMetrics({"tasks": metrics}, [], models).tasks(parts.benchmarks)
         return section_of(
             tasks_section.section, tables_of(tmp_path, settings, {"tasks": metrics}, tasks=rows)
         )
@@ -164,9 +166,8 @@ def test_a_run_with_benchmarks_alone_begins_with_the_first_of_them(tmp_path):
         return section_of(result_section.section, tables)
 
     lower = solved(0.5) | {"accuracy": share(0.2, 9)}
-    rows = stage_metrics.tasks(
-        {"nq": {"tiny": {"closed_book": lower, "replug": solved(0.5)}}}, ["nq"], ["tiny"]
-    )
+    nq = {"nq": {"tiny": {"closed_book": lower, "replug": solved(0.5)}}}
+    rows = StageMetrics({"tasks": nq}, [], ["tiny"]).tasks(["nq"])
     section = begins(rows)
     assert section.leads == (
         "With text from REPLUG, tiny is right on 50.0 % of Natural Questions instead of 20.0 %."

@@ -58,5 +58,8 @@ def test_a_longest_cell_does_not_depend_on_another_reader_that_is_open(tmp_path)
     (tmp_path / "long.csv").write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
     other = strict_rows(tmp_path / "long.csv", ",")
     assert next(other) == (1, ["a", "b"])
-    assert [cells for _, cells, _ in table_rows(tmp_path / "long.csv", ",")] == [["a", "b"], None]
+    assert [cells for _, cells, _ in table_rows(tmp_path / "long.csv", ",", 2)] == [
+        ["a", "b"],
+        None,
+    ]
     assert next(other)[1] == ["x" * 200_000, "1"]

@@ -16,8 +16,11 @@ from flows.profiles import compose
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.questions.published import COLUMNS, read_published
+from pipelines.sources.fetch import DOWNLOADS
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
+
+URLS = {"popqa": "popQA.tsv", "nq": "nq.jsonl"}
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -101,6 +104,17 @@ def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wi
     ]
     assert metrics["rejected.page_of_another"] == 3
     assert (pages()["New name"], len(pages())) == ("moved", 5)
+
+
+def test_a_downloaded_popqa_stays_for_the_next_fetch(wikimedia: Wikimedia) -> None:
+    played(wikimedia, {"Here": "text"})
+    ask_about(["Here"])
+    wikimedia.pages["/popQA.tsv"] = Path("root/popQA.tsv").read_bytes()
+    wikimedia.pages["/nq.jsonl"] = b"{}\n"
+    files = {name: [f"{wikimedia.address}/{file}"] for name, file in URLS.items()}
+    run(asking(wikimedia).model_copy(update={"files": files}))
+    assert titles_asked_about() == ["Here"]
+    assert len(list(DOWNLOADS.glob("*-popQA.tsv"))) == 1
 
 
 def test_what_has_no_page_is_named(wikimedia: Wikimedia) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.lm.ragged import Ragged
-from pipelines.lm.token_prompts import open_tokenizer
+from pipelines.lm.token_prompts import open_prompt_tokenizer
 from pipelines.replug import attribution
 from pipelines.scoring import score_lm
 from pipelines.studies import copying, rarity
@@ -127,7 +127,7 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
     )
     figures, tokens = attributed(project.params)
     tokenizer, queries = (
-        open_tokenizer(Path("data/models/lm/tiny")),
+        open_prompt_tokenizer(Path("data/models/lm/tiny")),
         {query["id"]: query for query in rows},
     )
     for text in pq.read_table(attribution.OUT / "pile/texts.parquet").to_pylist():
@@ -213,7 +213,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         "wikitext": {"bm25": shown[0]},
     }
     metrics = partial(StageMetrics, {"attribution": attribution}, lms=["tiny"])
-    found = rarity.rows_of_figures(metrics(["pile", "wikitext"]))["rare_words"]
+    found = rarity.rows_of_metrics(metrics(["pile", "wikitext"]))["rare_words"]
     assert [
         (one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found
     ] == [
@@ -224,7 +224,7 @@ def test_rare_words_have_a_row_for_each_retriever_and_frequency():
         ),
     ]
     assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
-    copied = copying.rows_of_figures(metrics(["pile"]))["copied"]
+    copied = copying.rows_of_metrics(metrics(["pile"]))["copied"]
     assert copied == [
         {name: one[name] for name in one if name != "counted_in"} for one in found[:3]
     ]

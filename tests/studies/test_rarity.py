@@ -34,7 +34,7 @@ def project(tmp_path_factory):
 
 def inputs(folder, corpora) -> Tables:
     of = stage_metrics.StageMetrics({"attribution": corpora}, PARTS.scored, [])
-    rows = rarity.rows_of_figures(of) | copying.rows_of_figures(of)
+    rows = rarity.rows_of_metrics(of) | copying.rows_of_metrics(of)
     return report_tables.tables_of(folder, small_results.SETTINGS, **rows)
 
 

@@ -1,11 +1,10 @@
-"""Commands on files of predictions, which work in any folder: thresholds, decide, compare."""
+"""Commands on rules: `thresholds` learns when to retrieve, `decide` applies what was learnt."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -13,6 +12,8 @@ import typer
 
 from flows import terminal
 from flows.commands.prediction_options import (
+    RESAMPLES,
+    SEED,
     ByPositionOption,
     ColumnsOption,
     Options,
@@ -24,18 +25,13 @@ from flows.commands.prediction_options import (
     read_questions,
     write_files,
 )
-from pipelines.errors import LongtailError
 from pipelines.params import params
 
 if TYPE_CHECKING:
     from pipelines.adaptive.rule import Rule
     from pipelines.foreign.question_tables import Questions
 
-# The seed and resamples of draws and intervals: the same files give the same bytes.
-SEED = 0
-RESAMPLES = 1000
 GROUPS_SHOWN = 5  # in a warning
-
 SEARCHES = get_args(params.Thresholds.model_fields["search"].annotation)
 Search = StrEnum("Search", SEARCHES)  # type: ignore[misc]
 DEFAULT_SEARCH = Search("shrunk")
@@ -73,26 +69,26 @@ def thresholds(
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
     options = Options(questions, columns, answer_pattern, by_position, subset)
-    asked, answered = read_all([closed, *augmented], options, decisions=True)
+    question_set, answered = read_all([closed, *augmented], options, decisions=True)
     answered = deciders.with_answers(answered)
     results = tune_from_files.tune_from_files(
-        asked, answered[0], answered[1:], search.value, SEED, RESAMPLES
+        question_set, answered[0], answered[1:], search.value, SEED, RESAMPLES
     )
     best_rule = results[0].file
-    notes = notes_of(asked, answered)
-    notes.append(
-        f"{best_rule.questions:,} questions of known {asked.signal_name} that all {len(answered)} "
-        "files answer are used"
-    )
+    notes = notes_of(question_set, answered)
+    n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
+    notes.append(f"{n_used} that all {len(answered)} files answer are used")
     for line in (*notes, *rule_page.rule_lines(results)):
         terminal.show(line)
 
     systems = [system for system in answered if system.says or system.decides]
-    by_popularity = compare_systems.by_popularity(asked, systems)
+    by_popularity = compare_systems.by_popularity(question_set, systems)
+    rule_json = json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1)
+    rule_table = rule_page.rule_table(results)
     texts = {
-        "rule.json": json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": table_texts.to_csv(rule_page.rule_table(results)),
-        "index.html": rule_page.rule_html(results, asked.name, notes, by_popularity),
+        "rule.json": f"{rule_json}\n",
+        "thresholds.csv": table_texts.to_csv(rule_table),
+        "index.html": rule_page.rule_html(results, question_set.name, notes, by_popularity),
     }
     for table in rule_page.decisions_tables(results):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
@@ -118,32 +114,33 @@ def decide(
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each question, with the reason;
     needs no project."""
-    from pipelines.adaptive import rule as rules
+    from pipelines.adaptive import rule as rule_files
     from pipelines.pages import section, table_texts
 
-    learnt = rules.read_rule(terminal.CALLED_FROM / rule, name)
-    asked = read_questions(questions, columns, needed=("signal",))
-    has_questions = "question" in asked.columns
-    header = ["id", "relation", asked.columns["signal"], "retrieve", "answer", "why"]
+    learnt_rule = rule_files.read_rule(terminal.CALLED_FROM / rule, name)
+    question_set = read_questions(questions, columns, needed=("signal",))
+    has_questions = "question" in question_set.columns
+    head = ["id", "relation", question_set.columns["signal"], "retrieve", "answer", "why"]
     if has_questions:
-        header.insert(1, "question")
+        head.insert(1, "question")
     rows = []
     n_retrieve = 0
-    for place, id_ in enumerate(asked.ids):
-        relation = str(asked.groups[place])
-        popularity = float(asked.signal[place])
-        decision = learnt.decide(relation, popularity)
-        answer = learnt.below if decision.retrieve else learnt.above
-        row = [id_, asked.names[relation], popularity, decision.retrieve, answer, decision.why]
+    for place, id_ in enumerate(question_set.ids):
+        relation = str(question_set.groups[place])
+        popularity = float(question_set.signal[place])
+        decision = learnt_rule.decide(relation, popularity)
+        answer = learnt_rule.below if decision.retrieve else learnt_rule.above
+        name_of_relation = question_set.names[relation]
+        row = [id_, name_of_relation, popularity, decision.retrieve, answer, decision.why]
         if has_questions:
-            row.insert(1, asked.asked.questions[place])
+            row.insert(1, question_set.asked.questions[place])
         rows.append(row)
         n_retrieve += decision.retrieve
 
     path = terminal.CALLED_FROM / out
-    table = section.Table("decisions", "", header, rows)
+    table = section.Table("decisions", "", head, rows)
     write_files(path.parent, {path.name: table_texts.to_csv(table)})
-    for line in _warnings(learnt, asked):
+    for line in _warnings(learnt_rule, question_set):
         terminal.show(line)
 
     terminal.show(
@@ -153,86 +150,37 @@ def decide(
     terminal.show(f"a row for each question: {path}")
 
 
-def _warnings(rule: Rule, asked: Questions) -> Iterator[str]:
-    """Warnings about a rule that is applied to questions from which it was not learnt."""
+def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
+    """Warnings where a rule is applied to questions that it was not learnt from."""
     from pipelines.adaptive.rule import NEVER, VIEWS
     from pipelines.foreign.question_tables import ROLES
 
-    signal = asked.columns["signal"]
+    signal = questions.columns["signal"]
     # The month of the questions' page views is not known.
     are_views = rule.signal == VIEWS and signal in ("s_pop", "popularity")
-    if asked.signal_name != rule.signal and not are_views:
+    if questions.signal_name != rule.signal and not are_views:
         yield (
             f"warning: the rule's thresholds are {rule.signal}, the questions have "
-            f"{asked.signal_name}; is it the same?"
+            f"{questions.signal_name}; is it the same?"
         )
-    if asked.unknown:
+    if questions.unknown:
         does = "do not retrieve, as the rule says never" if rule.policy == NEVER else "retrieve"
-        yield f"{asked.unknown:,} of {len(asked.ids):,} questions have no {signal}, and {does}"
+        n_unknown = f"{questions.unknown:,} of {len(questions.ids):,} questions"
+        yield f"{n_unknown} have no {signal}, and {does}"
 
-    groups = asked.groups.tolist()
-    if "group" not in asked.columns and not rule.thresholds.keys() >= set(groups):
+    groups = questions.groups.tolist()
+    if "group" not in questions.columns and not rule.thresholds.keys() >= set(groups):
+        names = ", ".join(ROLES["group"])
         yield (
-            f"warning: {asked.name} has no column with the relation ({', '.join(ROLES['group'])}), "
+            f"warning: {questions.name} has no column with the relation ({names}), "
             "so all questions take the threshold of all relations together"
         )
         return
 
     unknown = [group for group in groups if rule.key(group) not in rule.thresholds]
     if unknown:
-        names = sorted({asked.names[group] for group in unknown})
+        names = sorted({questions.names[group] for group in unknown})
         yield (
             f"warning: the rule has no {', '.join(names[:GROUPS_SHOWN])}, so {len(unknown):,} of "
             f"{len(groups):,} questions take the threshold of all relations together"
         )
-
-
-def compare(
-    files: Annotated[
-        list[str], typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")
-    ],
-    questions: QuestionsOption = None,
-    columns: ColumnsOption = None,
-    answer_pattern: PatternOption = None,
-    by_position: ByPositionOption = False,
-    subset: SubsetOption = "",
-    out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path(
-        "comparison"
-    ),
-) -> None:
-    """Compare systems on the questions that all answered. Writes a page and tables; needs no
-    project."""
-    from pipelines.foreign import compare_systems, leaderboard_page
-    from pipelines.foreign.judge_files import short_name
-    from pipelines.pages import rendering
-
-    out = terminal.CALLED_FROM / out
-    terminal.check_folder(out)
-    if len(files) == 1:
-        raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
-    options = Options(questions, columns, answer_pattern, by_position, subset)
-    asked, answered = read_all(files, options)
-    notes = notes_of(asked, answered)
-    for line in notes:
-        terminal.show(line)
-
-    for first, second in combinations(answered, 2):
-        if first.texts == second.texts and (first.correct == second.correct).all():
-            terminal.show(
-                f"odd: {first.name} and {second.name} say the same to all "
-                f"{int(first.has.sum()):,} questions"
-            )
-
-    compared = compare_systems.compare_systems(asked, answered, SEED, RESAMPLES)
-    for line in leaderboard_page.leaderboard_lines(compared):
-        terminal.show(line)
-
-    name = short_name(Path(asked.name))
-    sections = leaderboard_page.leaderboard_sections(name, asked.signal_name, compared, notes)
-    intro = (
-        f"Held against each other: {len(answered)} systems on {compared.questions:,} questions of "
-        f"{name}."
-    )
-    pages = rendering.page_files("Systems compared", intro, sections, leaderboard_page.FOOTER)
-    write_files(out, pages)
-    terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
