@@ -143,10 +143,8 @@ def decide(
     for line in _warnings(learnt_rule, question_set):
         terminal.show(line)
 
-    terminal.show(
-        f"all questions: {n_retrieve:,} of {len(rows):,} retrieve "
-        f"({100 * n_retrieve / len(rows):.1f} %)"
-    )
+    percent = 100 * n_retrieve / len(rows)
+    terminal.show(f"all questions: {n_retrieve:,} of {len(rows):,} retrieve ({percent:.1f} %)")
     terminal.show(f"a row for each question: {path}")
 
 

@@ -57,7 +57,10 @@ class Question:
             if answer["doc_id"] in self.documents:
                 readers.setdefault(answer["doc_id"], []).append(reader)
         most_used = sorted(readers, key=lambda doc_id: -len(readers[doc_id]))
-        return [(self.documents[doc_id], readers[doc_id]) for doc_id in most_used]
+        passages = []
+        for doc_id in most_used:
+            passages.append((self.documents[doc_id], readers[doc_id]))
+        return passages
 
     @property
     def written_passages(self) -> list[tuple[str, str, str]]:
@@ -95,13 +98,13 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
     rules = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
     questions = []
     for question_id in question_ids:
+        row = rows[question_id]
+        answers_to_question = answers[question_id]
         decisions = {}
         for lm, rules_of_lm in rules.items():
             if rules_of_lm:
-                decisions[lm] = decisions_by_rules(
-                    rules_of_lm, rows[question_id], answers[question_id]
-                )
-        question = Question(rows[question_id], answers[question_id], decisions, documents)
+                decisions[lm] = decisions_by_rules(rules_of_lm, row, answers_to_question)
+        question = Question(row, answers_to_question, decisions, documents)
         questions.append(question)
     return questions
 
@@ -181,7 +184,8 @@ def rebuild_prompts(
     if retrieved is not None and source is not None and not source.written:
         (row,) = retrieved.slice(0, 1).to_pylist()
         documents = _weighted_documents(run, kind, row)
-    return RebuiltPrompts(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
+    is_same = prompts.prompt_hash(*made) == answer["prompt_hash"]
+    return RebuiltPrompts(made, documents, is_same)
 
 
 def _source(run: Run, kind: str, method: str, lm: str, answer: dict) -> Source | None:

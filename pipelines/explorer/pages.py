@@ -206,7 +206,8 @@ def home(run: Run, places: Sequence[Place]) -> str:
         ("Scored texts", "/texts" if scored else "", about_texts),
         ("The report", "/report/" if has_report else "", about_report),
     ]
-    return render("home", places=[*own_places, *places], accuracies=accuracies(run))
+    all_places = [*own_places, *places]
+    return render("home", places=all_places, accuracies=accuracies(run))
 
 
 def accuracies(run: Run) -> list[dict[str, Any]]:

@@ -153,8 +153,11 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     saved_by_document = (scored.log_probs[0] - alone) / LN2  # (k, tokens)
     memory = attributed.memory[0]
     pieces = responsibility.token_texts(query["continuation"], scored.bytes[0])
-    columns = (bits.tolist(), saved.tolist(), memory.tolist(), saved_by_document.T.tolist())
-    tokens = [Token(*values) for values in zip(pieces, *columns, strict=True)]
+    tokens = []
+    for i, piece in enumerate(pieces):
+        by_document = saved_by_document[:, i].tolist()
+        token = Token(piece, float(bits[i]), float(saved[i]), float(memory[i]), by_document)
+        tokens.append(token)
 
     weights = attributed.weights[0].tolist()
     shares = attributed.documents[0].mean(axis=1).tolist()
@@ -163,14 +166,16 @@ def read_scored_text(run: Run, texts: Texts, query_id: str) -> dict[str, Any]:
     for document, weight, share, gain in zip(documents, weights, shares, gains, strict=True):
         document |= {"weight": weight, "share": share, "saved": gain}
 
-    measure = methods.measure(texts.retriever, run.params.retrievers, run.params.retriever)
+    params = run.params
+    measure = methods.measure(texts.retriever, params.retrievers, params.retriever)
     if texts.retriever == "bm25":
         measure = "share of BM25's best score"
+    shown_documents = [document for document in documents if document["doc_id"]]
     return query | {
         "bits": bits.sum(),
         "saved": saved.sum(),
         "memory": memory.mean(),
-        "documents": [document for document in documents if document["doc_id"]],
+        "documents": shown_documents,
         "tokens": tokens,
         "measure": measure,
     }

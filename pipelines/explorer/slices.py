@@ -188,7 +188,8 @@ def list_questions(run: Run, slice_: Slice) -> Listed:
         if row["misread"]:
             misread += n_in_range
         if row["misread"] or not slice_.passage:
-            bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+            counts_of_band = bands.setdefault(band(row["band"]), Counter())
+            counts_of_band[cell] += row["n"]
             cells[cell] += n_in_range
 
     judged = _ask(run, slice_, JUDGED).to_arrow_table()
@@ -220,7 +221,8 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
     base_right = judged["base_right"].to_numpy()
     method_right = judged["method_right"].to_numpy()
 
-    masks = {"": judged["in_range"].to_numpy().astype(bool), UNKNOWN: np.isnan(places)}
+    in_range = judged["in_range"].to_numpy()
+    masks = {"": in_range.astype(bool), UNKNOWN: np.isnan(places)}
     for place in np.unique(places[~np.isnan(places)]):
         masks[band(int(place))] = places == place
     accuracies = {}
@@ -244,8 +246,9 @@ def to_csv(run: Run, slice_: Slice) -> Iterator[bytes]:
 
 def _csv_columns(slice_: Slice) -> str:
     """The columns of both answers, named by their methods."""
-    names = [method if lm == slice_.lm else f"{lm} {method}" for lm, method in slice_.compared]
-    base, method = names
+    (_, base), (method_lm, method) = slice_.compared
+    if method_lm != slice_.lm:
+        method = f"{method_lm} {method}"
     columns = {
         f"{base} answer": "base_answer",
         f"{method} answer": "method_answer",
@@ -255,7 +258,8 @@ def _csv_columns(slice_: Slice) -> str:
         f"{method} passage is of": "method_whose",
         f"{method} passage has the answer": "has_answer",
     }
-    return ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+    named_columns = [f'{column} AS "{name}"' for name, column in columns.items()]
+    return ", ".join(named_columns)
 
 
 def _csv_parts(reader: pa.RecordBatchReader) -> Iterator[bytes]:
