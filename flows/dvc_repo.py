@@ -1,4 +1,4 @@
-"""DVC's repository: opened, mended after a killed DVC, and its outputs compared with their hashes.
+"""DVC's repository: opened, repaired after a killed DVC, and its outputs compared with their md5s.
 
 The flow keeps a copy of dvc.lock after each stage, and calls `repair_after_kill` before DVC starts.
 """
@@ -112,7 +112,7 @@ def repair_after_kill(root: Path, repo: Repo | None = None) -> None:
 
 
 def sync_and_copy_lock(root: Path) -> dict[str, Any]:
-    """Write all to disk, which DVC does not do, and copy dvc.lock; returns its stages by name."""
+    """Sync the disks, which DVC does not do, and copy dvc.lock; returns its stages by name."""
     os.sync()
     with _no_dvc_writing(root):
         text = (root / LOCK).read_text(encoding="utf-8")

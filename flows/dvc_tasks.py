@@ -183,7 +183,8 @@ class Ended:
 
         It is DVC's error, unless that only repeats that the stage failed.
         """
-        if self.code == -signal.SIGKILL or any(KILLED.search(error) for error in self.errors):
+        stage_was_killed = any(KILLED.search(error) for error in self.errors)
+        if stage_was_killed or self.code == -signal.SIGKILL:
             return "killed by signal 9, as a system without memory does; run again to go on"
         of_dvc = [error for error in self.errors if "failed to run: " not in error]
         for line in of_dvc or [self.last_line]:
@@ -201,8 +202,9 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     Each line of its output, but for hints, goes to the task's log, to the file `log` and to `work`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *words]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -313,8 +315,9 @@ def _publish_metrics(stage: graph.Stage) -> None:
             columns = value if isinstance(value, dict) else {"value": value}
             rows.append({"metric": name, **columns})
     if rows:
+        key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
         create_table_artifact(
-            key=re.sub("[^a-z0-9]+", "-", stage.name.lower()),
+            key=key,
             table=safe_text.values(rows, safe_text.markdown),
             description=stage.description,
         )

@@ -190,12 +190,13 @@ def ready(
     taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in stages if stage.name not in started}
     unfinished |= {stage.name for stage in running}
-    n_waiting = {
-        stage.name: len(behind(stages, {stage.name: [Reason("changed")]})) for stage in stages
-    }
+
+    def urgency(stage: Stage) -> tuple[bool, int]:
+        waiting = behind(stages, {stage.name: [Reason("changed")]})
+        return not stage.long, -len(waiting)
 
     startable = []
-    for stage in sorted(stages, key=lambda stage: (not stage.long, -n_waiting[stage.name])):
+    for stage in sorted(stages, key=urgency):
         can_start = stage.name not in started and unfinished.isdisjoint(stage.needs)
         has_room = not workers[stage.workers] or taken < compute.workers
         if can_start and has_room:
@@ -226,10 +227,11 @@ def _stage(root: Path, graph, stage) -> Stage:
             metrics.append(path)
 
     meta = stage.meta or {}
+    needs = sorted(needed.addressing for needed in graph.successors(stage))
     return Stage(
         name=stage.addressing,
         description=stage.desc or "",
-        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
+        needs=tuple(needs),
         workers=meta.get("workers"),
         metrics=tuple(metrics),
         outs=tuple(outs),

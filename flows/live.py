@@ -222,7 +222,8 @@ def _counts() -> str:
     ended = {kind: states[kind] for kind in (RAN, RESTORED, UNCHANGED) if states[kind]}
     text = f"{sum(ended.values())} of {len(WORK)} stages done"
     if ended:
-        text += f" ({', '.join(f'{count} {kind}' for kind, count in ended.items())})"
+        counts = [f"{count} {kind}" for kind, count in ended.items()]
+        text += f" ({', '.join(counts)})"
     if states[WAITS]:
         text += f", {states[WAITS]} wait"
     return text

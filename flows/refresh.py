@@ -159,10 +159,9 @@ class Reproduction:
         """Start the tasks that can begin now; none after a failure."""
         if self.failures:
             return
-        ready = graph.ready(
-            self.stages, set(self.futures), list(self.running.values()), self.compute
-        )
-        for stage in ready:
+        started = set(self.futures)
+        running = list(self.running.values())
+        for stage in graph.ready(self.stages, started, running, self.compute):
             future = self._start(stage)
             self.futures[stage.name] = future
             self.running[future] = stage
@@ -223,7 +222,8 @@ def _reproduce(part: str, work: Reproduction, settings: Settings) -> None:
             stage = work.wait_for_one()
             record = WORK[stage.name].record
             if record:
-                run.log(stage.name, record, dvc_repo.stages_of_copy(Path.cwd()).get(stage.name, {}))
+                stages = dvc_repo.stages_of_copy(Path.cwd())
+                run.log(stage.name, record, stages.get(stage.name, {}))
         if not work.failures:
             _log_landing(part, work.stages, settings, run)
 

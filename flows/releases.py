@@ -71,12 +71,13 @@ def write_release(version: str | None = None, out: Path = OUT) -> str:
 
     root = Path.cwd()
     params = params_file.load_params()
+    machine = contents.machine_patterns(os.environ, [root, Path.home()])
     folder = versions.write_release(
         Path("data"),
         out,
         read_provenance(root),
         version=version,
-        machine=contents.machine_patterns(os.environ, [root, Path.home()]),
+        machine=machine,
         ingest=params.ingest,
         threads=params.compute.threads,
     )
@@ -103,14 +104,20 @@ def read_provenance(root: Path) -> dict[str, Any]:
         what = f"{len(changed)} of {len(stages)} stages are not up to date, expected none"
         raise LongtailError(f"{names}: {what}; `longtail run` first")
 
+    locked = stages_of_lock(root)
     md5s = {}
-    for name, entry in stages_of_lock(root).items():
-        md5s[name] = {out["path"]: out["md5"] for out in entry.get("outs", [])}
+    for stage in stages:
+        outs = locked[stage.name].get("outs", [])
+        md5s[stage.name] = {out["path"]: out["md5"] for out in outs}
+
+    commit = _git(root, "rev-parse", "HEAD")
+    commit_date = _git(root, "show", "--no-patch", "--format=%cs")
+    params_text = (root / "params.yaml").read_text(encoding="utf-8")
     return {
-        "commit": _git(root, "rev-parse", "HEAD").strip(),
-        "commit_date": _git(root, "show", "--no-patch", "--format=%cs").strip(),
-        "params": yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8")),
-        "dvc": {stage.name: md5s[stage.name] for stage in stages},
+        "commit": commit.strip(),
+        "commit_date": commit_date.strip(),
+        "params": yaml.safe_load(params_text),
+        "dvc": md5s,
         "citation": citation,
     }
 

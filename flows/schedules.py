@@ -3,7 +3,6 @@
 Both end with `serve`.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -28,9 +27,7 @@ def serve(home: Path, port: int) -> None:
     """
     server.prepare(home)
     with (home / "schedule.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not workspace.try_lock(lock):
             page = (server.already_up(home) or "").removesuffix("/api")
             print(f"the schedules run already, see {page}")
             return

@@ -37,7 +37,7 @@ def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
 
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as stream:
-        if not _lock(stream):
+        if not try_lock(stream):
             _wait_for_lock(stream, waiting)
         stream.truncate(0)
         stream.write(str(os.getpid()))
@@ -56,14 +56,14 @@ def _wait_for_lock(stream: TextIO, waiting: Callable[[str], None] | None) -> Non
     if waiting is None:
         raise LongtailError(f"{other_run}; wait for it or stop it")
     waiting(f"{other_run}; waiting for it to end")
-    while not _lock(stream):
+    while not try_lock(stream):
         time.sleep(LOOK_SECONDS)
 
 
 def is_free() -> bool:
     """Whether no process, this one included, holds the checkout now."""
     with LOCK.open("a") as stream:
-        return not _held and _lock(stream)
+        return not _held and try_lock(stream)
 
 
 def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
@@ -136,7 +136,7 @@ def end_with_standard_input(before: Callable[[], None] | None = None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _lock(stream: TextIO) -> bool:
+def try_lock(stream: TextIO) -> bool:
     """Try to lock the file; False if another process has locked it."""
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

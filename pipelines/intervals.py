@@ -55,7 +55,7 @@ class Interval:
         return Interval(self.value * factor, low, high)
 
     def within(self, least: float, most: float) -> Interval:
-        """The same figure with bounds that lie between `least` and `most`, if it does."""
+        """The figure with its bounds cut to [least, most]; the figure stays between them."""
         low = max(self.low, min(least, self.value))
         high = min(self.high, max(most, self.value))
         return Interval(self.value, float(low), float(high))
@@ -86,15 +86,15 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
 def fixed(number: float, digits: int, signed: bool = False) -> str:
-    """A number with so many digits after the point; one that rounds to zero has no sign."""
-    text = f"{number:{'+' if signed else ''},.{digits}f}"
-    return text if text.strip("+-0.,") else text.lstrip("+-")
+    """A number with so many digits after the point; a number that rounds to zero has no sign."""
+    sign = "+" if signed else ""
+    text = f"{number:{sign},.{digits}f}"
+    is_zero = not text.strip("+-0.,")
+    return text.lstrip("+-") if is_zero else text
 
 
 def plainly(number: float, digits: int = 6) -> str:
-    """A number with so many digits that say something, or all of those before the point; never as
-    1e+09.
-    """
+    """A number with so many significant digits, but all digits before the point; never as 1e+09."""
     if abs(number) >= 10 ** (digits - 1) or number == int(number):
         return fixed(number, 0)
     return f"{number:.{digits}g}"
@@ -151,8 +151,8 @@ def student(free: int, level: float = LEVEL) -> float:
 
 
 def binomial(n: int, share: float) -> np.ndarray:
-    """The probabilities that at most 0, 1, ... n of n independent values are true, of which a
-    `share` is: (n + 1,).
+    """The binomial distribution function of n values that are true with probability `share`:
+    (n + 1,), the probabilities that at most 0, 1, ... n of them are true.
     """
     k = np.arange(1, n + 1)
     log_odds = math.log(share / (1 - share))

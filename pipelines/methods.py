@@ -126,8 +126,8 @@ class Method:
         """The name in tables: the kind alone for the main retriever, which is the first of
         `retrievers`.
         """
-        is_main = [self.retriever] == list(retrievers[:1])
-        if is_main and self.kind not in GIVEN:
+        main = retrievers[0] if retrievers else None
+        if self.retriever == main and self.kind not in GIVEN:
             return self.kind
         return self.name
 

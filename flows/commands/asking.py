@@ -139,12 +139,12 @@ def _answer(
 
 
 def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
-    from pipelines.adaptive import ask
+    from pipelines.adaptive.answer_lines import answer_lines
 
     if as_json:
         print(safe_text.dumps(asdict(answer)))
     else:
-        for line in ask.answer_lines(answer):
+        for line in answer_lines(answer):
             terminal.show(line)
     sys.stdout.flush()
 
@@ -176,7 +176,7 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import RetrievalSettings, open_index
 
-    params = params_file.parse(params_file.read_values())
+    params = params_file.load_params()
     text = _tokenizable(text)
     method = index_of(retriever, params.retrievers)
     if not text.strip():
@@ -192,9 +192,7 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
     settings = params_file.settings_of(params, RetrievalSettings)
     index = open_index(method, corpus, settings, reranker=params.reranker)
-    found = index.search([text], k)
-    positions = found[0][0]
-    scores = found[1][0]
+    (positions,), (scores,) = index.search([text], k)
     if retriever == "bm25":
         positions = positions[scores > 0]
         scores = scores[scores > 0]
@@ -204,11 +202,11 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
         raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; {advice}")
 
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
-    ids, titles, texts = documents.read_documents(docs, positions)
-    return [
-        {"score": float(score), "id": doc_id, "title": title, "text": body}
-        for score, doc_id, title, body in zip(scores, ids, titles, texts, strict=True)
-    ]
+    read = documents.read_documents(docs, positions)
+    hits = []
+    for score, doc_id, title, body in zip(scores, *read, strict=True):
+        hits.append({"score": float(score), "id": doc_id, "title": title, "text": body})
+    return hits
 
 
 def index_of(retriever: str, retrievers: list[str]) -> Method:
@@ -277,5 +275,5 @@ def _best_retriever(params: Any) -> str:
 
 
 def _tokenizable(text: str) -> str:
-    """A text of the command line without what is no UTF-8, which no tokenizer takes."""
+    """A text of the command line as valid UTF-8, because no tokenizer takes any other text."""
     return text.encode(errors="replace").decode()

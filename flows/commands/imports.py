@@ -83,9 +83,10 @@ def imports(
 
     settings = params_file.load_settings(ImportSettings)
     kind_name = kind.value if kind else ""
+    source = Import(dataset.value, lm, method, kind_name)
     lines = import_answers(
         path,
-        Import(dataset.value, lm, method, kind_name),
+        source,
         list(settings.lm),
         DATA,
         partial=partial,

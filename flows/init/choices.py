@@ -7,7 +7,7 @@ data sets there are, and what each is for, is said in pipelines/catalogue.yaml.
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -131,9 +131,8 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     given = "retrieval" in files and "popqa" in parts.answered and bool(lms) and not parts.corpora
     if given:
         parts.tokenizers = ["documents"]
-        parts.datastore = None
         parts.given_passages = ["retrieval"]
-        del set_aside["retrieval"]
+        set_aside.pop("retrieval", None)
     asked_for = parts.answered or parts.scored or parts.benchmarks
     uses_lms = given or bool(parts.corpora and asked_for)
     if not uses_lms:
@@ -143,9 +142,24 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         if key not in data_sets and key not in set_aside:
             set_aside[key] = "nothing in this run needs it"
 
+    retrievers = []
+    if parts.corpora and (encoder or uses_lms):
+        retrievers = [retriever]
+    months = []
+    if parts.knowledge:
+        months = _months(files["pageviews"])
+
     workers = _count_workers(machine, lms if uses_lms else [])
+    memory_gb = float(machine.memory // GIB // 4)
     positions = min((lm.positions for lm in lms), default=0)
-    most_shots = PAPER_SHOTS if machine.gpu else CPU_SHOTS
+    most_shots = CPU_SHOTS
+    batch_tokens = 4096
+    max_questions = _questions_in_time(machine, lms)
+    if machine.gpu:
+        most_shots = PAPER_SHOTS
+        batch_tokens = 65536
+        max_questions = MOST_QUESTIONS
+    n_shots = min(_fitting_shots(positions), most_shots)
     return Choices(
         machine=machine,
         data_sets=data_sets,
@@ -153,19 +167,19 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         parts=parts,
         given=given,
         uses_lms=uses_lms,
-        retrievers=[retriever] if parts.corpora and (encoder or uses_lms) else [],
+        retrievers=retrievers,
         encoder=encoder,
         lms=lms,
-        months=_months(files["pageviews"]) if parts.knowledge else [],
+        months=months,
         texts=[name for name in parts.corpora if catalogue.DATASETS[name].learn],
         workers=workers,
         threads=max(1, machine.cores // workers),
-        memory_gb=max(1.0, float(machine.memory // GIB // 4)),
-        batch_tokens=65536 if machine.gpu else 4096,
+        memory_gb=max(1.0, memory_gb),
+        batch_tokens=batch_tokens,
         positions=positions,
         most_shots=most_shots,
-        n_shots=max(0, min(_fitting_shots(positions), most_shots)),
-        max_questions=MOST_QUESTIONS if machine.gpu else _questions_in_time(machine, lms),
+        n_shots=max(0, n_shots),
+        max_questions=max_questions,
     )
 
 
@@ -282,7 +296,8 @@ def _months(files: list[Path]) -> list[str]:
     for file in files:
         match = pageviews.FILE.match(file.name)
         if match:
-            months.add(f"{match['month'][:4]}-{match['month'][4:]}")
+            digits = match["month"]
+            months.add(f"{digits[:4]}-{digits[4:]}")
     return sorted(months)
 
 
@@ -304,12 +319,3 @@ def _questions_in_time(machine: Machine, lms: list[LanguageModel]) -> int:
     parameters = max(1, sum(lm.parameters for lm in lms))
     in_time = int(PACE * machine.cores / parameters) // 100 * 100
     return max(FEWEST_QUESTIONS, min(MOST_QUESTIONS, in_time))
-
-
-def template_values(choices: Choices) -> dict[str, Any]:
-    """The names that the template uses, with their values."""
-    values = dict(vars(choices))
-    values["parts"] = vars(choices.parts)
-    for name in ("tuned", "answering", "published", "learnt"):
-        values[name] = getattr(choices, name)
-    return values

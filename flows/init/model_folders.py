@@ -173,11 +173,13 @@ def _language_model(folder: Path, config: dict[str, Any]) -> LanguageModel:
     for limit in (*(config.get(key) for key in POSITIONS), tokenizer.get("model_max_length")):
         if limit and limit < UNLIMITED:
             limits.append(int(limit))
+    published = _published_name(folder)
+    parameters = count_parameters(folder) or _parameters_by_size(folder, config)
     has_template = bool(tokenizer.get("chat_template"))
     return LanguageModel(
         folder=folder,
-        name=param_name(_published_name(folder)),
-        parameters=count_parameters(folder) or _parameters_by_size(folder, config),
+        name=param_name(published),
+        parameters=parameters,
         positions=min(limits, default=ENDLESS_TOKENS),
         chat=has_template or (folder / "chat_template.jinja").is_file(),
     )

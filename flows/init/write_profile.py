@@ -13,7 +13,7 @@ import yaml
 
 from flows import dvc_repo, profiles
 from flows.init import data_files, model_folders
-from flows.init.choices import GIB, Choices, Contents, choose, template_values, this_machine
+from flows.init.choices import GIB, Choices, Contents, choose, this_machine
 from flows.init.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
@@ -56,11 +56,9 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
             problem += f"; not used: {'; '.join(unused)}"
         raise LongtailError(f"{folder}: {problem}; looked for {LOOKED_FOR}")
 
-    found = {
-        "used": list(_used(folder, contents, choices)),
-        "not used": unused,
-        "missing": list(_missing(choices)),
-    }
+    used = list(_used(folder, contents, choices))
+    missing = list(_missing(choices))
+    found = {"used": used, "not used": unused, "missing": missing}
     _write_checked(path, _render(folder, name, contents, choices, found))
 
     lines = []
@@ -126,17 +124,17 @@ def _profile_name(folder: Path, name: str | None) -> str:
     """The profile's name: `name`, or the folder's as params.yaml allows it."""
     if name is None:
         name = model_folders.param_name(folder.resolve().name)
-        return f"data-{name}" if _is_no_text(name) else name
+        return f"data-{name}" if _yaml_reads_as_other_type(name) else name
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         expected = "expected lower-case letters, digits, hyphens and underscores"
         raise LongtailError(f"--name {name}: {expected}")
-    if _is_no_text(name):
+    if _yaml_reads_as_other_type(name):
         problem = "a number, a date, yes, no or null to YAML"
         raise LongtailError(f"--name {name}: {problem}; try --name data-{name}")
     return name
 
 
-def _is_no_text(name: str) -> bool:
+def _yaml_reads_as_other_type(name: str) -> bool:
     """Whether Hydra or YAML reads a name as something other than a text."""
     return bool(NUMBER.fullmatch(name)) or not isinstance(yaml.safe_load(name), str)
 
@@ -153,7 +151,8 @@ def _render(
     environment.filters |= {"line": safe_text.line, "json": _json, "block": _block}
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     text = template.render(
-        template_values(choices),
+        vars(choices) | {"parts": vars(choices.parts)},
+        choices=choices,
         folder=str(folder),
         name=name,
         found=found,
@@ -170,8 +169,8 @@ def _json(value: Any) -> str:
 
 
 def _block(values: dict[str, Any], indent: int = 2) -> str:
-    lines = [f"\n{' ' * indent}{key}: {_json(value)}" for key, value in values.items()]
-    return "".join(lines)
+    margin = " " * indent
+    return "".join(f"\n{margin}{key}: {_json(value)}" for key, value in values.items())
 
 
 def _write_checked(path: Path, text: str) -> None:

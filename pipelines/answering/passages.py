@@ -63,11 +63,11 @@ class PassageSettings(Section):
 
 @dataclass(frozen=True)
 class Source:
-    """`find` takes question texts to their passages (SCHEMA), best asked for `at_once` of them."""
+    """What finds the passages of questions."""
 
-    find: Callable[[list[str]], pa.Table]
-    at_once: int
-    written: bool  # whether the LM writes them, by one more prompt a question
+    find: Callable[[list[str]], pa.Table]  # texts of questions -> their passages (SCHEMA)
+    at_once: int  # questions that `find` is best called with
+    written: bool  # whether the LM writes the passages, by one more prompt a question
     by_id: bool = False  # whether `find` takes questions' ids in place of their texts
     lm: LanguageModel | LMWorkers | None = None  # the language model that writes them
     # What that language model does, in whichever process.
@@ -191,12 +191,13 @@ def retrieved(
     clipped: bool = False,
     by_id: bool = False,
 ) -> Source:
-    """The k best documents of each question, each a passage of its own, or all `together` as one.
+    """A source that gives the k best documents of each question.
 
-    The LM reads a document's title and text as `template` puts them. `clipped`, the text ends at
-    its last ". ", as PopQA's authors cut it: a text without any is a full stop. One passage has its
-    documents best first, a blank line between, and the id, title and similarity of the best. `docs`
-    may be a function of positions.
+    Each document is a passage of its own; or they are one passage with `together`: the best
+    document first, blank lines between documents, and the id, title and similarity of the best.
+    `template` says how the LM reads a document's title and text. With `clipped` a text ends at its
+    last ". ", as PopQA's authors cut it, and a text without ". " becomes a full stop. `docs` is the
+    file of documents, or a function that reads the documents at some positions.
     """
 
     def find(texts: list[str]) -> pa.Table:
@@ -267,8 +268,9 @@ def write_passages(
     asked_for = [prompts.passage_prompt(text, spoken) for text in texts]
     rows = []
     for generation in lm.generate(asked_for, max_tokens):
+        text = generation.text.strip()
         row = {
-            "texts": [generation.text.strip()],
+            "texts": [text],
             "doc_ids": [None],
             "titles": [None],
             "similarities": [None],
@@ -280,11 +282,11 @@ def write_passages(
 
 
 class Lookup:
-    """The passages of all questions asked or shown.
+    """The passages of all questions that are asked or shown as demonstrations.
 
-    Many questions share a demonstration, so each is searched once. Finished shards of the search
-    stay under `name` and `key` until the caller forgets them. `batches` is how long each of them
-    took.
+    Each question is searched once, because many questions share a demonstration. Finished shards of
+    the search stay under `name` and `key` until the caller forgets them. `batches` says how long
+    each shard took.
     """
 
     def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:

@@ -1,6 +1,4 @@
-"""What a session of questions has opened, such as a model or an index, kept for the next
-question.
-"""
+"""A session of questions: a model or an index that was opened stays open for the next question."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -59,8 +59,11 @@ def _require(holds: bool, key: str, problem: str) -> None:
 
 
 def _require_listed(key: str, names: Sequence[str], allowed: Collection[str]) -> None:
-    holds = len(set(names)) == len(names) and set(names) <= set(allowed)
-    _require(holds, key, f"should be names, each once, of: {', '.join(allowed)}")
+    are_distinct = len(set(names)) == len(names)
+    are_allowed = set(names) <= set(allowed)
+    _require(
+        are_distinct and are_allowed, key, f"should be names, each once, of: {', '.join(allowed)}"
+    )
 
 
 def _check_names(params: Params) -> None:

@@ -175,7 +175,9 @@ def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_nam
     stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
     stages.append(graph.Stage("report", "", (name,), None, ()))
     monkeypatch.setattr(
-        graph, "read_graph", lambda root, beside_a_run: (stages, {name: ["modified params.yaml"]})
+        graph,
+        "read_graph",
+        lambda root, beside_a_run: (stages, {name: [graph.Reason("modified", "params.yaml")]}),
     )
     lines = longtail("status")[1].splitlines()
     assert len(name) == 44

@@ -1,0 +1,131 @@
+"""The rows of a file of answers: what a language model was sent and what it said, by question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.answering import prompts
+from pipelines.answering.passages import Lookup
+from pipelines.answering.predictions import PREDICTIONS
+from pipelines.lm.language_model import Generation, Prompt
+from pipelines.methods import Method
+from pipelines.params import params
+from pipelines.questions import matching
+
+if TYPE_CHECKING:
+    from pipelines.answering.answer import Setup
+
+
+class Answered(NamedTuple):
+    """What the LM was sent, what it saw of that, and what it answered."""
+
+    sent: list[Prompt]
+    seen: list[Prompt]  # of each prompt sent, what the LM's positions had room for
+    generations: list[Generation]  # one a question
+
+
+def to_rows(
+    setup: Setup,
+    pool: prompts.Questions,
+    asked: list[int],
+    lookup: Lookup,
+    answered: Answered,
+) -> pa.Table:
+    """The rows of PREDICTIONS of some questions."""
+    # prompts of a question: one, or one per document of an ensemble
+    k = len(answered.sent) // len(asked)
+    rows = []
+    for i, passage_row in enumerate(lookup.rows(asked)):
+        prompts_of_question = slice(k * i, k * (i + 1))
+        sent = answered.sent[prompts_of_question]
+        row = _row(setup, pool, asked[i], passage_row, sent, answered.generations[i])
+        if setup.source:
+            seen = answered.seen[prompts_of_question]
+            row |= _passage_columns(setup, pool, asked[i], passage_row, sent, seen)
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=PREDICTIONS)
+
+
+def _row(
+    setup: Setup,
+    pool: prompts.Questions,
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
+    generation: Generation,
+) -> dict:
+    """The columns of PREDICTIONS that every method has; `passage_row` is of passages.SCHEMA."""
+    answers = pool.answers[position]
+    text = generation.text
+    method = Method.of_name(setup.method)
+    row = {
+        "question_id": pool.ids[position],
+        "method": method.kind,
+        "prediction": text.strip(),
+        "correct": matching.substring(text, answers),
+        "correct_word": matching.word(text, answers, setup.language),
+        "prompt_hash": prompts.prompt_hash(*sent),
+        "mean_log_prob": generation.mean_log_prob,
+        "lm_calls": len(sent),
+    }
+    if setup.written:
+        row["lm_calls"] += 1
+        row["passage"] = passage_row["texts"][0]
+
+    # The tokens of an answer and of its passages are not known if the server does not show them.
+    new_tokens = None
+    if generation.new_tokens or not text:
+        new_tokens = generation.new_tokens + passage_row["new_tokens"]
+    prompt_tokens = None
+    if generation.prompt_tokens:
+        prompt_tokens = generation.prompt_tokens + passage_row["prompt_tokens"]
+    row["new_tokens"] = new_tokens
+    row["prompt_tokens"] = prompt_tokens
+    row["cost"] = _cost(setup.server, prompt_tokens, new_tokens)
+    return row
+
+
+def _cost(
+    server: params.LMServer | None, prompt_tokens: int | None, new_tokens: int | None
+) -> float | None:
+    """What an answer costs by the server's prices; 0 for a local LM; None if tokens are not
+    known.
+    """
+    if server is None:
+        return 0.0
+    if prompt_tokens is None or new_tokens is None:
+        return None
+    return (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
+
+
+def _passage_columns(
+    setup: Setup,
+    pool: prompts.Questions,
+    position: int,
+    passage_row: dict,
+    sent: list[Prompt],
+    seen: list[Prompt],
+) -> dict:
+    """The columns of PREDICTIONS on the passages: whether they have an answer, and the best one."""
+    question = pool.texts[position]
+    answers = pool.answers[position]
+    has_answer = False
+    for passage, prompt, seen_prompt in zip(passage_row["texts"], sent, seen, strict=True):
+        left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
+        has_answer = has_answer or matching.word(left, answers, setup.language)
+
+    title = passage_row["titles"][0]
+    columns = {
+        "doc_has_answer": has_answer,
+        "doc_id": passage_row["doc_ids"][0],
+        "doc_title": title,
+        "similarity": passage_row["similarities"][0],
+    }
+    page = pool.pages[position]
+    if title is not None and page:
+        subject = pool.subjects[position] or ""
+        columns["doc_is_subject"] = title == page
+        columns["doc_is_namesake"] = matching.namesake(title, subject, page)
+    return columns
