@@ -90,9 +90,9 @@ def rule(**fields) -> dict:
     """An entry of thresholds.json."""
     known = {
         "schema": "longtail-rule",
-        "version": 1,
-        "popular": "tiny/closed_book",
-        "tail": "tiny/bm25",
+        "version": 2,
+        "above": "tiny/closed_book",
+        "below": "tiny/bm25",
     }
     return (
         known | {"policy": "thresholds", "verdict": "", "shared": [], "observed": OBSERVED} | fields

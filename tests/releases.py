@@ -139,8 +139,8 @@ def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
     for row in cuts:
         if row["search"] == "shrunk":
             names = {
-                "popular": f"{row['lm']}/closed_book",
-                "tail": f"{row['lm']}/{row['method']}",
+                "above": f"{row['lm']}/closed_book",
+                "below": f"{row['lm']}/{row['method']}",
                 "search": "shrunk",
             }
             names |= {"names": {"P106": "occupation"}, "observed": {}, "shared": ()}

@@ -139,12 +139,12 @@ def _answer(
 
 
 def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
-    from pipelines.adaptive import ask
+    from pipelines.adaptive.answer_lines import answer_lines
 
     if as_json:
         print(safe_text.dumps(asdict(answer)))
     else:
-        for line in ask.answer_lines(answer):
+        for line in answer_lines(answer):
             terminal.show(line)
     sys.stdout.flush()
 

@@ -95,7 +95,7 @@ def thresholds(
 
     write_files(out, texts)
     terminal.show("")
-    best = f", of {best_rule.tail}, which is best" if len(results) > 1 else ""
+    best = f", of {best_rule.below}, which is best" if len(results) > 1 else ""
     terminal.show(
         f"the rule{best}: {out / 'rule.json'}; thresholds.csv and index.html are beside it"
     )
@@ -129,7 +129,7 @@ def decide(
         relation = str(question_set.groups[place])
         popularity = float(question_set.signal[place])
         decision = learnt_rule.decide(relation, popularity)
-        answer = learnt_rule.tail if decision.retrieve else learnt_rule.popular
+        answer = learnt_rule.below if decision.retrieve else learnt_rule.above
         name_of_relation = question_set.names[relation]
         row = [id_, name_of_relation, popularity, decision.retrieve, answer, decision.why]
         if has_questions:

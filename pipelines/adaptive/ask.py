@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines import methods
 from pipelines.adaptive import rule, subjects
@@ -42,7 +43,7 @@ class Settings(PassageSettings, AskedSettings):
 class Decision:
     """Which of two answers counts, and why."""
 
-    retrieve: bool  # the subject is in the tail, or may be: the answer below the threshold counts
+    retrieve: bool  # the answer below the threshold counts
     # page views; None if there is none, or the rule is always or never to retrieve
     threshold: float | None
     why: str
@@ -96,7 +97,7 @@ class AskedQuestion:
 
     question: str  # the question in the wording that the language model read
     lm: str  # the language model that answered
-    retriever: str  # the name of the two answers, as thresholds.json has it
+    pair: str  # the name of the two answers, as thresholds.json has it
     method: str  # the method of the answer: closed_book, a retriever's or genread
     reading: Reading | None
     decision: Decision
@@ -137,7 +138,8 @@ def ask(
         raise LongtailError("the question is empty, expected some words")
     choice = Choice.of_name(lm, pair)
     imports = answer_files.elsewhere(settings.lms, settings.retrievers, data)
-    is_imported = {choice.above.name, choice.below.name} <= set(imports.get(lm, ()))
+    imported = imports.get(lm, ())
+    is_imported = choice.above.name in imported and choice.below.name in imported
     if not is_imported:
         _refuse_unanswerable(choice, settings, imports)
 
@@ -150,7 +152,7 @@ def ask(
     asked = AskedQuestion(
         question=_wording(question, reading),
         lm=lm,
-        retriever=pair,
+        pair=pair,
         method=method.name,
         reading=reading,
         decision=decision,
@@ -173,10 +175,8 @@ def _refuse_unanswerable(choice: Choice, settings: Settings, imports: dict[str, 
     known = [name for name in methods.METHODS if name not in methods.ENSEMBLES]
     for method in (choice.above, choice.below):
         if method.kind not in known:
-            raise LongtailError(
-                f"{choice.name}: {method.name} can't answer here, expected a method of "
-                f"{', '.join(known)}, or two as bm25_below_dense"
-            )
+            expected = f"expected a method of {', '.join(known)}, or two as bm25_below_dense"
+            raise LongtailError(f"{choice.name}: {method.name} can't answer here, {expected}")
 
 
 def _wording(question: str, reading: Reading | None) -> str:
@@ -202,10 +202,8 @@ def _answer(
     lm_settings = settings.lm[asked.lm]
 
     def open_model() -> LanguageModel:
-        def open_new() -> LanguageModel:
-            return open_lm(weights, lm_settings, settings.compute)
-
-        return session.get("model", open_new, weights, lm_settings, settings.compute)
+        depends_on = (weights, lm_settings, settings.compute)
+        return session.get("model", partial(open_lm, *depends_on), *depends_on)
 
     # An index is searched before the language model is opened, which takes longer to fail.
     source = session.source(asked.method, settings, data)
@@ -217,14 +215,7 @@ def _answer(
     )
     passage = None
     if retrieved is not None:
-        row = retrieved.slice(0, 1).to_pylist()[0]
-        passage = Passage(
-            id=row["doc_ids"][0],
-            title=row["titles"][0],
-            text=row["texts"][0],
-            similarity=row["similarities"][0],
-            measure=methods.measure(asked.method, settings.retrievers, settings.retriever),
-        )
+        passage = _best_passage(retrieved, asked.method, settings)
 
     model = open_model()
     (generation,) = model.generate([prompt], settings.answer.new_tokens)
@@ -244,6 +235,14 @@ def _answer(
         attribution=attribution,
         note=note,
     )
+
+
+def _best_passage(retrieved: pa.Table, method: str, settings: Settings) -> Passage:
+    """The best passage of the only question of `retrieved`."""
+    columns = ["doc_ids", "titles", "texts", "similarities"]
+    doc_id, title, text, similarity = (retrieved[name][0][0].as_py() for name in columns)
+    measure = methods.measure(method, settings.retrievers, settings.retriever)
+    return Passage(doc_id, title, text, similarity, measure)
 
 
 def _note(answer: str) -> str:
@@ -270,16 +269,15 @@ def _place(
         relation = reading.template.relation
         qid = reading.subject.qid if reading.subject else None
         for place, uri in enumerate(table["s_uri"].to_pylist()):
-            if pool.texts[place] == asked.question and (uri or "").endswith(f"/{qid}"):
+            is_subject = uri is not None and uri.endswith(f"/{qid}")
+            if is_subject and pool.texts[place] == asked.question:
                 return dataset, pool, place
 
-    extended = replace(
-        pool,
-        ids=[*pool.ids, asked.question],
-        texts=[*pool.texts, asked.question],
-        relations=np.append(pool.relations, relation),
-    )
-    return dataset, extended, len(pool.ids)
+    place = len(pool.ids)
+    ids = [*pool.ids, asked.question]
+    texts = [*pool.texts, asked.question]
+    relations = np.append(pool.relations, relation)
+    return dataset, replace(pool, ids=ids, texts=texts, relations=relations), place
 
 
 def decide_question(reading: Reading | None, thresholds: Path, choice: Choice) -> Decision:
@@ -344,79 +342,10 @@ def attribute_answer(
     read = read.astype(np.float64)
 
     memory = np.exp(np.minimum(alone - read, 0.0))  # of one passage, min(1, p_0 / p)
-    tokens = []
-    for i, text in enumerate(responsibility.token_texts(answer, n_bytes)):
-        token = Token(
-            text=text,
-            closed_book=float(np.exp(alone[i])),
-            augmented=float(np.exp(read[i])),
-            memory=float(memory[i]),
-            passage=float(1 - memory[i]),
-        )
-        tokens.append(token)
-    return Attribution(tokens, float(memory.mean()), float(1 - memory.mean()))
-
-
-def answer_lines(asked: AskedQuestion) -> Iterator[str]:
-    """What was asked, found and decided, in a line each. The answer comes last."""
-    reading = asked.reading
-    if reading:
-        yield from _reading_lines(reading, asked.question)
-    is_known = reading and reading.subject and reading.subject.popularity is not None
-    yield f"{'popularity' if is_known else 'note'}: {asked.decision.why}"
-    yield f"rule: {asked.retriever} of {asked.lm}; {asked.method} answers"
-    if not asked.prompt_hash:
-        yield f"decision: {asked.note}"
-        return
-
-    passage = asked.passage
-    if passage:
-        source = asked.lm
-        if passage.id:
-            similarity = f"{passage.measure} {passage.similarity:.3f}"
-            source = f"{passage.title} ({passage.id}, {similarity})"
-        yield f"passage: {source}: {' '.join(passage.body.split())}"
-    if asked.attribution:
-        yield from _attribution_lines(asked.attribution)
-    elif asked.note:
-        yield f"note: {asked.note}"
-    elif passage:
-        yield "attribution: not known, as the language model's server does not score texts"
-    else:
-        yield "attribution: memory alone, nothing was read"
-    yield f"answer: {asked.answer}"
-
-
-def _reading_lines(reading: Reading, question: str) -> Iterator[str]:
-    """The relation, the wording, and the subject with its namesakes."""
-    template = reading.template
-    relation = template.relation
-    if template.name != relation:
-        relation = f"{template.name} ({relation})"
-    yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
-    yield f"asked: {question}"
-
-    subject = reading.subject
-    if not subject:
-        return
-    line = f"subject: {subject.label} ({subject.qid})"
-    n_others = len(reading.candidates) - 1
-    if not n_others:
-        yield line
-        return
-    yield f"{line}; {n_others} more of that name (--subject QID)"
-    for candidate in reading.candidates:
-        views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
-        title = f"{candidate.label} [{candidate.title or 'no article'}]"
-        states = f"{template.name} known" if candidate.states else f"no {template.name} known"
-        yield f"  {candidate.qid:>10} {views:>12} views  {title}, {states}"
-
-
-def _attribution_lines(attribution: Attribution) -> Iterator[str]:
-    """A line for each token of the answer, then the means over tokens."""
-    yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
-    for token in attribution.tokens:
-        shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
-        yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
-    shares = f"{attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory"
-    yield f"attribution: {shares} (means over tokens)"
+    texts = responsibility.token_texts(answer, n_bytes)
+    p_alone = np.exp(alone).tolist()
+    p_read = np.exp(read).tolist()
+    shares = (memory.tolist(), (1 - memory).tolist())
+    tokens = [Token(*figures) for figures in zip(texts, p_alone, p_read, *shares, strict=True)]
+    mean = float(memory.mean())
+    return Attribution(tokens, memory=mean, passage=1 - mean)

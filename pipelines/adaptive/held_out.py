@@ -95,26 +95,19 @@ def fit(
         relations = []
         for rows in members.values():
             relations.append((pairs.signal[rows], gains[rows], block[rows]))
-        all_together = (pairs.signal[order], gains[order], block[order])
 
         if search == "shrunk":
-            cuts, pooled = _shrunk(relations, all_together)
+            candidates = searches.quantile_cuts(pairs.signal[order], block[order])
+            cuts, pooled = searches.shrunk(relations, candidates)
         else:
             find = {"exact": searches.exact, "bins": searches.bins}[search]
             cuts = [find(*questions) for questions in relations]
             if small:
-                pooled = find(*all_together)
+                pooled = find(pairs.signal[order], gains[order], block[order])
+
         for relation, cut in zip(members, cuts, strict=True):
             blocks[relation].append(pooled if relation in small else cut)
     return {relation: np.concatenate(cuts) for relation, cuts in blocks.items()}
-
-
-def _shrunk(
-    relations: list[searches.Questions], all_together: searches.Questions
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """The thresholds of each relation, and of all together, (splits,) each."""
-    signal, _, train = all_together
-    return searches.shrunk(relations, searches.quantile_cuts(signal, train))
 
 
 def fit_all(
@@ -124,11 +117,9 @@ def fit_all(
     parts = []
     for part in range(drawn.n_parts):
         parts.append(fit(pairs, drawn.without(part), search, settings))
-    return Fitted(
-        splits=fit(pairs, train, search, settings),
-        whole=fit(pairs, drawn.times, search, settings),
-        parts=tuple(parts),
-    )
+    splits = fit(pairs, train, search, settings)
+    whole = fit(pairs, drawn.times, search, settings)
+    return Fitted(splits, whole, tuple(parts))
 
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
@@ -147,33 +138,6 @@ def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate(decisions)
 
 
-class Counts:
-    """Numbers of questions for each split, added up over relations; all (splits,) float64."""
-
-    def __init__(self, splits: int) -> None:
-        self.questions = np.zeros(splits)  # that the split holds out
-        # of these, how many each of POLICIES answers right
-        self.adaptive = np.zeros(splits)
-        self.always = np.zeros(splits)
-        self.never = np.zeros(splits)
-        self.oracle = np.zeros(splits)
-        self.retrieved = np.zeros(splits)  # of these, how many retrieve
-        self.train_adaptive = np.zeros(splits)  # training questions that the thresholds get right
-
-    def shares(self, n: int) -> dict[str, np.ndarray]:
-        """The table of `HeldOut`, of `n` questions on both sides."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return {
-                "adaptive": self.adaptive / self.questions,
-                "always": self.always / self.questions,
-                "never": self.never / self.questions,
-                "oracle": self.oracle / self.questions,
-                "retrieved": self.retrieved / self.questions,
-                "train_adaptive": self.train_adaptive / (n - self.questions),
-                "test_questions": self.questions.astype(np.int64),
-            }
-
-
 def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> HeldOut:
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on
     the others.
@@ -185,33 +149,43 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
     right_either = np.maximum(right_above, right_below)
     gains = right_below - right_above
 
-    counts = Counts(splits)
+    # numbers of held-out questions of each split: all, those that a policy answers right, and those
+    # that retrieve
+    held_out_counts = {name: np.zeros(splits) for name in ("questions", *POLICIES, "retrieved")}
+    train_right = np.zeros(splits)  # training questions that the thresholds answer right
     retrieved = np.empty(n)
     for relation, rows in pairs.members().items():
         signal = pairs.signal[rows]
         test = ~train[rows]
         held_out = test.astype(np.float32)
-        retrieves = ((signal[:, None] < cuts[relation]) & test).astype(np.float32)
+        is_below = signal[:, None] < cuts[relation]
+        retrieves = (is_below & test).astype(np.float32)
 
         above = right_above[rows] @ held_out
         gained = gains[rows] @ retrieves
-        counts.questions += held_out.sum(axis=0)
-        counts.adaptive += above + gained
-        counts.always += right_below[rows] @ held_out
-        counts.never += above
-        counts.oracle += right_either[rows] @ held_out
-        counts.retrieved += retrieves.sum(axis=0)
+        held_out_counts["questions"] += held_out.sum(axis=0)
+        held_out_counts["adaptive"] += above + gained
+        held_out_counts["always"] += right_below[rows] @ held_out
+        held_out_counts["never"] += above
+        held_out_counts["oracle"] += right_either[rows] @ held_out
+        held_out_counts["retrieved"] += retrieves.sum(axis=0)
 
         # the same counts of the training questions: of all questions, less of those held out
         n_retrieving = np.searchsorted(signal, cuts[relation])
         gained_by_first = np.append(0, np.cumsum(gains[rows]))
         train_gained = gained_by_first[n_retrieving] - gained
         train_above = right_above[rows].sum() - above
-        counts.train_adaptive += train_above + train_gained
+        train_right += train_above + train_gained
 
         with np.errstate(invalid="ignore"):
             retrieved[rows] = retrieves.sum(axis=1) / held_out.sum(axis=1)
-    return HeldOut(counts.shares(n), retrieved)
+
+    questions = held_out_counts.pop("questions")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        table = {name: counts / questions for name, counts in held_out_counts.items()}
+        table["train_adaptive"] = train_right / (n - questions)
+    table["test_questions"] = questions.astype(np.int64)
+    return HeldOut(table, retrieved)
 
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
@@ -261,15 +235,13 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
     means |= refits.refitted_means(columns, {"": policy}, drawn)
     figures: dict = {}
     for name, mean in means.items():
-        over_splits = per_split[name][np.isfinite(per_split[name])]
+        values = per_split[name]
+        over_splits = values[np.isfinite(values)]
         low, high = np.quantile(over_splits, [0.025, 0.975])
-        figures[name] = mean.as_json() | {
-            "mean_over_splits": float(over_splits.mean()),
-            "splits_low": float(low),
-            "splits_high": float(high),
-        }
+        spread = {"splits_low": float(low), "splits_high": float(high)}
+        mean_over_splits = float(over_splits.mean())
+        figures[name] = mean.as_json() | {"mean_over_splits": mean_over_splits} | spread
     figures["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
-    figures["policy"], figures["verdict"] = rule.choose_policy(
-        means["gain"], better, means["retrieved"].value
-    )
-    return figures
+    retrieved = means["retrieved"].value
+    policy_in_use, verdict = rule.choose_policy(means["gain"], better, retrieved)
+    return figures | {"policy": policy_in_use, "verdict": verdict}

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from pipelines.answering import answer_files
+from pipelines.arrays import take_rows
 from pipelines.errors import LongtailError
 from pipelines.methods import Method
 from pipelines.params.params import Pair
@@ -144,14 +145,18 @@ class Pairs:
         """Relation -> its questions."""
         if not len(self.relations):
             return {}
-        first_rows = np.flatnonzero(self.relations[1:] != self.relations[:-1]) + 1
-        bounds = [0, *first_rows, len(self.relations)]
+        differs = self.relations[1:] != self.relations[:-1]
+        first_rows = np.flatnonzero(differs) + 1
+        bounds = [0, *first_rows.tolist(), len(self.relations)]
         return {self.relations[start]: slice(start, end) for start, end in pairwise(bounds)}
 
     def small_relations(self, min_questions: int) -> list[str]:
         """The relations with too few questions for a threshold of their own."""
-        sizes = {relation: rows.stop - rows.start for relation, rows in self.members().items()}
-        return [relation for relation, size in sizes.items() if size < min_questions]
+        small = []
+        for relation, rows in self.members().items():
+            if rows.stop - rows.start < min_questions:
+                small.append(relation)
+        return small
 
     def usable(self, min_questions: int) -> bool:
         """Whether some relation has enough questions for a threshold of its own."""
@@ -159,8 +164,7 @@ class Pairs:
 
     def take(self, rows: np.ndarray | slice) -> Pairs:
         """The questions at these positions, or under this mask."""
-        names = [field.name for field in fields(self) if field.name != "excluded"]
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return take_rows(self, rows)
 
 
 def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
@@ -170,14 +174,16 @@ def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
     about, answers = answer_files.join(questions, {"above": above, "below": below}, columns)
+    answers_above = answers["above"]
+    answers_below = answers["below"]
     pairs = Pairs(
         ids=about["ids"],
         subjects=about["subjects"],
         relations=about["relations"],
         signal=about["popularity"],
-        confidence=answers["above"]["confidence"],
-        right_above=answers["above"]["correct"] == 1,
-        right_below=answers["below"]["correct"] == 1,
+        confidence=answers_above["confidence"],
+        right_above=answers_above["correct"] == 1,
+        right_below=answers_below["correct"] == 1,
     )
     return of_known(pairs)
 
@@ -186,6 +192,8 @@ def of_known(pairs: Pairs) -> Pairs:
     """The questions of known signal, ordered by relation, signal and id; `excluded` counts the
     others.
     """
-    order = np.lexsort((pairs.ids.astype(str), pairs.signal, pairs.relations.astype(str)))
+    ids = pairs.ids.astype(str)
+    relations = pairs.relations.astype(str)
+    order = np.lexsort((ids, pairs.signal, relations))
     known = order[np.isfinite(pairs.signal[order])]
     return replace(pairs.take(known), excluded=len(order) - len(known))

@@ -21,6 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from pipelines import draws, intervals
+from pipelines.arrays import take_rows
 
 MOST_RESAMPLES = 200  # a standard deviation needs no more
 FEWEST_RESAMPLES = 40  # if there are so many questions that MOST_RESAMPLES take long
@@ -52,7 +53,7 @@ class Resamples:
 
     def take(self, rows: np.ndarray | slice) -> Resamples:
         """The resamples of the questions at these positions, or under this mask."""
-        return Resamples(self.times[rows], self.parts[rows], self.n_parts, self.clusters[rows])
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Policy:
 
     def take(self, rows: np.ndarray | slice) -> Policy:
         """The decisions on the questions at these positions, or under this mask."""
-        return Policy(self.retrieved[rows], self.fitted[rows], self.counted[rows])
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True)
@@ -100,18 +101,20 @@ def resample(
     that splits hold out.
     """
     affordable = CELLS // max(len(subjects), 1)
-    resamples = min(resamples, max(FEWEST_RESAMPLES, min(MOST_RESAMPLES, affordable)))
+    most = max(FEWEST_RESAMPLES, min(MOST_RESAMPLES, affordable))
+    resamples = min(resamples, most)
 
     generator = draws.generator(seed, "threshold resamples")
-    clusters = intervals.units(np.unique(subjects, return_inverse=True)[1], generator)
+    _, numbers = np.unique(subjects, return_inverse=True)
+    clusters = intervals.units(numbers, generator)
     drawn = intervals.resampled(int(clusters.max()) + 1, generator, resamples)
     times_of_clusters = np.concatenate([*drawn]).astype(np.int8).T
     times = np.ascontiguousarray(times_of_clusters)[clusters]
 
     n_parts = max(2, round(1 / (1 - train_share)))
-    numbers = np.unique(units, return_inverse=True)[1]
+    distinct_units, numbers = np.unique(units, return_inverse=True)
     generator = draws.generator(seed, "parts of resamples")
-    shape = (int(numbers.max()) + 1, resamples)
+    shape = (len(distinct_units), resamples)
     parts = generator.integers(0, n_parts, shape, dtype=np.int8)
     return Resamples(times, parts[numbers], n_parts, clusters)
 
@@ -174,7 +177,8 @@ def refitted_means(
     and thresholds.
     """
     values_of = {key: values(column, policies) for key, column in columns.items()}
-    held_out = np.isfinite(np.stack([*values_of.values()])).all(axis=0)
+    values_of_columns = np.stack([*values_of.values()])
+    held_out = np.isfinite(values_of_columns).all(axis=0)
     if not held_out.any():
         return dict.fromkeys(columns, intervals.NOTHING)
 
@@ -218,5 +222,6 @@ def around(value: float, drawn: np.ndarray, clusters: int) -> intervals.Interval
     drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
     if min(drawn.shape[1], clusters) < 2 or not np.isfinite(value):
         return intervals.NOTHING
-    half = intervals.reach(clusters) * float(drawn.std(axis=1, ddof=1).mean())
+    deviation = float(drawn.std(axis=1, ddof=1).mean())
+    half = intervals.reach(clusters) * deviation
     return intervals.Interval(value, value - half, value + half)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 THRESHOLDS = "thresholds"
 ALWAYS = "always"
 NEVER = "never"
-SCHEMA = {"schema": "longtail-rule", "version": 1}
+SCHEMA = {"schema": "longtail-rule", "version": 2}
 JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
@@ -64,8 +64,8 @@ class Rule(BaseModel, frozen=True):
     The fields are those of the JSON file, in its order.
     """
 
-    popular: str = ""  # the answer from the threshold on: a method's name, closed-book as a rule
-    tail: str = ""  # the answer below the threshold, which retrieves
+    above: str = ""  # the answer from the threshold on: a method's name, closed-book as a rule
+    below: str = ""  # the answer below the threshold, which retrieves
     signal: str = VIEWS  # what the thresholds are cuts of
     # of the page views; None if it is not known, or the signal is something else
     month: str | None = None
@@ -151,9 +151,10 @@ def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, s
     if gain.low > 0:
         verdict = f"thresholds: {points:.1f} points better than to {better} retrieve {bounds}"
         return THRESHOLDS, verdict
+    difference = f"{fixed(points, 1, signed=True)} points {bounds}"
     return THRESHOLDS, (
-        f"thresholds: no worse than to {better} retrieve ({fixed(points, 1, signed=True)} points "
-        f"{bounds}), and {100 * retrieved:.0f} % of the questions retrieve"
+        f"thresholds: no worse than to {better} retrieve ({difference}), and "
+        f"{100 * retrieved:.0f} % of the questions retrieve"
     )
 
 
@@ -176,24 +177,23 @@ def make_rule(
 
 def of_tuned(
     tuned: Tuned,
-    popular: str,
-    tail: str,
+    above: str,
+    below: str,
     search: str,
     month: str | None,
     *,
     signal: str = VIEWS,
     names: Mapping[str, str] | None = None,
 ) -> Rule:
-    """The rule that was tuned by `search` for the answers `popular`, from the threshold on, and
-    `tail`, below it.
+    """The rule that was tuned by `search`; `above` answers from the threshold on, `below` below it.
 
     `names` are those of relations; without them they are Wikidata's.
     """
     figures = tuned.figures[search]
     if names is None:
-        names = {
-            pid: RELATIONS[pid].name if pid in RELATIONS else pid for pid in tuned.rule.thresholds
-        }
+        names = {}
+        for pid in tuned.rule.thresholds:
+            names[pid] = RELATIONS[pid].name if pid in RELATIONS else pid
     as_good = {}
     for row in tuned.relations:
         if row["search"] == search:
@@ -203,8 +203,8 @@ def of_tuned(
         held_out[name] = {key: figures[name][key] for key in ("value", "low", "high")}
 
     about = {
-        "popular": popular,
-        "tail": tail,
+        "above": above,
+        "below": below,
         "signal": signal,
         "month": month,
         "search": search,
@@ -229,9 +229,11 @@ def parse(value: Any, where: str) -> Rule:
     if not isinstance(value, dict) or value.get("schema") != SCHEMA["schema"]:
         expected = f"expected JSON with schema {SCHEMA['schema']!r}"
         raise LongtailError(f"{where}: no rule, {expected}; `longtail thresholds` writes one")
-    if value.get("version") != SCHEMA["version"]:
-        expected = f"expected {SCHEMA['version']}; update Longtail"
-        raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, {expected}")
+    version = value.get("version")
+    if version != SCHEMA["version"]:
+        change = "write it again by `longtail thresholds`" if version == 1 else "update Longtail"
+        expected = f"expected {SCHEMA['version']}; {change}"
+        raise LongtailError(f"{where}: version {version!r} of a rule, {expected}")
     try:
         return Rule.model_validate(value)
     except ValidationError as error:

@@ -32,9 +32,11 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     # the cut is the next value that training questions have; a value that only held-out questions
     # have is no cut
     begin = np.append(first, n)[best]
-    above = (train > 0) & (np.arange(n)[:, None] >= begin)
+    rows = np.arange(n)[:, None]
+    above = (train > 0) & (rows >= begin)
     lowest = np.argmax(above, axis=0)
-    cuts = np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
+    is_any_above = above.any(axis=0)
+    cuts = np.where(is_any_above, signal[lowest], np.inf)
     return np.where(best == 0, 0.0, cuts)
 
 
@@ -46,9 +48,15 @@ def gained_below(signal: np.ndarray, gains: np.ndarray) -> tuple[np.ndarray, np.
     """
     _, first = np.unique(signal, return_index=True)
     gains_of_values = np.add.reduceat(gains, first, axis=0)
-    gained = np.zeros((len(first) + 1, gains.shape[1]), gains.dtype)
-    np.cumsum(gains_of_values, axis=0, out=gained[1:])
-    return first, gained
+    return first, _sums_before(gains_of_values)
+
+
+def _sums_before(values: np.ndarray) -> np.ndarray:
+    """The sum of the first 0, 1, … n rows of `values` (n, columns), (n + 1, columns)."""
+    n, columns = values.shape
+    sums = np.zeros((n + 1, columns), values.dtype)
+    np.cumsum(values, axis=0, out=sums[1:])
+    return sums
 
 
 def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -105,18 +113,22 @@ def shrunk(relations: Sequence[Questions], cuts: np.ndarray) -> tuple[list[np.nd
     empirical Bayes: (n * relation's + weight * pooled) / (n + weight), where `prior_weight`
     estimates the weight from the training questions.
     """
-    gained = np.stack([gains_at(signal, gains, train, cuts) for signal, gains, train in relations])
-    counts = np.stack([train.sum(axis=0) for _, _, train in relations]).astype(float)
+    gained_of_relations = []
+    squared_of_relations = []
+    counts_of_relations = []
+    for signal, gains, train in relations:
+        gained_of_relations.append(gains_at(signal, gains, train, cuts))
+        squared_of_relations.append(gains_at(signal, gains * gains, train, cuts))
+        counts_of_relations.append(train.sum(axis=0))
+    gained = np.stack(gained_of_relations)
+    squared = np.stack(squared_of_relations)
+    counts = np.stack(counts_of_relations).astype(float)
+
     pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
-    squared = np.stack(
-        [gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations]
-    )
     curves = gained + prior_weight(gained, squared, counts) * pooled
-
-    def best_cut(curve: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(cuts, np.argmax(curve, axis=0)[None], axis=0)[0]
-
-    return [best_cut(curve) for curve in curves], best_cut(pooled)
+    splits = np.arange(cuts.shape[1])
+    best_cuts = [cuts[np.argmax(curve, axis=0), splits] for curve in curves]
+    return best_cuts, cuts[np.argmax(pooled, axis=0), splits]
 
 
 def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -133,13 +145,15 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
     pooled = gained.sum(axis=0) / n_all
 
     squares_within = (squared - n * mean**2).sum(axis=0)
-    freedom_within = np.maximum(np.maximum(n - 1, 0).sum(axis=0), 1)
+    freedom_of_relations = np.maximum(n - 1, 0)
+    freedom_within = np.maximum(freedom_of_relations.sum(axis=0), 1)
     within = squares_within / freedom_within
 
     squares_between = (n * (mean - pooled) ** 2).sum(axis=0)
     freedom_between = (n > 0).sum(axis=0) - 1
     spread = squares_between - freedom_between * within
-    scale = n.sum(axis=0) - (n**2).sum(axis=0) / n_all
+    squared_sizes = (n**2).sum(axis=0)
+    scale = n.sum(axis=0) - squared_sizes / n_all
     between = spread / np.maximum(scale, 1)
 
     # If relations differ no more than by chance, only the pooled curve is left.
@@ -151,7 +165,6 @@ def gains_at(
     signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray
 ) -> np.ndarray:
     """The sum of the training questions' gains below each of `cuts`, (candidates, splits)."""
-    below = np.zeros((len(signal) + 1, train.shape[1]), dtype=gains.dtype)
-    np.cumsum(train * gains[:, None], axis=0, out=below[1:])
+    below = _sums_before((train * gains[:, None]).astype(gains.dtype, copy=False))
     places = np.searchsorted(signal, cuts)
     return np.take_along_axis(below, places, axis=0)

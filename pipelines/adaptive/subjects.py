@@ -69,7 +69,9 @@ def read_question(
     for template, names in matches(question, templates(file, language)):
         for name in names:
             namesakes = candidates(name, template, data, qid)
-            subject = _subject(namesakes, qid)
+            # the likeliest of the namesakes, or the one called `qid`
+            called = [candidate for candidate in namesakes if qid in (None, candidate.qid)]
+            subject = called[0] if called else None
             readings.append(Reading(template, name, namesakes, subject))
             if namesakes:
                 break
@@ -81,11 +83,6 @@ def read_question(
         raise LongtailError(f"--subject {qid}: {fault}; leave it out to see what there is")
     # min takes the first of readings of equal rank
     return min(readings, key=_rank, default=None)
-
-
-def _subject(namesakes: list[Candidate], qid: str | None) -> Candidate | None:
-    """The likeliest of the namesakes, or the one called `qid`."""
-    return next((candidate for candidate in namesakes if qid in (None, candidate.qid)), None)
 
 
 def _rank(reading: Reading) -> int:
@@ -113,14 +110,10 @@ def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
         if "[X]" not in wording:
             continue
         pid = key.partition("_")[0]
-        template = Template(
-            dataset="entityquestions",
-            relation=pid,
-            name=RELATIONS[pid].name if pid in RELATIONS else pid,
-            wording=wording.replace("[X]", "{}"),
-            asked=wordings.get(pid, wording).replace("[X]", "{}"),
-        )
-        known.append(template)
+        name = RELATIONS[pid].name if pid in RELATIONS else pid
+        asked = wordings.get(pid, wording).replace("[X]", "{}")
+        wording = wording.replace("[X]", "{}")
+        known.append(Template("entityquestions", pid, name, wording, asked))
     return known
 
 
@@ -142,16 +135,17 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
         names = []
         for ending in endings:
             match = pattern.fullmatch(ending)
-            if match and match[1].strip():
-                names.append(match[1].strip())
+            name = match[1].strip() if match else ""
+            if name:
+                names.append(name)
         if names:
-            matching.append((template, list(dict.fromkeys(names))))
-    return sorted(matching, key=_wording_length, reverse=True)
+            distinct_names = list(dict.fromkeys(names))
+            matching.append((template, distinct_names))
 
+    def wording_length(match: tuple[Template, list[str]]) -> int:
+        return len(match[0].wording)
 
-def _wording_length(matching: tuple[Template, list[str]]) -> int:
-    template, _ = matching
-    return len(template.wording)
+    return sorted(matching, key=wording_length, reverse=True)
 
 
 def candidates(

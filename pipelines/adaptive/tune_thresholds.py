@@ -32,6 +32,7 @@ DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
 KEYS = ("dataset", "lm", "method", "search", "relation")
 FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
+FIGURE_COLUMNS = [name + end for name, end in product(FIGURES, ("", "_low", "_high"))]
 THRESHOLDS = pa.schema(
     [
         *((name, pa.string()) for name in KEYS),
@@ -41,7 +42,7 @@ THRESHOLDS = pa.schema(
         ("popularity_most", pa.float64()),
         ("policy", pa.string()),
         ("deployed", pa.float64()),
-        *((name + end, pa.float64()) for name, end in product(FIGURES, ("", "_low", "_high"))),
+        *((name, pa.float64()) for name in FIGURE_COLUMNS),
     ]
 )
 
@@ -89,11 +90,9 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
         for choice in choices_of_set:
             lm = choice.lm
             by_method = files[dataset][lm]
-            pairs = read_pairs(
-                questions,
-                above=by_method[choice.above.name],
-                below=by_method[choice.below.name],
-            )
+            above = by_method[choice.above.name]
+            below = by_method[choice.below.name]
+            pairs = read_pairs(questions, above, below)
             figures = metrics[dataset].setdefault(lm, {})
             figures["questions"] = len(pairs.signal)
             figures["excluded_without_popularity"] = pairs.excluded
@@ -107,8 +106,8 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
             rows += [key | row for row in result.relations]
             rule_in_use = rule.of_tuned(
                 result,
-                popular=f"{lm}/{choice.above.name}",
-                tail=f"{lm}/{choice.below.name}",
+                above=f"{lm}/{choice.above.name}",
+                below=f"{lm}/{choice.below.name}",
                 search=settings.thresholds.search,
                 month=_months(questions),
             )
@@ -116,8 +115,7 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
             rules_of_lm[choice.name] = rule.as_json(rule_in_use)
             figures[choice.name] = result.figures
             tuned[dataset, lm, choice.name] = (pairs, result)
-            for name, value in _means_over_splits(result.figures).items():
-                logged[f"{dataset}.{lm}.{choice.name}.{name}"] = value
+            logged |= _means_over_splits(f"{dataset}.{lm}.{choice.name}", result.figures)
 
     tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS)}
     tables |= _tables_of_studies(studies, tuned, settings)
@@ -171,9 +169,10 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
     if not pairs.usable(settings.min_questions):
         return {}
 
+    signals = {"popularity": pairs.signal, "uncertainty": pairs.confidence}
     policies = {}
     columns: dict[str, Column] = {}
-    for name, signal in {"popularity": pairs.signal, "uncertainty": pairs.confidence}.items():
+    for name, signal in signals.items():
         order = np.lexsort((signal, pairs.relations))
         pairs_by_signal = replace(pairs, signal=signal).take(order)
         train_by_signal = train[order]
@@ -184,7 +183,8 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
         )
         judged = held_out.judge(pairs_by_signal, train_by_signal, fitted.splits)
         policy = held_out.policy(pairs_by_signal, judged.retrieved, drawn_by_signal, fitted)
-        policies[name] = policy.take(np.argsort(order))
+        places = np.argsort(order)  # of `pairs` in the order of the signal
+        policies[name] = policy.take(places)
         columns |= held_out.policy_columns(pairs, name)
     difference = {"uncertainty": pairs.gains, "popularity": -pairs.gains}
     columns["difference"] = Column(0.0, difference, apart=True)
@@ -197,14 +197,16 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, settings: Thr
     return {"uncertainty": figures}
 
 
-def _means_over_splits(figures: Mapping[str, dict]) -> dict[str, float]:
-    """The figures that MLflow shows, as shrunk.adaptive; `figures` are those of
-    metrics/adaptive.json.
+def _means_over_splits(choice: str, figures: Mapping[str, dict]) -> dict[str, float]:
+    """The figures of a choice that MLflow shows, as popqa.tiny.dense.shrunk.adaptive.
+
+    `figures` are those of metrics/adaptive.json.
     """
     means = {}
     for search in SEARCHES:
         for name in (*POLICIES, "gain"):
-            means[f"{search}.{name}"] = figures[search][name]["mean_over_splits"]
+            figure = figures[search][name]
+            means[f"{choice}.{search}.{name}"] = figure["mean_over_splits"]
     return means
 
 
@@ -218,7 +220,9 @@ def _months(questions: Path) -> str | None:
     months = sorted(filter(None, column.unique().to_pylist()))
     if not months:
         return None
-    return months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
+    first = months[0]
+    last = months[-1]
+    return first if first == last else f"{first} to {last}"
 
 
 def main(studies: Sequence[RuleStudy]) -> None:

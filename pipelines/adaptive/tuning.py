@@ -48,8 +48,8 @@ def tune_arrays(
     popularity: np.ndarray,
     relations: Sequence[str] | np.ndarray,
     subjects: Sequence[str] | np.ndarray,
-    without: np.ndarray,
-    augmented: np.ndarray,
+    right_above: np.ndarray,
+    right_below: np.ndarray,
     *,
     settings: Thresholds = DEFAULTS,
     seed: int = 0,
@@ -61,29 +61,32 @@ def tune_arrays(
     order.
 
     `popularity` may be any signal that is not negative, NaN where it is not known, and `relations`
-    any grouping. `without` and `augmented` say which of the two answers is right, without and with
-    retrieved text. Splits and resamples draw `subjects`. The result does not depend on the
-    questions' order if `ids` are given. Raises LongtailError if there are too few questions for any
-    threshold.
+    any grouping. `right_above` says where the answer from the threshold on is right, as a rule the
+    closed-book one, and `right_below` where the answer below it is. Splits and resamples draw
+    `subjects`. The result does not depend on the questions' order if `ids` are given. Raises
+    LongtailError if there are too few questions for any threshold.
     """
     n = len(popularity)
     if ids is None:
         ids = [f"{i:012d}" for i in range(n)]
+    ids = np.array(ids, dtype=object)
+    subjects = np.array(subjects, dtype=object)
+    relations = np.array(relations, dtype=object)
     pairs = Pairs(
-        ids=np.array(ids, dtype=object),
-        subjects=np.array(subjects, dtype=object),
-        relations=np.array(relations, dtype=object),
+        ids=ids,
+        subjects=subjects,
+        relations=relations,
         signal=np.asarray(popularity, dtype=float),
         confidence=np.full(n, np.nan),
-        right_above=np.asarray(without, dtype=bool),
-        right_below=np.asarray(augmented, dtype=bool),
+        right_above=np.asarray(right_above, dtype=bool),
+        right_below=np.asarray(right_below, dtype=bool),
     )
     known = of_known(pairs)
     if not known.usable(settings.min_questions):
+        least = f"thresholds.min_questions ({settings.min_questions})"
         raise LongtailError(
-            f"{len(known.signal):,} questions of known popularity, but no relation has "
-            f"thresholds.min_questions ({settings.min_questions}) of them; bring more answers, or "
-            "set it lower"
+            f"{len(known.signal):,} questions of known popularity, but no relation has {least} of "
+            "them; bring more answers, or set it lower"
         )
     return tune_pairs(known, settings, seed, resamples, searches)
 
@@ -116,30 +119,35 @@ def tune_pairs(
         fitted = held_out.fit_all(pairs, train, drawn, search, settings)
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-        figures[search] = held_out.summary(pairs, judged, policy, drawn)
+        summary = held_out.summary(pairs, judged, policy, drawn)
+        figures[search] = summary
 
         cuts, together = _fit_everything(pairs, search, settings)
         rule = make_rule(
-            figures[search]["policy"],
-            figures[search]["verdict"],
+            summary["policy"],
+            summary["verdict"],
             cuts,
             together,
             observed=observed,
             shared=shared,
         )
         for relation, rows in rows_of.items():
+            least, most = observed[relation]
             row = {
                 "search": search,
                 "relation": relation,
-                "questions": int(rows.stop - rows.start),
+                "questions": rows.stop - rows.start,
                 "pooled": relation in shared,
-                "popularity_least": observed[relation][0],
-                "popularity_most": observed[relation][1],
+                "popularity_least": least,
+                "popularity_most": most,
                 "policy": rule.policy,
                 "deployed": rule.thresholds[relation],
             }
+            pairs_of_relation = pairs.take(rows)
+            policy_of_relation = policy.take(rows)
+            drawn_of_relation = drawn.take(rows)
             row |= _relation_figures(
-                pairs.take(rows), policy.take(rows), drawn.take(rows), cuts[relation]
+                pairs_of_relation, policy_of_relation, drawn_of_relation, cuts[relation]
             )
             relations.append(row)
 
@@ -168,13 +176,16 @@ def _fit_everything(
     """Thresholds fitted to all questions: relation -> its threshold, and that of all relations
     together.
     """
-    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    n = len(pairs.signal)
+    everything = np.ones((n, 1), dtype=bool)
     cuts = held_out.fit(pairs, everything, search, settings)
 
-    one_relation = replace(pairs, relations=np.full(len(pairs.signal), ""))
-    one_relation = one_relation.take(np.argsort(pairs.signal, kind="stable"))
+    one_relation = replace(pairs, relations=np.full(n, ""))
+    order = np.argsort(pairs.signal, kind="stable")
+    one_relation = one_relation.take(order)
     together = held_out.fit(one_relation, everything, search, settings)[""]
-    return {relation: float(cut[0]) for relation, cut in cuts.items()}, float(together[0])
+    cut_of_relation = {relation: float(cut[0]) for relation, cut in cuts.items()}
+    return cut_of_relation, float(together[0])
 
 
 def _relation_figures(
@@ -187,8 +198,9 @@ def _relation_figures(
         "threshold_low": min(low, cut),
         "threshold_high": max(high, cut),
     }
-    figures |= intervals.share(pairs.right_above, pairs.subjects).columns("closed_book")
-    figures |= intervals.share(pairs.right_below, pairs.subjects).columns("augmented")
+    accuracy_above = intervals.share(pairs.right_above, pairs.subjects)
+    accuracy_below = intervals.share(pairs.right_below, pairs.subjects)
+    figures |= accuracy_above.columns("closed_book") | accuracy_below.columns("augmented")
     means = refits.refitted_means(held_out.policy_columns(pairs), {"": policy}, drawn)
     for name, mean in means.items():
         figures |= mean.columns(name)
@@ -203,13 +215,15 @@ def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> t
     often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
     """
     # what is gained below each cut, by the questions and by each resample
-    times = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
+    once = np.ones(len(signal), np.int8)
+    times = np.column_stack([once, drawn.times])
     first, gained = gained_below(signal, times * gains[:, None])
-    less = gained[np.argmax(gained[:, 0])] - gained
+    best = np.argmax(gained[:, 0])
+    less = gained[best] - gained
 
     reach = intervals.reach(len(np.unique(drawn.clusters)), 0.90)
     with np.errstate(invalid="ignore"):  # of one subject, chance is not known
         chance = less[:, 1:].std(axis=1, ddof=1) * reach
-    as_good_places = np.flatnonzero(~(less[:, 0] > chance))
     cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
-    return float(cuts[as_good_places[0]]), float(cuts[as_good_places[-1]])
+    cuts_as_good = cuts[~(less[:, 0] > chance)]
+    return float(cuts_as_good[0]), float(cuts_as_good[-1])

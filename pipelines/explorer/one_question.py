@@ -148,7 +148,7 @@ def decisions_by_rules(rules: Mapping[str, Rule], question: dict, answers: Answe
     decisions = []
     for name, rule in rules.items():
         decision = rule.decide(question["relation"], question["s_pop"])
-        way = rule.tail if decision.retrieve else rule.popular
+        way = rule.below if decision.retrieve else rule.above
         lm, _, method = way.partition("/")
         fields = decision._asdict()
         if not math.isfinite(decision.threshold):

@@ -23,8 +23,8 @@ FOOTER = (
     "rule). rule.json beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
 HEADS = {
-    "tail": "below",
-    "popular": "from it on",
+    "below": "below",
+    "above": "from it on",
     "name": "relation",
     "cut": "threshold",
     "closed_book": "without",
@@ -64,7 +64,7 @@ def _result_lines(result: Result) -> Iterator[str]:
     better = "always" if figures["always"].value >= figures["never"].value else "never"
     saved = 100 * (1 - figures["retrieved"].value)
     yield ""
-    yield f"{result.file.tail} below the threshold, {result.file.popular} from it on"
+    yield f"{result.file.below} below the threshold, {result.file.above} from it on"
     yield f"  never retrieve  {shown['never']}"
     yield f"  always          {shown['always']}"
     yield f"  adaptive        {shown['adaptive']}, held out"
@@ -114,7 +114,7 @@ def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[s
 
     caption = (
         "Who decides when to retrieve, held out; where it has no answers, those of "
-        f"{rule.popular} and {rule.tail} count. Shares in per cent, differences in points, "
+        f"{rule.above} and {rule.below} count. Shares in per cent, differences in points, "
         "retrievals a question; 95 % intervals over subjects. The area is the mean accuracy "
         "over all shares that may retrieve, if a signal retrieves where it is strongest, or "
         "thresholds are shifted together."
@@ -129,7 +129,7 @@ def rule_table(results: Sequence[Result]) -> Table:
         "not clearly worse; accuracies and the share that retrieves in per cent, those of adaptive "
         "held out. Relations with few questions share the threshold of all relations together."
     )
-    columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
+    columns = ["below", "above", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
     return table_of("thresholds", caption, _rows(results), [*columns, *ACCURACIES], HEADS)
 
 
@@ -146,8 +146,8 @@ def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:
         for relation in result.relations:
             key = relation["relation"]
             row = {
-                "tail": rule.tail,
-                "popular": rule.popular,
+                "below": rule.below,
+                "above": rule.above,
                 "name": rule.names[key],
                 "id": key,
                 "questions": relation["questions"],
@@ -197,12 +197,12 @@ def rule_html(
     retrieved = show(Percent(_held_out(results[0])["retrieved"]))
     intro = (
         f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
-        f"{file.tail} where its {file.signal} are below its relation's threshold. Adaptive "
+        f"{file.below} where its {file.signal} are below its relation's threshold. Adaptive "
         f"retrieves for {retrieved} % of the questions. The thresholds were searched for by "
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions "
         "on one side."
     )
-    title = f"Thresholds: {file.tail} and {file.popular}"
+    title = f"Thresholds: {file.below} and {file.above}"
     return rendering.render(title, intro, sections, FOOTER)
 
 
@@ -212,8 +212,8 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     rows = []
     for result in results:
         row = {
-            "tail": result.file.tail,
-            "popular": result.file.popular,
+            "below": result.file.below,
+            "above": result.file.above,
             "verdict": result.file.verdict,
         }
         rows.append(row | _held_out(result))
@@ -222,7 +222,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
         name="policies",
         kind="dumbbell",
         rows=spread(rows, {policy: policy for policy in POLICIES}),
-        x="tail",
+        x="below",
         y="accuracy",
         y_axis=Axis("held-out accuracy, %"),
         caption=f"Adaptive against always and never retrieving. {ORACLE}",
@@ -231,9 +231,9 @@ def _verdict_section(results: Sequence[Result]) -> Section:
         "Held-out accuracy in per cent, the gain over the better of always and never in points, "
         "and the share of questions that retrieve in per cent."
     )
-    columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
+    columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS)
-    sentence = f"{best.tail} below the threshold, {best.popular} from it on: {best.verdict}."
+    sentence = f"{best.below} below the threshold, {best.above} from it on: {best.verdict}."
     return Section("verdict", "Is a threshold worth it?", [sentence, table, figure])
 
 
@@ -243,7 +243,7 @@ def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
     for result in results:
         for row in result.relations:
             cut = {
-                "method": result.file.tail,
+                "method": result.file.below,
                 "name": result.file.names[row["relation"]],
                 "cut": _interval_of_columns(row, "threshold"),
             }

@@ -107,16 +107,16 @@ class Refresher(ExitStack):
         smallest = min(index.count for index in self.indexes.values())
         self.ranks = _candidate_ranks(lsr, smallest)
 
-    def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
+    def make_round(self, round_number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         """The validation of a round's encoder, and its candidates by corpus, scored."""
-        steps = self.schedule.steps(number)
+        steps = self.schedule.steps(round_number)
         validates = any(len(corpus.validation) for corpus in self.corpora)
         if steps.start and (steps or validates):
             self._open(steps.start)
 
         scored = []
-        for corpus, (rows, positions) in enumerate(self.search(number)):
-            scored.append(self.score(corpus, rows, positions))
+        for number, (rows, positions) in enumerate(self.search(round_number)):
+            scored.append(self.score(number, rows, positions))
         return {"step": steps.start} | self.validate(), scored
 
     def usage(self) -> dict[str, float]:
@@ -149,50 +149,51 @@ class Refresher(ExitStack):
         return figures
 
     def _ensemble_bits(
-        self, corpus: int, rows: np.ndarray, positions: np.ndarray, similarities: np.ndarray
+        self, number: int, rows: np.ndarray, positions: np.ndarray, similarities: np.ndarray
     ) -> float:
         """Bits per byte of the ensemble of documents (n, k) on a corpus's queries `rows` (n,)."""
-        scores = self.scores[corpus]
+        scores = self.scores[number]
         scores.score(logprobs.unique_pairs(rows, positions))
         log_probs, n_bytes = logprobs.gather(scores.validation, rows, positions)
         weights = ensemble.log_weights(similarities, 1.0)
         nats = -ensemble.token_mixture(log_probs, weights).sum()
         return float(bits_per_byte(nats, n_bytes.sum()))
 
-    def hold_answers(self, corpus: int, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def hold_answers(self, number: int, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Whether documents (n, k) hold an answer to the questions `rows` (n,) as whole words."""
-        queries = self.corpora[corpus]
+        corpus = self.corpora[number]
         spoken = language.read_language(self._settings.language)
-        read = documents.read_documents(queries.docs, positions)
-        texts = read.filled(queries.queries.document)
-        assert queries.answers is not None, "texts have no answers"
+        read = documents.read_documents(corpus.docs, positions)
+        texts = read.filled(corpus.queries.document)
+        assert corpus.answers is not None, "texts have no answers"
         holds = np.zeros(positions.shape, bool)
-        for row, answers in enumerate(queries.answers[rows]):
+        for row, answers in enumerate(corpus.answers[rows]):
             holds[row] = [matching.word(text, answers, spoken) for text in texts[row]]
         return holds
 
-    def candidates(self, corpus: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def candidates(self, number: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The documents that a corpus's queries `rows` (n,) are trained on, by rank.
 
         Returns positions and similarities (n, k).
         """
-        positions, similarities = self._retrieve(corpus, rows, int(self.ranks[-1]) + 1)
+        k = int(self.ranks[-1]) + 1
+        positions, similarities = self._retrieve(number, rows, k)
         return positions[:, self.ranks], similarities[:, self.ranks]
 
-    def search(self, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def search(self, round_number: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
         searched = []
-        for corpus, rows in enumerate(self.schedule.rows(number)):
-            positions, _ = self.candidates(corpus, rows)
+        for number, rows in enumerate(self.schedule.rows(round_number)):
+            positions, _ = self.candidates(number, rows)
             searched.append((rows, positions))
         return searched
 
-    def score(self, corpus: int, rows: np.ndarray, positions: np.ndarray) -> ScoredCandidates:
+    def score(self, number: int, rows: np.ndarray, positions: np.ndarray) -> ScoredCandidates:
         """A corpus's candidates with their scores.
 
         The language model is asked only for missing scores.
         """
-        scores = self.scores[corpus]
+        scores = self.scores[number]
         likelihood = self._settings.lsr.likelihood
         # each document, and none in the last place
         and_none = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)
@@ -201,18 +202,15 @@ class Refresher(ExitStack):
 
         means = objective.likelihood(sums, tokens, "mean_logprob")
         likelihoods = objective.likelihood(sums, tokens, likelihood)
-        return ScoredCandidates(
-            rows=rows,
-            positions=positions,
-            targets=likelihoods[:, :-1],
-            gains=means[:, :-1] - means[:, -1:],
-        )
+        targets = likelihoods[:, :-1]
+        gains = means[:, :-1] - means[:, -1:]
+        return ScoredCandidates(rows, positions, targets, gains)
 
-    def _retrieve(self, corpus: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _retrieve(self, number: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and similarities (n, k) for a corpus's queries."""
-        queries = self.corpora[corpus]
-        vectors = self.encoder.embed_queries(list(queries.queries.texts[rows]))
-        return self.indexes[queries.corpus].search(vectors, k)
+        corpus = self.corpora[number]
+        vectors = self.encoder.embed_queries(list(corpus.queries.texts[rows]))
+        return self.indexes[corpus.corpus].search(vectors, k)
 
     def _open(self, step: int) -> None:
         """Take the encoder after so many steps, and the corpora's embeddings by it."""
@@ -226,10 +224,9 @@ class Refresher(ExitStack):
         )
         if not folder.exists():
             self._embed_corpora(model, folder)
-        self.indexes = {
-            corpus: dense.Index(folder / corpus, threads=compute.threads, device=compute.device)
-            for corpus in self._sets_of_corpora
-        }
+        for corpus in self._sets_of_corpora:
+            index = dense.Index(folder / corpus, threads=compute.threads, device=compute.device)
+            self.indexes[corpus] = index
 
     def _embed_corpora(self, model: Path, out: Path) -> None:
         sets = self._sets_of_corpora.values()
@@ -253,7 +250,8 @@ def _candidate_ranks(lsr: LSR, count: int) -> np.ndarray:
     furthest = min(10 * lsr.top_k, count)
     n_further = min(lsr.further_k, count - near)
     further = np.linspace(near, furthest, n_further + 1)[1:]
-    return np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])
+    further_ranks = np.rint(further).astype(np.int64) - 1
+    return np.concatenate([np.arange(near), further_ranks])
 
 
 class TrainingFiles(Checkpoints):

@@ -142,14 +142,16 @@ class RightAnswers(Scores):
     def _write_judged(self, part: np.ndarray, answers: list[str], path: Path) -> None:
         assert self._corpus.answers is not None, "texts have no right answers"
         is_right = []
-        for answer, acceptable in zip(answers, self._corpus.answers[part[:, 0]], strict=True):
+        rows, positions = part.T
+        for answer, acceptable in zip(answers, self._corpus.answers[rows], strict=True):
             is_right.append(matching.word(answer, acceptable, self._spoken))
-        table = pa.table([part[:, 0], part[:, 1], is_right], schema=self.schema)
+        table = pa.table([rows, positions, is_right], schema=self.schema)
         parquet.write_parquet(table, path)
 
     def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        is_right = scored["right"].to_numpy(zero_copy_only=False)
-        return is_right.astype(np.float64), np.ones(len(is_right), np.int64)
+        is_right = scored["right"].to_numpy(zero_copy_only=False).astype(np.float64)
+        one_token = np.ones(len(is_right), np.int64)
+        return is_right, one_token
 
 
 def _answers(new_tokens: int, lm: LanguageModel, scoring_input: logprobs.ScoringInput) -> list[str]:

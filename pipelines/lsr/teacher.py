@@ -62,10 +62,11 @@ def look_at_corpus(refresher: Refresher, number: int, settings: Settings) -> dic
     row["entropy"] = objective.entropy(targets, row["beta"])
 
     if corpus.answers is None:
+        gains = scored.gains
         figures = {
-            "gain_first": scored.gains[:, 0],
-            "gain_mean": scored.gains.mean(1),
-            "gain_best": scored.gains.max(1),
+            "gain_first": gains[:, 0],
+            "gain_mean": gains.mean(1),
+            "gain_best": gains.max(1),
         }
     else:
         holds = refresher.hold_answers(number, sample, positions)
@@ -80,9 +81,11 @@ def look_at_corpus(refresher: Refresher, number: int, settings: Settings) -> dic
 def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str, np.ndarray]:
     """Each question's figures of `look`, (n,) each.
 
-    They come from two scores and which documents hold an answer, (n, k) each. Both AUCs are over
-    the pairs that the language model tells apart, NaN without one: from other pairs the retriever
-    learns nothing. Of equal documents the best is the retriever's.
+    `lm` and `retriever` are two scores of the same documents, and `holds` says which of these hold
+    an answer, (n, k) each. An AUC compares each document that holds an answer with each that does
+    not. It leaves out the pairs to which the language model gives equal scores, because they teach
+    the retriever nothing, and is NaN if no pair is left. Where documents have the same best score,
+    the first counts, which is the one that the retriever ranks highest.
     """
     one_holds = holds[:, :, None] & ~holds[:, None, :]
     differs = lm[:, :, None] != lm[:, None, :]

@@ -108,19 +108,23 @@ def training_key(settings: Settings, retriever: str, corpora: list[CorpusQueries
 
     folder, lm = supervising_lm(settings)
     server = None
-    if lm.http:
-        server = (lm.http.url, lm.http.tokenizer, lm.http.max_tokens, lm.http.extra)
+    http = lm.http
+    if http:
+        server = (http.url, http.tokenizer, http.max_tokens, http.extra)
     index = Method("dense", retriever)
     indexes = [methods.index_folder(index, corpus.corpus) / "meta.json" for corpus in corpora]
+    model = (lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, server)
+    digests = [corpus.digest() for corpus in corpora]
+    compute = settings.compute
     depends_on = (
         settings.seed,
-        settings.compute.device,
-        settings.compute.threads,
+        compute.device,
+        compute.threads,
         settings.retriever[retriever],
         settings.lsr,
         settings.answer.new_tokens,
-        (lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, server),
-        [corpus.digest() for corpus in corpora],
+        model,
+        digests,
     )
     fingerprint = code.fingerprint("pipelines.lsr.train_lsr")
     return content_key(depends_on, fingerprint, folder, *indexes)
@@ -214,16 +218,19 @@ def _thinned(curve: list[Row]) -> list[Row]:
     points = []
     for start in range(0, len(curve), size):
         rows = curve[start : start + size]
-        sums = {column: sum(row[column] for row in rows) for column in rows[0]}
-        points.append({column: value / len(rows) for column, value in sums.items()})
+        point = {}
+        for column in rows[0]:
+            point[column] = sum(row[column] for row in rows) / len(rows)
+        points.append(point)
     return points
 
 
 def _ends(curve: list[Row], validation: list[Row], best: int) -> Row:
     """The validation of the untuned encoder and the kept one, and the curve's last point."""
     (after,) = [row for row in validation if row["step"] == best]
+    rows = {"before": validation[0], "after": after, "last": curve[-1]}
     figures = {}
-    for suffix, row in (("before", validation[0]), ("after", after), ("last", curve[-1])):
+    for suffix, row in rows.items():
         for column, value in row.items():
             if column != "step":
                 figures[f"{column}_{suffix}"] = value
@@ -232,8 +239,11 @@ def _ends(curve: list[Row], validation: list[Row], best: int) -> Row:
 
 def _columns(rows: list[Row], prefix: str) -> dict[str, list[Any]]:
     """The values of each figure over the rows."""
-    names = [name for name in rows[0] if name != "step"]
-    return {f"{prefix}{name}": [row[name] for row in rows] for name in names}
+    columns = {}
+    for name in rows[0]:
+        if name != "step":
+            columns[f"{prefix}{name}"] = [row[name] for row in rows]
+    return columns
 
 
 def main() -> None:
@@ -242,13 +252,9 @@ def main() -> None:
     def work(settings: Settings) -> stage.Metrics:
         return train_retriever(settings, retriever)
 
-    out = methods.encoder_folder(Method("lsr", retriever))
-    stage.run(
-        f"train_lsr@{retriever}",
-        Settings,
-        work,
-        out=f"{out} and {METRICS}/lsr_{retriever}.json",
-    )
+    encoder = methods.encoder_folder(Method("lsr", retriever))
+    outputs = f"{encoder} and {METRICS}/lsr_{retriever}.json"
+    stage.run(f"train_lsr@{retriever}", Settings, work, out=outputs)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,10 @@ class Trainer:
             read = documents.read_documents(corpus.docs, positions)
             self._texts.append(read.filled(template))
 
-    def texts(self, corpus: int, positions: np.ndarray) -> np.ndarray:
+    def texts(self, number: int, positions: np.ndarray) -> np.ndarray:
         """A corpus's candidates, titles and texts, as the encoder reads them."""
-        return self._texts[corpus][np.searchsorted(self._distinct[corpus], positions)]
+        places = np.searchsorted(self._distinct[number], positions)
+        return self._texts[number][places]
 
     def step(self, number: int) -> dict[str, float]:
         """One step of Adam, numbered from 0; returns its row of the training curve."""
@@ -92,13 +93,9 @@ class Trainer:
             rows = document_vectors.index_select(0, numbers)
             rows = rows.view(*batch.document_of.shape, -1)
             similarities = torch.einsum("bd,bkd->bk", query_vectors, rows)
-            value = objective.lsr_loss(
-                similarities,
-                batch.targets.to(similarities),
-                gamma=lsr.gamma,
-                beta=batch.betas.to(similarities),
-                kl=lsr.kl,
-            )
+            targets = batch.targets.to(similarities)
+            betas = batch.betas.to(similarities)
+            value = objective.lsr_loss(similarities, targets, lsr.gamma, betas, lsr.kl)
             seen["kl"] = float(value.detach())
             seen["similarities"] = similarities.detach().cpu()
             return value
@@ -109,11 +106,12 @@ class Trainer:
 
         similarities = seen["similarities"]
         p_retriever = torch.softmax(similarities.double() / lsr.gamma, dim=1)
+        expected_gains = (p_retriever * batch.gains).sum(1)
         return {
             "kl": seen["kl"],
             "entropy_retriever": objective.entropy(similarities, lsr.gamma),
             "entropy_lm": objective.entropy(batch.targets, batch.betas),
-            "lm_gain": float((p_retriever * batch.gains).sum(1).mean()),
+            "lm_gain": float(expected_gains.mean()),
             "uniform": batch.uniform,
         }
 
@@ -126,8 +124,9 @@ class Trainer:
         gains = []
         betas = []
         scheduled = self.schedule.queries[self.schedule.batch(number)]
-        for i, (corpus, candidates) in enumerate(zip(self.corpora, self.candidates, strict=True)):
-            rows = scheduled[scheduled[:, 0] == i, 1]
+        for number_of_corpus, candidates in enumerate(self.candidates):
+            corpus = self.corpora[number_of_corpus]
+            rows = scheduled[scheduled[:, 0] == number_of_corpus, 1]
             places = np.searchsorted(candidates.rows, rows)
             teaches = objective.informative(candidates.targets[places])
             rows = rows[teaches]
@@ -136,11 +135,11 @@ class Trainer:
             positions = candidates.positions[places]
             distinct, numbers = np.unique(positions, return_inverse=True)
             document_of.append(numbers.reshape(positions.shape) + len(texts))
-            texts.extend(self.texts(i, distinct))
+            texts.extend(self.texts(number_of_corpus, distinct))
             queries.extend(corpus.queries.texts[rows])
             targets.append(candidates.targets[places])
             gains.append(candidates.gains[places])
-            betas.append(np.full((len(rows), 1), self.betas[i]))
+            betas.append(np.full((len(rows), 1), self.betas[number_of_corpus]))
         return Batch(
             documents=texts,
             queries=queries,

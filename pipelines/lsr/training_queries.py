@@ -88,7 +88,8 @@ def read_training_queries(settings: Settings, retriever: str) -> list[CorpusQuer
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
             "raise query_share of the first corpus in parts.scored, or popqa.train_share"
         )
-    if lsr.keep == "best" and not any(len(corpus.validation) for corpus in corpora):
+    validates = any(len(corpus.validation) for corpus in corpora)
+    if lsr.keep == "best" and not validates:
         raise LongtailError(
             "lsr.keep is best, but there are no queries to validate encoders on; "
             "raise queries.validation_share, or set lsr.keep: last"
@@ -104,12 +105,14 @@ def read_texts(name: str, settings: Settings, retriever: str) -> CorpusQueries:
     validation, validation_sources = read_language_modelling(
         folder, "validation", settings.seed, lsr.validation_queries
     )
+    queries = train.and_then(validation)
+    clusters = np.concatenate([train_sources, validation_sources])
     return CorpusQueries(
         name=name,
         corpus=name,
-        queries=train.and_then(validation),
+        queries=queries,
         train=len(train),
-        clusters=np.concatenate([train_sources, validation_sources]),
+        clusters=clusters,
         answers=None,
         retriever=retriever,
     )
@@ -141,10 +144,12 @@ def read_questions(dataset: str, settings: Settings, retriever: str) -> CorpusQu
 
     corpus = parts.datastore
     assert corpus is not None, "params are checked"
+    name = dataset if corpus in parts.scored[:1] else corpus
+    queries = question_queries(dataset, pool, rows, settings, retriever)
     return CorpusQueries(
-        name=dataset if corpus in parts.scored[:1] else corpus,
+        name=name,
         corpus=corpus,
-        queries=question_queries(dataset, pool, rows, settings, retriever),
+        queries=queries,
         train=len(train),
         clusters=subjects[rows],
         answers=answers,
@@ -189,20 +194,20 @@ def question_queries(
         shots[number, 0] = prompts.shown(with_passages, spoken)
         shots[number, 1] = prompts.shown(without_passages, spoken)
 
-    texts = [pool.texts[row] for row in rows]
-    contexts = [spoken.asked(text) for text in texts]
+    ids = []
+    texts = []
+    contexts = []
     continuations = []
-    for text, context, row in zip(texts, contexts, rows, strict=True):
+    for row in rows:
+        text = pool.texts[row]
+        context = spoken.asked(text)
         answered = spoken.answered(text, pool.answers[row][0])
+        ids.append(pool.ids[row])
+        texts.append(text)
+        contexts.append(context)
         continuations.append(answered[len(context) :])
-    return Queries(
-        ids=np.array([pool.ids[row] for row in rows], object),
-        texts=np.array(texts, object),
-        contexts=np.array(contexts, object),
-        continuations=np.array(continuations, object),
-        document=f"{settings.answer.passage}\n\n",
-        shots=shots,
-    )
+    columns = [np.array(column, object) for column in (ids, texts, contexts, continuations)]
+    return Queries(*columns, document=f"{settings.answer.passage}\n\n", shots=shots)
 
 
 def _best_passages(texts: list[str], settings: Settings, retriever: str) -> dict[str, str]:
@@ -234,15 +239,16 @@ class Schedule:
         # all training queries, (n, 2): number of the corpus, row of its queries
         queries = []
         for number, corpus in enumerate(corpora):
+            rows = np.arange(corpus.train)
             numbers = np.full(corpus.train, number)
-            queries.append(np.stack([numbers, np.arange(corpus.train)], axis=1))
+            queries.append(np.stack([numbers, rows], axis=1))
         self.queries = np.concatenate(queries)
 
     def steps(self, round_number: int) -> range:
         """The training steps of a round; its candidates' encoder was trained for `start` steps."""
         size = self._lsr.refresh_steps
-        end = self._lsr.steps
-        return range(min(round_number * size, end), min((round_number + 1) * size, end))
+        steps = range(self._lsr.steps)
+        return steps[round_number * size : (round_number + 1) * size]
 
     def rows(self, round_number: int) -> list[np.ndarray]:
         """Each corpus's queries that a round's steps learn from, as ascending rows."""

@@ -7,12 +7,11 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
-from pipelines.report.curves import VIEWS_AXIS, WILSON, merged_bins, rows_by_popularity
+from pipelines.report.curves import ACCURACY, VIEWS, WILSON, merged_bins, rows_by_popularity
 from pipelines.report.result_section import how
 from pipelines.report.run_tables import ENOUGH, Tables
 
 IN_DRAWN_SETS = "list_contains($drawn_sets, dataset)"
-ACCURACY = Axis("accuracy, %")
 RELATIVE = "log popularity against the relation's mean, in its standard deviations"
 
 
@@ -79,7 +78,7 @@ def _by_popularity(tables: Tables) -> Iterator[Figure]:
         rows=rows,
         x="views",
         y="substring",
-        x_axis=Axis(VIEWS_AXIS, log=True),
+        x_axis=VIEWS,
         y_axis=ACCURACY,
         caption="",
     )

@@ -13,6 +13,7 @@ from pipelines.pages.values import in_points, label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
+HELD_OUT = Axis("held-out accuracy, %")
 VERBS = {1: "beats both", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
 SIGNALS = ("popularity", "uncertainty")  # of what decides whether to retrieve
@@ -102,7 +103,7 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
         rows=[row for row in rows if BELOW not in row["method"]],
         x="of",
         y="accuracy",
-        y_axis=Axis("held-out accuracy, %"),
+        y_axis=HELD_OUT,
         caption=(
             "adaptive retrieval against never and always retrieving, by where the text comes from, "
             f"best first. {ORACLE}"
@@ -115,7 +116,7 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
         rows=[row for row in rows if BELOW in row["method"]],
         x="of",
         y="accuracy",
-        y_axis=Axis("held-out accuracy, %"),
+        y_axis=HELD_OUT,
         caption=(
             "the same choice between two sources of text (thresholds.pairs): always takes the "
             f"answer with the first one's text, never that with the second one's. {ORACLE}"
@@ -125,14 +126,16 @@ def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
     return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
 
 
-def _first_rows(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
-    """Question set and first language model, in the order of the last rows of the sets."""
-    first = {row["dataset"]: row["lm"] for row in reversed(rows)}
-    yield from first.items()
+def _first_lms(rows: Sequence[Row]) -> dict[str, str]:
+    """Question set -> the language model of its first row."""
+    first: dict[str, str] = {}
+    for row in rows:
+        first.setdefault(row["dataset"], row["lm"])
+    return first
 
 
 def _unknown_popularity(tables: Tables) -> Iterator[str]:
-    for dataset, lm in _first_rows(adaptive_metrics.in_use(tables)):
+    for dataset, lm in _first_lms(adaptive_metrics.in_use(tables)).items():
         figures = adaptive_metrics.figures_of_set(tables, dataset)[lm]
         excluded = figures["excluded_without_popularity"]
         if excluded:
@@ -147,7 +150,7 @@ def _where_thresholds_lose(tables: Tables) -> str:
     """What is put to use instead of thresholds that lose accuracy."""
     lost = [row for row in adaptive_metrics.in_use(tables) if row["policy"] != THRESHOLDS]
     of_sets = []
-    for dataset, _ in _first_rows(adaptive_metrics.in_use(tables)):
+    for dataset in _first_lms(adaptive_metrics.in_use(tables)):
         verdicts = []
         for row in lost:
             if row["dataset"] == dataset:

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.evaluation import popularity_bins
-from pipelines.pages.section import Row
+from pipelines.pages.section import Axis, Row
 from pipelines.report.run_tables import Tables
 
 WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
-VIEWS_AXIS = "median monthly page views (log scale)"
+VIEWS = Axis("median monthly page views (log scale)", log=True)
+ACCURACY = Axis("accuracy, %")
 
 
 def with_views(rows: Sequence[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
 from pipelines.pages.values import in_points, label, percent
 from pipelines.report import adaptive_metrics
-from pipelines.report.curves import VIEWS_AXIS, merged_bins, rows_by_popularity
+from pipelines.report.curves import VIEWS, merged_bins, rows_by_popularity
 from pipelines.report.run_tables import Tables
 
 VERBS = {1: "helps", -1: "hurts", 0: "makes no clear difference"}  # sign of an interval
@@ -92,7 +92,7 @@ def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
         rows=rows,
         x="views",
         y="gain",
-        x_axis=Axis(VIEWS_AXIS, log=True),
+        x_axis=VIEWS,
         y_axis=Axis("augmented minus closed-book, points", zero=True),
         caption="",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label
-from pipelines.report.curves import VIEWS_AXIS, WILSON, with_views
+from pipelines.report.curves import ACCURACY, VIEWS, WILSON, with_views
 from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
 from pipelines.report.run_tables import Tables
 
@@ -55,7 +55,7 @@ def section(tables: Tables) -> Section:
         series="lm",
         x="views",
         y="substring",
-        x_axis=Axis(VIEWS_AXIS, log=True),
+        x_axis=VIEWS,
         y_axis=Axis("closed-book accuracy, %"),
         caption=(
             "closed-book accuracy (substring) by half power of ten of popularity and language "
@@ -106,7 +106,7 @@ def _by_method(tables: Tables) -> Iterator[Figure]:
         series="method",
         x="lm",
         y="substring",
-        y_axis=Axis("accuracy, %"),
+        y_axis=ACCURACY,
         caption="",
     )
 

@@ -6,6 +6,7 @@ from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables
 
+BY_WORD = Axis("perplexity by word")
 PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
         coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)
@@ -22,7 +23,7 @@ def section(tables: Tables) -> Section:
         series="retriever",
         x="lm",
         y="word_perplexity",
-        y_axis=Axis("perplexity by word"),
+        y_axis=BY_WORD,
         caption="perplexity by language model, without documents and with them.",
     )
 
@@ -34,7 +35,7 @@ def section(tables: Tables) -> Section:
         x="parameters",
         y="word_perplexity",
         x_axis=Axis("parameters of the language model", log=True),
-        y_axis=Axis("perplexity by word"),
+        y_axis=BY_WORD,
         caption=("perplexity by the size of the language model, without documents and with them."),
         low_is_good=True,
         min_marks=2,

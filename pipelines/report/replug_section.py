@@ -12,6 +12,7 @@ from pipelines.pages.table_rows import is_known, table_of
 from pipelines.pages.values import alone, label, show
 from pipelines.report.run_tables import Tables
 
+BITS = Axis("bits per byte")
 BITS_PER_BYTE = """SELECT bits_per_byte.*, models.parameters
     FROM bits_per_byte LEFT JOIN models USING (lm) WHERE corpus = $corpus
     ORDER BY models.parameters NULLS LAST, bits_per_byte.file_row_number"""
@@ -28,7 +29,7 @@ def section(tables: Tables) -> Section:
         x="k",
         y="bits_per_byte",
         x_axis=Axis("documents in the ensemble, k"),
-        y_axis=Axis("bits per byte"),
+        y_axis=BITS,
         caption=_caption_of_k(tables),
         low_is_good=True,
     )
@@ -80,7 +81,7 @@ def section(tables: Tables) -> Section:
         x="percent",
         y="bits_per_byte",
         x_axis=Axis("documents searched, % of the corpus", log=True),
-        y_axis=Axis("bits per byte"),
+        y_axis=BITS,
         caption=(
             f"{tables.lm} on {corpus}: bits per byte by the size of the datastore, with documents "
             "of the dense retriever. Each share contains the smaller ones."

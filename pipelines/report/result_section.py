@@ -1,10 +1,10 @@
 """The main result: the first screen of the report, and the last lines of a run on a terminal."""
 
-from pipelines.pages.section import Axis, Block, Figure, Link, Row, Section
+from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
-from pipelines.report.curves import VIEWS_AXIS, with_views
+from pipelines.report.curves import ACCURACY, VIEWS, with_views
 from pipelines.report.run_tables import Tables
 
 POLICIES = {
@@ -27,8 +27,8 @@ def section(tables: Tables) -> Section:
         rows=_main_curve(tables, shares),
         x="views",
         y="substring",
-        x_axis=Axis(VIEWS_AXIS, log=True),
-        y_axis=Axis("accuracy, %"),
+        x_axis=VIEWS,
+        y_axis=ACCURACY,
         caption="accuracy by decile of the subject's popularity. Bands are 95 % intervals.",
     )
 

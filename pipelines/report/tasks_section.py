@@ -1,8 +1,9 @@
 """The section on benchmarks: MMLU and open-domain questions (REPLUG, section 6; Tables 2 and 3)."""
 
-from pipelines.pages.section import Axis, Block, Figure, Row, Section
+from pipelines.pages.section import Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import in_points, label
+from pipelines.report.curves import ACCURACY
 from pipelines.report.run_tables import Tables
 
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
@@ -18,7 +19,7 @@ def section(tables: Tables) -> Section:
         series="method",
         x="task",
         y="accuracy",
-        y_axis=Axis("accuracy, %"),
+        y_axis=ACCURACY,
         caption="accuracy by benchmark and method. Thin lines are 95 % intervals.",
     )
 

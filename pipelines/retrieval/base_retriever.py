@@ -130,7 +130,8 @@ def train_on_corpora(
             folder, retriever, width=training.hidden_size, max_tokens=retriever.max_tokens
         )
     WorkStore().forget(name)
-    return {"loss": float(np.mean(losses[-10:])), "documents": float(count), "loss_curve": losses}
+    last_loss = float(np.mean(losses[-10:]))
+    return {"loss": last_loss, "documents": float(count), "loss_curve": losses}
 
 
 def _read_tokens(files: Sequence[Path], tokenizer: Path, max_tokens: int) -> Ragged:
@@ -139,7 +140,8 @@ def _read_tokens(files: Sequence[Path], tokenizer: Path, max_tokens: int) -> Rag
     for file in files:
         texts += parquet.read_parquet(file, columns=["text"])["text"].to_pylist()
     encoded = encode(open_tokenizer(tokenizer), texts)
-    return Ragged.of([ids[:max_tokens] for ids, _ in encoded if len(ids)])
+    first_tokens = [ids[:max_tokens] for ids, _ in encoded if len(ids)]
+    return Ragged.of(first_tokens)
 
 
 def make_model(
@@ -242,7 +244,8 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     encoder = Encoder(documents, queries, retriever)
     with atomic(out) as folder:
         encoder.save(folder)
-    return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
+    parameters = sum(weight.numel() for weight in encoder.parameters())
+    return {"parameters": float(parameters)}
 
 
 def _check_modules(retriever: params.Retriever, modules: Modules, section: str, path: str) -> None:
@@ -254,10 +257,8 @@ def _check_modules(retriever: params.Retriever, modules: Modules, section: str, 
     for key, needed in (("pooling", modules.pooling), ("similarity", similarity)):
         value = getattr(retriever, key)
         if needed not in (None, value):
-            raise LongtailError(
-                f"params.yaml: {section}.{key} is {value}, and {path} has {needed}; "
-                f"set {key}: {needed}"
-            )
+            difference = f"{section}.{key} is {value}, and {path} has {needed}"
+            raise LongtailError(f"params.yaml: {difference}; set {key}: {needed}")
 
     prompts = {"query_prefix": modules.query, "document": modules.document}
     for key, prompt in prompts.items():
@@ -273,13 +274,9 @@ def main() -> None:
     def work(settings: Settings) -> stage.Metrics:
         return make_retriever(settings, name)
 
-    stage.run(
-        f"base_retriever@{name}",
-        Settings,
-        work,
-        out=str(methods.encoder_folder(Method("dense", name))),
-        metrics=METRICS / f"base_retriever_{name}.json",
-    )
+    out = methods.encoder_folder(Method("dense", name))
+    metrics = METRICS / f"base_retriever_{name}.json"
+    stage.run(f"base_retriever@{name}", Settings, work, out=str(out), metrics=metrics)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ def top_k(scores: np.ndarray, k: int) -> np.ndarray:
 
     if len(positions) > k:
         values = scores[positions]
-        kth = np.partition(values, len(values) - k)[len(values) - k]
+        place = len(values) - k  # of the k-th largest value in ascending order
+        kth = np.partition(values, place)[place]
         higher = positions[values > kth]
         ties = positions[values == kth]
         positions = np.concatenate([higher, ties[: k - len(higher)]])

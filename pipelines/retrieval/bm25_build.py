@@ -82,6 +82,8 @@ def build(
         merged = store.parts(f"{name}.scores", key, bounds, merge, executor)
 
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
+    n_terms = len(frequencies)
+    n_postings = int(frequencies.sum())
     facts: dict[str, Any] = {
         "kind": "bm25",
         "analyser": analyser,
@@ -89,34 +91,30 @@ def build(
         "k1": k1,
         "b": b,
         "mean_length": mean_length,
-        "terms": len(frequencies),
-        "postings": int(frequencies.sum()),
+        "terms": n_terms,
+        "postings": n_postings,
     }
     with atomic(out) as folder:
-        _save_index(folder, merged, frequencies, facts, count)
+        _save_index(folder, merged, frequencies, weighting)
         write_json(folder / "meta.json", documents.describe(docs, None, **facts))
 
     store.forget(f"{name}.counts")
     store.forget(f"{name}.scores")
-    return {
-        "documents": float(count),
-        "terms": float(facts["terms"]),
-        "postings": float(facts["postings"]),
-    }
+    return {"documents": float(count), "terms": float(n_terms), "postings": float(n_postings)}
 
 
 def _save_index(
-    folder: Path, parts: list[Path], frequencies: np.ndarray, facts: dict[str, Any], count: int
+    folder: Path, parts: list[Path], frequencies: np.ndarray, weighting: Weighting
 ) -> None:
     """Write bm25s's files; postings and vocabulary are large, so they do not pass through bm25s."""
-    index = bm25s.BM25(k1=facts["k1"], b=facts["b"])
+    index = bm25s.BM25(k1=weighting.k1, b=weighting.b)
     # The last column is of bm25s's term "", which no document has.
     columns = np.cumsum(np.concatenate([[0], frequencies, [0]]))
     index.scores = {
         "data": frequencies[:0],
         "indices": frequencies[:0],
         "indptr": columns,
-        "num_docs": count,
+        "num_docs": weighting.count,
     }
     index.vocab_dict = {}
     index.nonoccurrence_array = None
@@ -153,12 +151,13 @@ def _count_segment(docs: Path, language: Language, start: int, path: Path) -> No
     pairs = term_of_word[is_term] * count + document_of_term
     distinct_pairs, counts = np.unique(pairs, return_counts=True)
     term, document = np.divmod(distinct_pairs, count)
+    starts = np.searchsorted(term, np.arange(len(terms) + 1))
     _save(
         path,
         terms,
         documents=document.astype(np.uint16),
         counts=counts.astype(np.int32),
-        starts=np.searchsorted(term, np.arange(len(terms) + 1)),
+        starts=starts,
         lengths=lengths.astype(np.int32),
     )
 
@@ -218,12 +217,15 @@ def _merge(
         length = _load(segment, "lengths")[document]
 
         sizes = np.diff(starts)
-        places = np.repeat(free[columns] - starts[:-1], sizes) + np.arange(begin, end)
+        shifts = np.repeat(free[columns] - starts[:-1], sizes)
+        places = shifts + np.arange(begin, end)
+        indices[places] = document + np.int32(number * SEGMENT_DOCUMENTS)
+
         k1 = weighting.k1
         b = weighting.b
         saturation = k1 * (1 - b + b * length / weighting.mean_length)
-        indices[places] = document + np.int32(number * SEGMENT_DOCUMENTS)
-        data[places] = np.repeat(idf[columns], sizes) * tf / (tf + saturation)
+        idf_of_postings = np.repeat(idf[columns], sizes)
+        data[places] = idf_of_postings * tf / (tf + saturation)
         free[columns] += sizes
     _save(path, distinct, frequencies=frequencies, indices=indices, data=data)
 
@@ -237,11 +239,13 @@ def _place_of(terms: pa.Array, bound: str | None) -> int:
 
 def _concatenate(parts: Sequence[Path], name: str, file: Path) -> None:
     """Write the arrays `name` of all parts to one file, one after the other."""
-    ends = np.cumsum([0, *(len(_load(part, name)) for part in parts)])
+    sizes = [len(_load(part, name)) for part in parts]
     dtype = _load(parts[0], name).dtype
-    joined = disks.new_array(file, dtype, (int(ends[-1]),))
-    for part, (begin, end) in zip(parts, pairwise(ends), strict=True):
-        joined[begin:end] = _load(part, name)
+    joined = disks.new_array(file, dtype, (sum(sizes),))
+    begin = 0
+    for part, size in zip(parts, sizes, strict=True):
+        joined[begin : begin + size] = _load(part, name)
+        begin += size
     joined.flush()
 
 
@@ -280,7 +284,8 @@ def _save(folder: Path, terms: pa.Array, **arrays: np.ndarray) -> None:
 
 
 def _terms(folder: Path) -> pa.Array:
-    return pa.ipc.open_file(pa.memory_map(str(folder / "terms.arrow"))).get_batch(0).column(0)
+    file = pa.memory_map(str(folder / "terms.arrow"))
+    return pa.ipc.open_file(file).get_batch(0).column(0)
 
 
 def _load(folder: Path, name: str) -> np.ndarray:

@@ -27,6 +27,7 @@ QUERIES_PER_BLOCK = {"cpu": 256, "cuda": 4096}  # compared with a block at once,
 FAISS_QUERIES = 1024  # queries that FAISS searches at once, at most
 CANDIDATES_HELD = 1 << 24  # candidates held at once, at most
 CELLS_HELD = 1 << 22  # numbers of candidates' embeddings: 16 MiB, nearly a core's cache
+ALL_LISTS = 1 << 30  # more lists than an index has
 SCORE_DECIMALS = 5  # finer than fp16 embeddings, but equal documents tie in any order of sums
 
 
@@ -86,24 +87,25 @@ class Index:
 
         # More candidates than wanted, so that position decides ties at the k-th place, and not
         # FAISS's heap or torch.
-        most_hidden = int((hidden[:, 1] - hidden[:, 0]).max(initial=0))
-        reach = 2 * k + 16 + most_hidden
+        n_hidden = hidden[:, 1] - hidden[:, 0]
+        reach = min(self.count, 2 * k + 16 + int(n_hidden.max(initial=0)))
         probe = self.probe
         rows = np.arange(len(queries))
-        while len(rows):  # ends, as all results are complete once `reach` is all documents
-            reach = min(self.count, reach)
-            incomplete = []
+        while len(rows):  # ends, as all results are final once `reach` is all documents
+            not_final = []
             at_once = self._queries_at_once(reach)
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]
-                positions[part], scores[part], complete = self._search_candidates(
+                best, best_scores, is_final = self._search_candidates(
                     queries[part], k, hidden=hidden[part], reach=reach, probe=probe
                 )
-                incomplete.append(part[~complete])
+                positions[part] = best
+                scores[part] = best_scores
+                not_final.append(part[~is_final])
 
-            rows = np.concatenate(incomplete)
-            reach *= 4
-            probe = self.count  # all lists
+            rows = np.concatenate(not_final)
+            reach = min(self.count, 4 * reach)
+            probe = ALL_LISTS
         return positions, scores
 
     def _queries_at_once(self, reach: int) -> int:
@@ -130,14 +132,19 @@ class Index:
         candidates = np.take_along_axis(candidates, order, 1)
         scores = np.take_along_axis(scores, order, 1)
 
+        if reach == self.count:
+            is_final = np.ones(len(queries), bool)
+            return candidates[:, :k], scores[:, :k], is_final
+
         n_candidates = (candidates >= 0).sum(1)
         n_visible = self.count - (stop - first)[:, 0]
-        complete = n_candidates >= np.minimum(k, n_visible)
+        is_final = n_candidates >= np.minimum(k, n_visible)
         if self.lists is None:
             # Others that tie with the last candidate may be missing, so it must lie below place k.
-            last_scores = scores[np.arange(len(queries)), n_candidates - 1]
-            complete &= last_scores < scores[:, k - 1]
-        return candidates[:, :k], scores[:, :k], complete | (reach == self.count)
+            last_places = n_candidates[:, None] - 1
+            last_scores = np.take_along_axis(scores, last_places, 1)[:, 0]
+            is_final &= last_scores < scores[:, k - 1]
+        return candidates[:, :k], scores[:, :k], is_final
 
     def candidates(self, queries: np.ndarray, k: int, reach: int, probe: int) -> np.ndarray:
         """Positions (n, `reach` or more) int64 of documents that may be the best; -1 for none.
@@ -146,7 +153,8 @@ class Index:
         """
         if self.lists is None or reach == self.count:  # lists would save no time
             return self._nearest(queries, reach)
-        wanted = min(self.count, max(self.refine * max(k, 10), reach))
+        refined = self.refine * max(k, 10)
+        wanted = min(self.count, max(refined, reach))
         lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))  # type: ignore[call-arg]
         return self.lists.search(queries, wanted, params=lists)[1]
 
@@ -171,8 +179,9 @@ class Index:
                 similarities = vectors[rows] @ block
                 scores, numbers = similarities.topk(min(k, block.shape[1]), sorted=False)
 
-                best[rows], places = torch.cat([best[rows], scores], 1).topk(k)
+                scores = torch.cat([best[rows], scores], 1)
                 candidates = torch.cat([positions[rows], numbers + start], 1)
+                best[rows], places = scores.topk(k)
                 positions[rows] = candidates.gather(1, places)
         return positions.cpu().numpy()
 
@@ -185,9 +194,11 @@ class Index:
 
         def score(start: int) -> np.ndarray:
             rows = slice(start, start + step)
-            vectors = self.embeddings.take(np.maximum(candidates[rows], 0).ravel())
-            vectors = vectors.reshape(*candidates[rows].shape, self.dim)
-            return np.round(np.einsum("qd,qcd->qc", queries[rows], vectors), SCORE_DECIMALS)
+            positions = np.maximum(candidates[rows], 0)
+            vectors = self.embeddings.take(positions.ravel())
+            vectors = vectors.reshape(*positions.shape, self.dim)
+            similarities = np.einsum("qd,qcd->qc", queries[rows], vectors)
+            return np.round(similarities, SCORE_DECIMALS)
 
         with ThreadPoolExecutor(self.threads) as pool:  # threads help, as reading waits
             parts = pool.map(score, range(0, len(queries), step))

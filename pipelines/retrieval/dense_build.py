@@ -45,11 +45,11 @@ class Plan:
     kind: str  # flat or ivf
     count: int  # documents
     dim: int
-    nlist: int  # inverted lists; 0: none
-    sample: int  # documents that centroids and codes are learnt from
-    codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
     memory: int  # bytes that building or searching takes, at most
     reason: str
+    nlist: int = 0  # inverted lists; 0: none
+    sample: int = 0  # documents that centroids and codes are learnt from
+    codes: int = 0  # product quantizer codes of a document; 0: the embedding itself is stored
 
 
 def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
@@ -60,13 +60,15 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
     kind = settings.kind
     if kind == "auto":
         kind = "flat" if count < FLAT_UP_TO else "ivf"
-    plan = _flat_plan(count, dim, settings) if kind == "flat" else _lists_plan(count, dim, settings)
+    make_plan = _flat_plan if kind == "flat" else _lists_plan
+    plan = make_plan(count, dim, settings)
 
     if plan.memory > settings.memory_gb * GIB:
         instead = "a smaller encoder" if settings.kind == "auto" else "auto"
+        documents = f"{count:,} documents of {dim} dimensions"
         raise LongtailError(
-            f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions "
-            f"takes {plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, "
+            f"params.yaml: index.kind {settings.kind} over {documents} takes "
+            f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, "
             f"{settings.memory_gb:g}; raise it, or use {instead}"
         )
     return plan
@@ -76,16 +78,9 @@ def _flat_plan(count: int, dim: int, settings: params.Index) -> Plan:
     reason = "as asked"
     if settings.kind == "auto":
         reason = f"fewer than {FLAT_UP_TO:,}"
-    return Plan(
-        kind="flat",
-        count=count,
-        dim=dim,
-        nlist=0,
-        sample=0,
-        codes=0,
-        memory=PROCESS_BYTES + 4 * _block_bytes(dim),
-        reason=f"flat: {count:,} documents of {dim} dimensions, {reason}: all are compared",
-    )
+    memory = PROCESS_BYTES + 4 * _block_bytes(dim)
+    reason = f"flat: {count:,} documents of {dim} dimensions, {reason}: all are compared"
+    return Plan("flat", count, dim, memory, reason)
 
 
 def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
@@ -96,15 +91,18 @@ def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
             f"found {count:,}; use flat"
         )
 
-    nlist = max(1, min(int(4 * count**0.5), MOST_LISTS, count // LEAST_PER_LIST))
+    lists_of_documents = max(1, count // LEAST_PER_LIST)
+    nlist = min(int(4 * count**0.5), MOST_LISTS, lists_of_documents)
     centroids = 4 * nlist * dim  # bytes
 
     # The sample is held twice, as it is read and as it is used, before there are lists.
     sample_bytes = 8 * dim
-    affordable = int((settings.memory_gb * GIB - PROCESS_BYTES - centroids) / sample_bytes)
+    most_memory = settings.memory_gb * GIB
+    affordable = int((most_memory - PROCESS_BYTES - centroids) / sample_bytes)
     wanted = max(SAMPLE_PER_LIST * nlist, LEAST_SAMPLE)
-    least = max(nlist, CODES)  # that the lists and the codes can be learnt from
-    sample = min(max(least, min(wanted, affordable)), count)
+    needed = max(nlist, CODES)  # by the lists and the codes, even if they do not fit in memory
+    sample = max(min(wanted, affordable), needed)
+    sample = min(sample, count)
     learning = sample_bytes * sample + centroids
 
     memory_by_codes = {}
@@ -112,15 +110,14 @@ def _lists_plan(count: int, dim: int, settings: params.Index) -> Plan:
         bytes_per_document = (codes + 1) // 2 + 8  # the codes, and a position
         searching = bytes_per_document * count + centroids + 4 * _block_bytes(dim)
         memory_by_codes[codes] = PROCESS_BYTES + max(learning, searching)
-    fitting = [codes for codes, n in memory_by_codes.items() if n <= settings.memory_gb * GIB]
+    fitting = [codes for codes, memory in memory_by_codes.items() if memory <= most_memory]
     codes = max(fitting, default=min(memory_by_codes))
     memory = memory_by_codes[codes]
-    reason = (
-        f"ivf: {count:,} documents of {dim} dimensions, "
-        f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "
-        f"{codes} codes of {CODE_BITS} bits, refined by embeddings"
-    )
-    return Plan("ivf", count, dim, nlist, sample, codes, memory, reason)
+
+    share = f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
+    structure = f"{nlist:,} lists, {codes} codes of {CODE_BITS} bits, refined by embeddings"
+    reason = f"ivf: {count:,} documents of {dim} dimensions, {share}, {structure}"
+    return Plan("ivf", count, dim, memory, reason, nlist=nlist, sample=sample, codes=codes)
 
 
 def _block_bytes(dim: int) -> int:
@@ -132,8 +129,7 @@ def _numbers_of_codes(dim: int) -> list[int]:
     numbers = set()
     for dimensions in DIMENSIONS_PER_CODE:
         most = max(1, dim // dimensions)
-        divisors = [number for number in range(1, most + 1) if dim % number == 0]
-        numbers.add(max(divisors))
+        numbers.add(next(number for number in range(most, 0, -1) if dim % number == 0))
     return sorted(numbers, reverse=True)
 
 
@@ -156,14 +152,15 @@ def build_and_tune(
     plan = choose_index(embeddings.count, embeddings.dim, index_settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind == "ivf":
-        # bytes of a process that encodes
-        process = PROCESS_BYTES // 2 + 4 * plan.nlist * plan.dim + 4 * _block_bytes(plan.dim)
+        centroids = 4 * plan.nlist * plan.dim  # bytes
+        process_bytes = PROCESS_BYTES // 2 + centroids + 4 * _block_bytes(plan.dim)
+        affordable = int(index_settings.memory_gb * GIB) // process_bytes
         build_lists(
             plan,
             folder,
             seed=seed,
             compute=compute,
-            most_processes=max(1, int(index_settings.memory_gb * GIB) // process),
+            most_processes=max(1, affordable),
             name=name,
         )
 
@@ -175,16 +172,11 @@ def build_and_tune(
     if recall < target:
         shown = f"recall@{RECALL_DEPTH} is {recall:.3f}, below index.recall_target {target:g}"
         print(f"warning: {name}: {shown}")
-    return index, {
-        "kind": plan.kind,
-        "nlist": plan.nlist,
-        "sample": plan.sample,
-        "codes": plan.codes,
-        "reason": plan.reason,
-        "probe": index.probe,
-        "refine": index.refine,
-        f"recall_at_{RECALL_DEPTH}": round(recall, 4),
-    }
+    names = ("kind", "nlist", "sample", "codes", "reason")
+    facts: dict[str, Any] = {name: getattr(plan, name) for name in names}
+    facts |= {"probe": index.probe, "refine": index.refine}
+    facts[f"recall_at_{RECALL_DEPTH}"] = round(recall, 4)
+    return index, facts
 
 
 def build_lists(
@@ -259,7 +251,8 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
             count = lists.list_size(number)
             if count:
                 ids = lists.get_ids(number)
-                group.invlists.add_entries(number, count, ids, lists.get_codes(number))
+                codes = lists.get_codes(number)
+                group.invlists.add_entries(number, count, ids, codes)
                 size += count * group.code_size
         if size >= GROUP_BYTES or number == plan.nlist - 1:
             index.merge_from(faiss.IndexIVFPQFastScan(group), 0)

@@ -56,7 +56,8 @@ class Documents(NamedTuple):
     def filled(self, template: str) -> np.ndarray:
         """Titles and texts in a template (see `fill`), an array of str in the same shape."""
         result = np.empty(self.texts.shape, object)
-        result.ravel()[:] = fill(template, self.titles.ravel(), self.texts.ravel())
+        filled_texts = fill(template, self.titles.ravel(), self.texts.ravel())
+        result.ravel()[:] = filled_texts
         return result
 
 
@@ -111,7 +112,8 @@ def filled(
     position = int(starts[wanted_groups[0]])  # of the next batch's first row
     columns = ["title", "text"]
     for rows in parquet.batches(docs, batch, columns, wanted_groups, mapped=True):
-        wanted = rows[max(start - position, 0) : max(stop - position, 0)]
+        first = max(start - position, 0)
+        wanted = rows[first : stop - position]
         position += rows.num_rows
         if len(wanted):
             titles = wanted["title"].to_pylist()

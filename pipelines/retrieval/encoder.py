@@ -170,7 +170,8 @@ class Encoder:
         result = np.empty((len(texts), self.dim), np.float32)
         with _computing(numerics, self.documents.device):
             for start in range(0, len(texts), WINDOW):
-                for rows, vectors in self._batches(texts[start : start + WINDOW], queries):
+                window = texts[start : start + WINDOW]
+                for rows, vectors in self._batches(window, queries):
                     result[start + rows] = vectors.cpu().numpy()
                     progress.advance(len(rows), len(texts))
         return result
@@ -191,7 +192,8 @@ class Encoder:
         start = 0
         while start < len(order):
             width = int(tokens.lengths[order[start]])
-            rows = order[start : start + max(1, most_tokens // width)]
+            size = max(1, most_tokens // width)
+            rows = order[start : start + size]
             ids, real = padded(tokens.take(rows), width, tower.pad)
             hidden, mask = tower.hidden(ids, real)
             vectors = pool(hidden, mask)
@@ -251,9 +253,9 @@ class Encoder:
 def _difference(vectors: list[np.ndarray], exact: list[np.ndarray]) -> float:
     """The largest 1 - cosine; 1 where a cosine is no number."""
     largest = []
-    for ours, theirs in zip(vectors, exact, strict=True):
+    for approximate, true in zip(vectors, exact, strict=True):
         cosines = cosine_similarity(
-            torch.from_numpy(np.float64(ours)), torch.from_numpy(np.float64(theirs))
+            torch.from_numpy(approximate).double(), torch.from_numpy(true).double()
         )
         largest.append(float(torch.nan_to_num(1 - cosines, nan=1.0).max()))
     return max(largest)

@@ -34,14 +34,8 @@ def build_index(settings: Settings, index: Method, corpus: str, name: str) -> st
 
     from pipelines.retrieval import bm25_build
 
-    return bm25_build.build(
-        docs,
-        out,
-        settings.index,
-        settings.compute,
-        name=name,
-        language=language.read_language(settings.language),
-    )
+    spoken = language.read_language(settings.language)
+    return bm25_build.build(docs, out, settings.index, settings.compute, name=name, language=spoken)
 
 
 def index_dense(

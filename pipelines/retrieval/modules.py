@@ -96,12 +96,14 @@ def read_modules(read: Read) -> Modules:
         raise LongtailError(f"{LIBRARY_FILE}: {problem}")
 
     max_tokens = transformer.get("max_seq_length")
+    if not isinstance(max_tokens, int):
+        max_tokens = None
     return Modules(
         folder=folder,
         pooling=pooling,
         normalized=bool(normalize_folders),
         lower=bool(transformer.get("do_lower_case")),
-        max_tokens=max_tokens if isinstance(max_tokens, int) else None,
+        max_tokens=max_tokens,
         query=prompts.get("query", default),
         document=document,
         similarity=similarity,
@@ -146,11 +148,13 @@ def _module_folders(read: Read) -> list[str]:
         expected = PLACES[min(place, 2)]
         module_type = str(module.get("type"))
         if not re.fullmatch(rf"(sentence_transformers\.(.+\.)?)?{expected}", module_type):
+            problem = f"modules.json has {module_type} in place {place}, expected {expected}"
             raise LongtailError(
-                f"an encoder with a module that is not computed: modules.json has {module_type} in "
-                f"place {place}, expected {expected}; take an encoder without it"
+                f"an encoder with a module that is not computed: {problem}; take an encoder "
+                "without it"
             )
-        folders.append(str(module.get("path") or "").strip("/"))
+        folder = module.get("path") or ""
+        folders.append(str(folder).strip("/"))
     if len(folders) < 2:
         raise LongtailError("modules.json: expected a Transformer and a Pooling")
     return folders
@@ -185,10 +189,8 @@ def _pooling(read: Read, file: str) -> str | None:
     settings = _settings(read, file, "Pooling")
     if not settings:
         return None
-    older = []
-    for name, value in settings.items():
-        if name.startswith("pooling_mode_") and value is True:
-            older.append(name)
+    flags = [name for name, value in settings.items() if value is True]
+    older = [name for name in flags if name.startswith("pooling_mode_")]
     modes = settings.get("pooling_mode") or older or ["mean"]
     if isinstance(modes, str):
         modes = [modes]
@@ -217,12 +219,9 @@ def write_sentence_transformers_files(
     pooling: dict[str, Any] = {"word_embedding_dimension": width}
     for mode in ("cls", "mean", settings.pooling):
         pooling[POOLINGS[mode]] = mode == settings.pooling
-    prefixes = {
-        "query": settings.query_prefix,
-        "document": settings.document.partition("{")[0],
-    }
+    document_prefix = settings.document.partition("{")[0]
     library = {
-        "prompts": prefixes,
+        "prompts": {"query": settings.query_prefix, "document": document_prefix},
         "default_prompt_name": None,
         "similarity_fn_name": settings.similarity,
     }

@@ -1,4 +1,4 @@
-"""Stage `base_reranker`: a pinned cross-encoder, and a retriever whose best documents it reorders.
+"""A cross-encoder, and a retriever whose best documents it reorders.
 
 A cross-encoder reads a query and a document together (Nogueira and Cho 2019). So it sees more than
 two vectors do. But it embeds nothing in advance, and reads a retriever's best documents only.
@@ -9,26 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
-from pipelines import methods, progress
+from pipelines import progress
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretrained
+from pipelines.lm.model_files import load_pretrained, load_tokenizer
 from pipelines.params import params
-from pipelines.params.param_types import Section
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
 from pipelines.retrieval.tower import max_positions
-from pipelines.work import stage, threads
+from pipelines.work import threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
 SCORE_DECIMALS = 5  # so that equal documents tie although they are in other batches
-
-
-class Settings(Section):
-    """The sections of params.yaml that this stage reads."""
-
-    reranker: params.Reranker
 
 
 class CrossEncoder:
@@ -61,8 +54,8 @@ class CrossEncoder:
         """
         scores = np.empty(len(texts), np.float32)
         for start in range(0, len(texts), WINDOW):
-            stop = start + WINDOW
-            for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
+            window = slice(start, start + WINDOW)
+            for rows, logits in self._batches(list(queries[window]), list(texts[window])):
                 score = logits[:, 0]
                 if logits.shape[1] == 2:
                     score = logits[:, 1] - logits[:, 0]
@@ -83,7 +76,8 @@ class CrossEncoder:
         start = 0
         while start < len(order):
             longest = int(lengths[order[start]])
-            rows = order[start : start + max(1, self._batch_tokens // longest)]
+            size = max(1, self._batch_tokens // longest)
+            rows = order[start : start + size]
             batch = {}
             for name, column in encoded.items():
                 batch[name] = [column[row] for row in rows.tolist()]
@@ -105,7 +99,7 @@ def rerank(
     texts = documents.read_documents(docs, positions).filled(template)
     repeated = np.repeat(np.array(queries, object), positions.shape[1])
     scores = encoder.scores(repeated, texts.ravel()).reshape(positions.shape)
-    scores = np.where(positions >= 0, scores, -np.inf).astype(np.float32)
+    scores[positions < 0] = -np.inf
     order = np.lexsort((positions, -scores), axis=1)
     return np.take_along_axis(positions, order, 1), np.take_along_axis(scores, order, 1)
 
@@ -133,28 +127,7 @@ class Reranked:
 
     def search(self, texts: Sequence[str], k: int, without: Sources = None) -> Found:
         """See Retriever.search; the score is the cross-encoder's. At least k documents are read."""
-        positions, _ = self._retriever.search(texts, max(k, self._candidates), without)
+        depth = max(k, self._candidates)
+        positions, _ = self._retriever.search(texts, depth, without)
         positions, scores = rerank(self._encoder, texts, self._docs, positions, self._template)
         return positions[:, :k], scores[:, :k]
-
-
-def save_reranker(settings: Settings) -> stage.Metrics:
-    """Save the cross-encoder at `reranker.path`.
-
-    Raises LongtailError unless it gives one or two logits.
-    """
-    reranker = settings.reranker
-    out = Path("data") / methods.RERANKER
-    figures = save_pretrained(
-        AutoModelForSequenceClassification, "reranker", reranker.path, reranker.revision, out
-    )
-    logits = AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels
-    if logits > 2:
-        problem = f"gives {logits} logits, expected a cross-encoder with one or two"
-        raise LongtailError(f"{reranker.path}: {problem}")
-    return figures
-
-
-if __name__ == "__main__":
-    out = Path("data") / methods.RERANKER
-    stage.run(f"base_reranker@{out.name}", Settings, save_reranker, out=str(out))

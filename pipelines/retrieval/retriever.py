@@ -90,11 +90,15 @@ def fuse(rankings: Sequence[np.ndarray], k: int) -> Found:
     """
     positions, scores = nothing_found(len(rankings[0]), k)
     for query in range(len(positions)):
-        ranked = [ranking[query][ranking[query] >= 0] for ranking in rankings]
-        reciprocals = [1 / (RANK_CONSTANT + 1 + np.arange(len(row))) for row in ranked]
+        ranked = []
+        reciprocals = []
+        for ranking in rankings:
+            found = ranking[query][ranking[query] >= 0]
+            ranked.append(found)
+            reciprocals.append(1 / (RANK_CONSTANT + 1 + np.arange(len(found))))
 
         distinct, numbers = np.unique(np.concatenate(ranked), return_inverse=True)
-        sums = np.bincount(numbers, np.concatenate(reciprocals), len(distinct)).astype(np.float32)
+        sums = np.bincount(numbers, np.concatenate(reciprocals)).astype(np.float32)
 
         best = np.lexsort((distinct, -sums))[:k]
         positions[query, : len(best)] = distinct[best]

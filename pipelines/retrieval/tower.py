@@ -76,11 +76,9 @@ class Tower:
                 normalizers.append(fast.normalizer)
             fast.normalizer = tokenizers.normalizers.Sequence(normalizers)
 
-        self.max_tokens = min(
-            max_tokens,
-            max_positions(self.model, max_tokens),
-            self.modules.max_tokens or self.tokenizer.model_max_length,
-        )
+        most_positions = max_positions(self.model, max_tokens)
+        most_of_folder = self.modules.max_tokens or self.tokenizer.model_max_length
+        self.max_tokens = min(max_tokens, most_positions, most_of_folder)
         self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # truncation is not to be saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()

@@ -20,6 +20,7 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
+from pipelines.adaptive.answer_lines import answer_lines
 from pipelines.answering import answer, passages, prompts
 from pipelines.answering import session as sessions
 from pipelines.answering.predictions import PREDICTIONS
@@ -135,7 +136,7 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
     assert (found.passage is None) == (source is None)
-    assert ("passage: " in "\n".join(ask.answer_lines(found))) == (source is not None)
+    assert ("passage: " in "\n".join(answer_lines(found))) == (source is not None)
     if method == "bm25":
         assert found.passage.id == evaluated["doc_id"]
         assert sum(document in found.passage.text for document in DOCUMENTS) == n_passages
@@ -176,7 +177,7 @@ def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(
         found = asked(question)
         assert (found.answer, found.note) == (text.strip(), note)
         assert (found.attribution is not None) == (shares and question == RARE)
-        lines = [*ask.answer_lines(found)]
+        lines = [*answer_lines(found)]
         assert [line for line in lines if line.startswith(("note:", "attribution:"))][:1] == (
             [f"note: {note}"]
             if note
@@ -297,7 +298,7 @@ def test_json_for_scripts(longtail):
     code, said, _ = longtail(RARE, "--retriever", "bm25", "--json")
     found = json.loads(said)
     assert code == 0
-    assert (found["lm"], found["retriever"], found["reading"]["subject"]["qid"]) == (
+    assert (found["lm"], found["pair"], found["reading"]["subject"]["qid"]) == (
         "tiny",
         "bm25",
         "Q90",
@@ -441,5 +442,5 @@ def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
         assert found.attribution is None
         assert any(
             "the language model's server does not score texts" in line
-            for line in ask.answer_lines(found)
+            for line in answer_lines(found)
         )

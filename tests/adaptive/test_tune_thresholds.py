@@ -182,13 +182,13 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
     pairs = {("tiny", method): ("closed_book", method) for method in ("dense", "genread")}
     pairs |= {("tiny", PAIR): ("genread", "dense"), ("opt-13b", "bm25"): ("closed_book", "bm25")}
     rows = ran.rows("thresholds", tune_thresholds.THRESHOLDS)
-    for (lm, method), (popular, tail) in pairs.items():
+    for (lm, method), (above, below) in pairs.items():
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
         in_use = ran.rules[lm][method]
-        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (
-            f"{lm}/{popular}",
-            f"{lm}/{tail}",
+        assert (in_use["above"], in_use["below"], in_use["search"]) == (
+            f"{lm}/{above}",
+            f"{lm}/{below}",
             "shrunk",
         )
         for row in (row for row in of_choice if row["search"] == "shrunk"):

@@ -52,7 +52,7 @@ def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
         "together": 100,
         "shared": (),
     }
-    file = Rule(popular="tiny/dense", tail="tiny/bm25", observed={}, **cut)
+    file = Rule(above="tiny/dense", below="tiny/bm25", observed={}, **cut)
     by = {"tiny": {"dense": {"prediction": "a"}, "bm25": {"prediction": "b"}}}
     for views, method in ((99, "bm25"), (100, "dense")):
         asked = {"relation": "P57", "s_pop": views}

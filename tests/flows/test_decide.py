@@ -121,7 +121,7 @@ def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
         f"error: {folder}/thresholds/rule.json: no rule popqa/tiny/bm25, but rules of nothing that has a name, "
         "expected one with --name\n"
     )
-    for text in ("[]", "no", '{"schema": "longtail-rule", "version": 2}'):
+    for text in ("[]", "no", '{"schema": "longtail-rule", "version": 1}'):
         (folder / "rule.json").write_text(text)
         code, _, error = longtail("decide", "rule.json", "popQA.tsv")
         assert (code, error.count("\n")) == (1, 1)

@@ -34,7 +34,7 @@ def test_what_published_systems_wrote_becomes_thresholds_in_one_command(
     assert "verdict         thresholds: " in said
     rule, _ = tuned("closed.csv", "rag.csv")
     found = json.loads((folder / "out/rule.json").read_text())
-    assert found | {"tail": "rag"} == rule, "as of the same answers in a plain table"
+    assert found | {"below": "rag"} == rule, "as of the same answers in a plain table"
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
         "index.html",
         "rule.json",

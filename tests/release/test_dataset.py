@@ -142,7 +142,7 @@ def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(
     monkeypatch.chdir(folder)
     reader: dict = {}
     exec(shown, reader)
-    assert (reader["rule"]["schema"], reader["rule"]["version"]) == ("longtail-rule", 1)
+    assert (reader["rule"]["schema"], reader["rule"]["version"]) == ("longtail-rule", 2)
     assert [reader["retrieve"]("occupation", views) for views in (699, 700)] == [True, False]
 
 

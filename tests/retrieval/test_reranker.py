@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.retrieval import documents, reranker
+from pipelines.retrieval import base_reranker, documents, reranker
 
 QUERIES, TEXTS = tiny_models.words(40, 3, at_least=2), tiny_models.words(40, 4, at_least=2)
 TEMPLATE = "passage: {title}. {text}"
@@ -114,7 +114,7 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
 @pytest.mark.usefixtures("workplace")
 def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
     folder, out = tiny_models.cross_encoder(Path("some"), labels=2), Path("data") / methods.RERANKER
-    figures = reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(folder))))
+    figures = base_reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(folder))))
     assert figures["parameters"] > 1000
     scores = cross_encoder(out).scores(QUERIES, TEXTS)
     np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
@@ -127,7 +127,7 @@ def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
         ("some/hub-name", r"reranker\.revision is null"),
     ):
         with pytest.raises(LongtailError, match=message):
-            reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(path))))
+            base_reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(path))))
     with pytest.raises(
         LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"
     ):

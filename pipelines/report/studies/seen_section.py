@@ -7,6 +7,7 @@ import math
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label
+from pipelines.report.curves import ACCURACY
 from pipelines.report.run_tables import Tables
 
 
@@ -20,7 +21,7 @@ def exposure(tables: Tables) -> Section:
         x="place",
         y="substring",
         x_axis=Axis("1 + documents with the subject and an answer (log scale)", log=True),
-        y_axis=Axis("accuracy, %"),
+        y_axis=ACCURACY,
         caption=(
             "accuracy (substring) by the documents that have subject and answer. Bands are 95 % "
             "intervals."
