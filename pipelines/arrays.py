@@ -11,7 +11,8 @@ Record = TypeVar("Record")
 
 def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
     """The record with the rows at these positions, or under this mask, of each of its arrays."""
-    columns = {name: array[rows] for name, array in arrays_of(record).items()}
+    arrays = arrays_of(record)
+    columns = {name: array[rows] for name, array in arrays.items()}
     return replace(record, **columns)
 
 

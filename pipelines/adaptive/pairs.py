@@ -149,7 +149,7 @@ class Pairs:
             return {}
         differs = self.relations[1:] != self.relations[:-1]
         first_rows = np.flatnonzero(differs) + 1
-        bounds = [0, *first_rows, len(self.relations)]
+        bounds = [0, *first_rows.tolist(), len(self.relations)]
         return {self.relations[start]: slice(start, end) for start, end in pairwise(bounds)}
 
     def small_relations(self, min_questions: int) -> list[str]:

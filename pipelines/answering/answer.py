@@ -126,13 +126,14 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         return prediction_rows.to_rows(setup, pool, asked[shard], lookup, answered)
 
     ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
+    steps = timed_shards.Steps(read, ask, rows, PromptBatch.length)
     table, batches = timed_shards.map_shards(
         setup.lm,
         f"answer@{setup.name}",
         setup.key,
         n_questions=len(asked),
         at_once=setup.questions_per_shard,
-        steps=timed_shards.Steps(read, ask, rows, PromptBatch.length),
+        steps=steps,
         schema=PREDICTIONS,
         unit="question",
     )
@@ -230,9 +231,10 @@ def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> sta
     finished = {}
     for way in settings.ways:
         key = _key(way, settings, settings.lm[lm_name], questions, model)
-        finished[way] = store.path(f"answers@{dataset}-{lm_name}-{way}", key)
+        work = f"answers@{dataset}-{lm_name}-{way}"
+        finished[way] = store.path(work, key)
 
-    missing = [way for way, file in finished.items() if not file.exists()]
+    missing = [way for way in settings.ways if not finished[way].exists()]
     metrics: stage.Metrics = {}
     if missing:
         metrics = _answer_missing(dataset, lm_name, settings, missing, finished)

@@ -310,13 +310,14 @@ class Lookup:
             characters = sum(len(text) for text in queries)
             return characters + workers.BYTES_PER_TOKEN * source.max_tokens * len(queries)
 
+        steps = timed_shards.Steps(read, source.write or find, rows, length)
         self._table, self.batches = timed_shards.map_shards(
             source.lm,
             name,
             key,
             n_questions=len(self._questions),
             at_once=source.at_once,
-            steps=timed_shards.Steps(read, source.write or find, rows, length),
+            steps=steps,
             schema=SCHEMA,
             unit="question or demonstration",
         )

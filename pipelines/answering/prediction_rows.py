@@ -38,12 +38,13 @@ def to_rows(
     k = len(answered.sent) // len(asked)
     rows = []
     for i, passage_row in enumerate(lookup.rows(asked)):
+        position = asked[i]
         prompts_of_question = slice(k * i, k * (i + 1))
         sent = answered.sent[prompts_of_question]
-        row = _row(setup, pool, asked[i], passage_row, sent, answered.generations[i])
+        row = _row(setup, pool, position, passage_row, sent, answered.generations[i])
         if setup.source:
             seen = answered.seen[prompts_of_question]
-            row |= _passage_columns(setup, pool, asked[i], passage_row, sent, seen)
+            row |= _passage_columns(setup, pool, position, passage_row, sent, seen)
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=PREDICTIONS)
 
@@ -116,12 +117,14 @@ def _passage_columns(
         left = prompts.passage_left(passage, question, prompt, seen_prompt, setup.language)
         has_answer = has_answer or matching.word(left, answers, setup.language)
 
+    doc_id = passage_row["doc_ids"][0]
     title = passage_row["titles"][0]
+    similarity = passage_row["similarities"][0]
     columns = {
         "doc_has_answer": has_answer,
-        "doc_id": passage_row["doc_ids"][0],
+        "doc_id": doc_id,
         "doc_title": title,
-        "similarity": passage_row["similarities"][0],
+        "similarity": similarity,
     }
     page = pool.pages[position]
     if title is not None and page:

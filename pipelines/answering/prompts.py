@@ -135,7 +135,8 @@ def _one_of_each_relation(
     for _, relation in sorted(relations)[:n_shots]:
         rows = questions.rows_of_relation[relation]
         draw = draws.uniform(seed, "shot", f"{key}|{relation}")
-        shots.append(int(rows[int(draw * len(rows))]))
+        drawn = int(draw * len(rows))
+        shots.append(int(rows[drawn]))
     return shots
 
 

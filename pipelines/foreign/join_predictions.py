@@ -1,6 +1,6 @@
 """Which question each row of a file of predictions answers: by id, by its text, or by position.
 
-`check_joined` says what speaks against the result.
+`joined_checks` says what speaks against the result.
 """
 
 import re
@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.cell_values import as_set, as_text, clean_id, folded, text_key
+from pipelines.foreign.cell_values import as_set, as_text, clean_id, text_key
 from pipelines.foreign.prediction_files import Predictions
 
-# Rows that no order fits by chance, and that no model answers with nothing but gold answers.
-ENOUGH_ROWS = 20
+ENOUGH_ROWS = 20  # that no wrong order fits by chance
 # Ids are sparse if their range has so many numbers for each id, or more. Then a match is no
 # accident.
 NUMBERS_PER_ID = 10
@@ -162,59 +161,7 @@ def _contradiction(predictions: Predictions, rows: Sequence[int], name: str) -> 
     )
 
 
-def check_joined(predictions: Predictions, asked: QuestionKeys, match: Match) -> None:
-    """Refuse predictions that are gold answers, or most of which are of another subject or
-    prompts.
-    """
-    for name, (theirs, ours) in _told_by(predictions, asked).items():
-        filled = [(row, place) for row, place in match.pairs if ours[row] and theirs[place]]
-        differing = [row for row, place in filled if ours[row] != theirs[place]]
-        if 2 * len(differing) > len(filled):
-            first = predictions.shown_rows(differing[:1])
-            raise LongtailError(
-                f"{predictions.path}: {len(differing):,} rows, joined by {match.by}, have another "
-                f"{name} than their question, as {first}; drop what joins them, and bring ids or "
-                "questions of this set"
-            )
-
-    if predictions.texts is not None:
-        texts = [folded(predictions.texts[row]) for row in match.rows]
-        _check_no_golds(predictions, asked, match, texts)
-        if not predictions.is_cut and asked.questions:
-            _check_no_prompts(predictions, asked, match, texts)
-
-
-def _check_no_golds(
-    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
-) -> None:
-    """Raise LongtailError where all texts are gold answers of their question."""
-    pairs = zip(texts, match.questions, strict=True)
-    are_golds = all(text in asked.answer_sets[place] for text, place in pairs)
-    if len(texts) >= ENOUGH_ROWS and are_golds:
-        raise LongtailError(
-            f"{predictions.path}: its column {predictions.names['prediction']} holds the gold "
-            "answers, expected what a model said; call that column prediction"
-        )
-
-
-def _check_no_prompts(
-    predictions: Predictions, asked: QuestionKeys, match: Match, texts: Sequence[str]
-) -> None:
-    """Raise LongtailError where most texts hold their question."""
-    n_prompts = 0
-    for text, place in zip(texts, match.questions, strict=True):
-        question = folded(asked.questions[place])
-        n_prompts += " " in question and question in text
-
-    if 2 * n_prompts > len(texts):
-        raise LongtailError(
-            f"{predictions.path}: {n_prompts:,} of {len(texts):,} predictions hold their question, "
-            "expected what was said alone, not the prompt; --answer-pattern '(?i)answer:(.*)' "
-            "judges what follows alone, '(.*)' all of the text"
-        )
-
-
-def _told_by(predictions: Predictions, asked: QuestionKeys) -> dict[str, TwoColumns]:
+def told_by(predictions: Predictions, asked: QuestionKeys) -> dict[str, TwoColumns]:
     """The columns of TELLING that file and set have in the same words: (the set's, the file's)."""
     telling: dict[str, TwoColumns] = {}
     for name, values in asked.columns.items():
@@ -341,7 +288,7 @@ def _join_by_text(predictions: Predictions, texts: Sequence[str], asked: Questio
     if keys == list(map(text_key, asked.questions)):
         return _join_by_position(predictions, asked)
 
-    telling = _told_by(predictions, asked)
+    telling = told_by(predictions, asked)
     golds = _golds(predictions)
     places = []
     for row, key in enumerate(keys):

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.foreign.join_predictions import Match, check_joined, join_predictions
+from pipelines.foreign.join_predictions import Match, join_predictions
+from pipelines.foreign.joined_checks import check_joined
 from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.question_tables import ROLES, Questions

@@ -198,7 +198,8 @@ class ForwardPasses:
             n_rows = max(1, (max_tokens or self.batch_tokens) // longest)
             makes_all_logits = max_tokens is None and not self._head.separable
             if makes_all_logits:
-                n_rows = max(1, min(n_rows, MAX_LOGITS // (self._vocabulary * longest)))
+                logits_per_row = self._vocabulary * longest
+                n_rows = max(1, min(n_rows, MAX_LOGITS // logits_per_row))
             yield order[start : start + n_rows]
             start += n_rows
 

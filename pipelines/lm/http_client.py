@@ -159,8 +159,9 @@ class CompletionsClient(http.Client):
 
     def _cache_key(self, prompt: str | Sequence[int], fields: dict) -> str:
         """A hash of the request for this prompt alone, without the server's key."""
-        body = json.dumps([self.url, self._body(prompt, fields)], sort_keys=True)
-        return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+        request = [self.url, self._body(prompt, fields)]
+        text = json.dumps(request, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _body(self, prompt: str | list, fields: dict) -> dict:
         """A request's JSON for a prompt, or for a list of prompts."""
@@ -177,7 +178,8 @@ class CompletionsClient(http.Client):
         Raises Unable or LongtailError for a refusal.
         """
         answer = self._answered(prompts, probe, fields)
-        choices = [bytes(raw) for raw in _decoded(answer.content, _Choices, self.url).choices]
+        decoded = _decoded(answer.content, _Choices, self.url)
+        choices = [bytes(raw) for raw in decoded.choices]
         used = _used(answer, Tokens(0, 0))
         max_tokens = self._settings.max_tokens
         if used.prompt > max_tokens * len(prompts):
@@ -305,8 +307,8 @@ def check_json(body: bytes) -> None:
         msgspec.json.decode(body, type=msgspec.Raw)
     except http.BROKEN as error:
         is_object = body.lstrip()[:1] == b"{"
-        ends_early = "truncated" in str(error) or not body.rstrip().endswith(b"}")
-        if is_object and ends_early:
+        has_end = body.rstrip().endswith(b"}") and "truncated" not in str(error)
+        if is_object and not has_end:
             raise http.Again("the answer was cut") from None
 
 

@@ -114,7 +114,8 @@ class HttpModel:
         """
         self.require("score")
         tokens, byte_counts = self._tokenizer.continuations(continuations)
-        pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
+        prompt_tokens = self._tokenizer.prompts(prompts, tokens.lengths)
+        pairs = joined([prompt_tokens, tokens])
         nonempty = np.flatnonzero(tokens.lengths)
         sent = pairs.take(nonempty).tolist()
         lasts = tokens.lengths[nonempty]
@@ -216,7 +217,8 @@ class HttpModel:
             def read_again(i: int, choice: Choice) -> Generation:
                 return read(empty[i], choice)
 
-            again = self._client.ask([sent[i] for i in empty], read_again, **fields)
+            sent_again = [sent[i] for i in empty]
+            again = self._client.ask(sent_again, read_again, **fields)
             for i, second in zip(empty, again, strict=True):
                 first = generations[i]
                 generations[i] = replace(
@@ -263,7 +265,8 @@ class HttpModel:
         fields = {"max_tokens": 1, "logprobs": count} | self._by_ids
 
         def read(_: int, choice: Choice) -> Shown:
-            return {self._token(text): log_prob for text, log_prob in choice.likeliest().items()}
+            likeliest = choice.likeliest()
+            return {self._token(text): log_prob for text, log_prob in likeliest.items()}
 
         def ask(prompts: list[list[int]]) -> list[Shown]:
             return self._client.ask(prompts, read, times=max_tokens, **fields)
@@ -401,7 +404,8 @@ class HttpModel:
             prompt += following
 
         def read(_: int, choice: Choice) -> None:
-            values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
+            positions = np.arange(1, max(len(prompt), 2))
+            values = choice.prompt_log_probs(len(prompt), positions)
             tokens = choice.logprobs.tokens[: len(prompt)]
             if not values.any():
                 raise Unable(

@@ -78,12 +78,10 @@ class Ledger(KeptAnswers):
         with self._writing():
             now = time.time()
             self._db.execute("DELETE FROM recent WHERE at < ?", (now - MINUTE,))
-            requests_before, tokens_before, first = self._db.execute(
-                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?",
-                (self._model,),
-            ).fetchone()
-            too_many = requests_before >= max_requests or tokens_before + sum(most) > max_tokens
-            if requests_before and too_many:  # a request too large for a minute is sent alone
+            query = "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?"
+            requests, tokens, first = self._db.execute(query, (self._model,)).fetchone()
+            too_many = requests >= max_requests or tokens + sum(most) > max_tokens
+            if requests and too_many:  # a request too large for a minute is sent alone
                 return None, max(0.01, first + MINUTE - now)
 
             self._check_cost(most)

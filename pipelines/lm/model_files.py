@@ -304,7 +304,8 @@ def _check_files(folder: Path, names: set[str]) -> None:
             "a model without a tokenizer; expected tokenizer.json in Hugging Face's layout"
         )
 
-    needed = ["config.json", weights[0], *_shards(folder / weights[0]), *tokenizers]
+    shards = _shards(folder / weights[0])
+    needed = ["config.json", weights[0], *shards, *tokenizers]
     for name in needed:
         if name not in names:
             raise LongtailError(f"a model without {name}; fetch or copy it again")

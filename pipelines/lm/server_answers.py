@@ -187,7 +187,8 @@ class Choice(msgspec.Struct):
         if shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]:
             starts = np.asarray(shown.text_offset)
         else:
-            starts = np.cumsum([0, *map(len, shown.tokens)])[:-1]
+            lengths = [len(token) for token in shown.tokens]
+            starts = np.cumsum(lengths) - lengths
         in_text = starts - starts[0] < len(text)
         return text, float(log_probs[in_text].mean())
 

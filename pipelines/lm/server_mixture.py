@@ -153,6 +153,7 @@ def decide(
     lower = np.exp(low - largest) @ least
     upper = np.exp(high - largest) @ most
     leader = int(lower.argmax())
-    decided = lower[leader] > np.delete(upper, leader).max(initial=0.0)
+    largest_other = np.delete(upper, leader).max(initial=0.0)
+    decided = lower[leader] > largest_other
     token = list(columns)[leader] if decided else None
     return token, least[:, leader], most[:, leader]

@@ -43,8 +43,8 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
     padded texts, or what follows a text changes its numbers.
     """
     n_tokens = min(TRIAL_TOKENS, max_tokens - 2)
-    ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][:n_tokens], np.int64)
-    trial = _Trial(passes, ids)
+    ids = tokenizer(TEXT, verbose=False)["input_ids"]
+    trial = _Trial(passes, np.array(ids[:n_tokens], np.int64))
     format_difference = 0.0 if passes.model.dtype == torch.float32 else 2 * TOLERANCE
 
     _check_padding(trial, tokenizer.pad_token_id or 0, folder, format_difference)

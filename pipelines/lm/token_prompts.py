@@ -47,8 +47,8 @@ class PromptTokenizer:
         self._last: list[int] = []  # the tokens after each prompt
         self._lead = ""  # the spaces before each prompt, which merge with it
 
-        trial, _ = self.tokens([BEFORE, "a", BEFORE + "a"])
-        before, alone, together = trial.tolist()
+        trial_tokens, _ = self.tokens([BEFORE, "a", BEFORE + "a"])
+        before, alone, together = trial_tokens.tolist()
         # The tokens of BEFORE, if a text by itself is tokenised otherwise than after another.
         follows_otherwise = together != before + alone
         self._before = np.array(before if follows_otherwise else [], np.int64)
@@ -245,7 +245,8 @@ class PromptTokenizer:
         room = texts.room[rows]
         room_for_context = np.maximum(room - document_tokens, room // 2)
         tail_lengths = np.maximum(np.minimum(context_tokens, room_for_context), 0)
-        head_lengths = np.minimum(document_tokens, np.maximum(room - tail_lengths, 0))
+        room_for_document = np.maximum(room - tail_lengths, 0)
+        head_lengths = np.minimum(document_tokens, room_for_document)
         return _Cuts(rows, ends, head_lengths, tail_lengths)
 
 

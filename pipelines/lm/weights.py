@@ -24,6 +24,13 @@ from pipelines.storage.atomic import SCRATCH
 from pipelines.storage.work_store import WorkStore, content_key, sampled_hash
 
 logging.disable_progress_bar()  # loading weights takes no time
+# int8 keeps some weights in fp16.
+DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.float16,
+}
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 COMPARED_TOKENS = 64  # the most tokens of TEXT that are compared
 MEMORY_SHARE = 0.8  # share of the free memory that the weights in fp32 may take
@@ -87,7 +94,7 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
-    options["dtype"] = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(dtype, torch.float16)
+    options["dtype"] = DTYPES[dtype]
 
     model, loading_info = load_pretrained(
         AutoModelForCausalLM, folder, None, use_safetensors=True, **options

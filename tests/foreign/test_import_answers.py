@@ -285,6 +285,8 @@ def test_the_commands_bring_answers_list_them_and_remove_them(data, root, monkey
     assert "no import is called so" in str(
         longtail("imports", "--remove", "gpt-4.1/bm25").exception
     )
+    both = longtail("imports", "answers.csv", "--remove", "gpt-4.1/cot")
+    assert "expected one of both; leave one out" in str(both.exception)
     assert longtail("imports", "--remove", "gpt-4.1/cot").output.startswith(f"removed {files[1]}")
     longtail("imports", "--remove", files[0])
     assert not list((data / "imported").rglob("*.parquet"))

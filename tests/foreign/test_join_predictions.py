@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.foreign import join_predictions, prediction_files
+from pipelines.foreign import join_predictions, joined_checks, prediction_files
 from pipelines.foreign.join_predictions import (
     AMBIGUOUS,
     DOUBLED,
@@ -46,7 +46,7 @@ def joined(records, asked: QuestionKeys = ASKED, **how) -> SimpleNamespace:
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
     read = prediction_files.read_predictions(Path("a.json"))
     match = join_predictions.join_predictions(read, asked, **how)
-    join_predictions.check_joined(read, asked, match)
+    joined_checks.check_joined(read, asked, match)
     rows = zip(match.rows, match.questions, strict=True)
     said = {place: read.texts[row] for row, place in rows} if read.texts is not None else {}
     return SimpleNamespace(said=said, read=read, match=match, by=match.by, rejected=match.rejected)
