@@ -210,9 +210,10 @@ def _answer(
     if asked.method == "genread":
         source = passages.open_source(asked.method, open_model(), settings, data)
     dataset, pool, place = _place(asked, settings, data)
-    (prompt,), prompt_alone, retrieved = passages.prompts_of_question(
+    question_prompts, prompt_alone, retrieved = passages.prompts_of_question(
         settings, dataset, pool, place, asked.lm, source
     )
+    (prompt,) = question_prompts
     passage = None
     if retrieved is not None:
         passage = _best_passage(retrieved, asked.method, settings)
@@ -239,8 +240,8 @@ def _answer(
 
 def _best_passage(retrieved: pa.Table, method: str, settings: Settings) -> Passage:
     """The best passage of the only question of `retrieved`."""
-    columns = ["doc_ids", "titles", "texts", "similarities"]
-    doc_id, title, text, similarity = (retrieved[name][0][0].as_py() for name in columns)
+    columns = retrieved.select(["doc_ids", "titles", "texts", "similarities"])
+    doc_id, title, text, similarity = (column[0][0].as_py() for column in columns)
     measure = methods.measure(method, settings.retrievers, settings.retriever)
     return Passage(doc_id, title, text, similarity, measure)
 
@@ -346,6 +347,7 @@ def attribute_answer(
     p_alone = np.exp(alone).tolist()
     p_read = np.exp(read).tolist()
     shares = (memory.tolist(), (1 - memory).tolist())
-    tokens = [Token(*figures) for figures in zip(texts, p_alone, p_read, *shares, strict=True)]
+    rows = zip(texts, p_alone, p_read, *shares, strict=True)
+    tokens = [Token(*row) for row in rows]
     mean = float(memory.mean())
     return Attribution(tokens, memory=mean, passage=1 - mean)

@@ -83,27 +83,25 @@ def fit(
 
     Small relations share the threshold of all relations together.
     """
+    signal = pairs.signal
     gains = pairs.gains
     members = pairs.members()
     small = pairs.small_relations(settings.min_questions)
-    order = np.argsort(pairs.signal, kind="stable")
+    order = np.argsort(signal, kind="stable")
 
     blocks: dict[str, list[np.ndarray]] = {relation: [] for relation in members}
-    splits_at_a_time = max(1, CELLS_AT_A_TIME // max(len(pairs.signal), 1))
+    splits_at_a_time = max(1, CELLS_AT_A_TIME // max(len(signal), 1))
     for start in range(0, train.shape[1], splits_at_a_time):
         block = train[:, start : start + splits_at_a_time]
-        relations = []
-        for rows in members.values():
-            relations.append((pairs.signal[rows], gains[rows], block[rows]))
-
+        relations = [(signal[rows], gains[rows], block[rows]) for rows in members.values()]
         if search == "shrunk":
-            candidates = searches.quantile_cuts(pairs.signal[order], block[order])
+            candidates = searches.quantile_cuts(signal[order], block[order])
             cuts, pooled = searches.shrunk(relations, candidates)
         else:
             find = {"exact": searches.exact, "bins": searches.bins}[search]
             cuts = [find(*questions) for questions in relations]
             if small:
-                pooled = find(pairs.signal[order], gains[order], block[order])
+                pooled = find(signal[order], gains[order], block[order])
 
         for relation, cut in zip(members, cuts, strict=True):
             blocks[relation].append(pooled if relation in small else cut)
@@ -123,8 +121,9 @@ def fit_all(
 
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
-    """The decisions by thresholds `fitted` to splits, by which `retrieved` is judged, and to
-    resamples.
+    """The decisions by thresholds that were `fitted` to the splits and to the resamples.
+
+    `retrieved` (n,) are those by the splits' thresholds, as `judge` counts them.
     """
     parts = (below(pairs, cuts) for cuts in fitted.parts)
     return refits.make_policy(retrieved, drawn, below(pairs, fitted.whole), parts)
@@ -189,8 +188,9 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> He
 
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
-    """The accuracy by the policy `name`, called as the policy or "adaptive", and the share that
-    retrieves by it.
+    """Two columns of a policy: its accuracy, and the share of the questions that retrieve by it.
+
+    Without a `name` they are "adaptive" and "retrieved", else `name` and "retrieved_<name>".
     """
     accuracy = Column(pairs.right_above, {name: pairs.gains})
     share = Column(0.0, {name: 1.0}, apart=True)
@@ -203,14 +203,13 @@ def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Int
     """The accuracy of always, never and the oracle on the questions that splits hold out, clustered
     by subject.
     """
-    held_out = np.isfinite(retrieved)
-    subjects = pairs.subjects[held_out]
-    right = {
-        "always": pairs.right_below,
-        "never": pairs.right_above,
-        "oracle": pairs.right_above | pairs.right_below,
+    held_out = pairs.take(np.isfinite(retrieved))
+    right_either = held_out.right_above | held_out.right_below
+    return {
+        "always": intervals.share(held_out.right_below, held_out.subjects),
+        "never": intervals.share(held_out.right_above, held_out.subjects),
+        "oracle": intervals.share(right_either, held_out.subjects),
     }
-    return {name: intervals.share(values[held_out], subjects) for name, values in right.items()}
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:

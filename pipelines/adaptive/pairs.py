@@ -46,7 +46,9 @@ class Choice:
     def of_name(cls, lm: str, name: str) -> Choice:
         """The choice of this language model that has this `name`."""
         below, _, above = name.partition(BELOW)
-        return cls(lm, Method.of_name(above or CLOSED_BOOK.name), Method.of_name(below))
+        if not above:
+            above = CLOSED_BOOK.name
+        return cls(lm, Method.of_name(above), Method.of_name(below))
 
 
 def choices(

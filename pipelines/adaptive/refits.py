@@ -166,8 +166,10 @@ def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
     """A column's value of each question over the splits that hold it out, (n,), NaN if none
     does.
     """
-    changes = [slope * policies[name].retrieved for name, slope in column.slopes.items()]
-    return np.asarray(column.base + sum(changes))
+    change: np.ndarray | float = 0
+    for name, slope in column.slopes.items():
+        change = change + slope * policies[name].retrieved
+    return np.asarray(column.base + change)
 
 
 def refitted_means(
@@ -220,7 +222,8 @@ def around(value: float, drawn: np.ndarray, clusters: int) -> intervals.Interval
     resample gives NOTHING.
     """
     drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
-    if min(drawn.shape[1], clusters) < 2 or not np.isfinite(value):
+    resamples = drawn.shape[1]
+    if min(resamples, clusters) < 2 or not np.isfinite(value):
         return intervals.NOTHING
     deviation = float(drawn.std(axis=1, ddof=1).mean())
     half = intervals.reach(clusters) * deviation

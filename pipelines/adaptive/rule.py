@@ -93,7 +93,8 @@ class Rule(BaseModel, frozen=True):
             return ""
         if relation in self.thresholds:
             return relation
-        return next((key for key, name in self.names.items() if name == relation), relation)
+        ids = [key for key, name in self.names.items() if name == relation]
+        return ids[0] if ids else relation
 
     def decide(self, relation: str | None, signal: float | None) -> Decision:
         """Retrieve below the threshold of the relation (id or name); an unknown relation takes
@@ -200,7 +201,8 @@ def of_tuned(
             as_good[row["relation"]] = (row["threshold_low"], row["threshold_high"])
     held_out = {}
     for name in HELD_OUT:
-        held_out[name] = {key: figures[name][key] for key in ("value", "low", "high")}
+        figure = figures[name]
+        held_out[name] = {key: figure[key] for key in ("value", "low", "high")}
 
     about = {
         "above": above,

@@ -165,6 +165,7 @@ def gains_at(
     signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray
 ) -> np.ndarray:
     """The sum of the training questions' gains below each of `cuts`, (candidates, splits)."""
-    below = _sums_before((train * gains[:, None]).astype(gains.dtype, copy=False))
+    gains_of_splits = train * gains[:, None]
+    below = _sums_before(gains_of_splits.astype(gains.dtype, copy=False))
     places = np.searchsorted(signal, cuts)
     return np.take_along_axis(below, places, axis=0)

@@ -83,12 +83,14 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
     rules: dict = {}
     logged = {}
     metrics: dict = {dataset: {} for dataset in files}
-    for dataset, choices_of_set in choices(files, settings.lms, settings.thresholds.pairs).items():
+    choices_of_sets = choices(files, settings.lms, settings.thresholds.pairs)
+    for dataset, choices_of_set in choices_of_sets.items():
         for sentence in answer_files.left_out(dataset, settings.lms, settings.retrievers):
             print(sentence)
         questions = DATA / f"questions/{dataset}/{dataset}.parquet"
         for choice in choices_of_set:
             lm = choice.lm
+            name = choice.name
             by_method = files[dataset][lm]
             above = by_method[choice.above.name]
             below = by_method[choice.below.name]
@@ -102,7 +104,7 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
             result = evaluate_thresholds(
                 pairs, settings.thresholds, settings.seed, settings.report.bootstrap
             )
-            key = {"dataset": dataset, "lm": lm, "method": choice.name}
+            key = {"dataset": dataset, "lm": lm, "method": name}
             rows += [key | row for row in result.relations]
             rule_in_use = rule.of_tuned(
                 result,
@@ -112,10 +114,10 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
                 month=_months(questions),
             )
             rules_of_lm = rules.setdefault(dataset, {}).setdefault(lm, {})
-            rules_of_lm[choice.name] = rule.as_json(rule_in_use)
-            figures[choice.name] = result.figures
-            tuned[dataset, lm, choice.name] = (pairs, result)
-            logged |= _means_over_splits(f"{dataset}.{lm}.{choice.name}", result.figures)
+            rules_of_lm[name] = rule.as_json(rule_in_use)
+            figures[name] = result.figures
+            tuned[dataset, lm, name] = (pairs, result)
+            logged |= _means_over_splits(f"{dataset}.{lm}.{name}", result.figures)
 
     tables = {"thresholds": pa.Table.from_pylist(rows, THRESHOLDS)}
     tables |= _tables_of_studies(studies, tuned, settings)

@@ -37,7 +37,7 @@ class Tuned:
     figures: dict[str, dict]
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
-    judged: HeldOut  # the splits' thresholds of the search in use
+    judged: HeldOut  # accuracies of the splits' thresholds, of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
     pairs: Pairs  # the questions, in the order of `train` and `drawn`
     train: np.ndarray  # which questions each split trains on, (n, splits) bool
@@ -109,8 +109,8 @@ def tune_pairs(
     rows_of = pairs.members()
     observed = {}
     for relation, rows in rows_of.items():
-        signal = pairs.signal[rows]
-        observed[relation] = (float(signal[0]), float(signal[-1]))
+        signal = pairs.signal[rows].tolist()
+        observed[relation] = (signal[0], signal[-1])
     shared = tuple(pairs.small_relations(settings.min_questions))
 
     figures = {}
@@ -184,8 +184,8 @@ def _fit_everything(
     order = np.argsort(pairs.signal, kind="stable")
     one_relation = one_relation.take(order)
     together = held_out.fit(one_relation, everything, search, settings)[""]
-    cut_of_relation = {relation: float(cut[0]) for relation, cut in cuts.items()}
-    return cut_of_relation, float(together[0])
+    cut_of_relation = {relation: cut.item() for relation, cut in cuts.items()}
+    return cut_of_relation, together.item()
 
 
 def _relation_figures(
@@ -193,10 +193,12 @@ def _relation_figures(
 ) -> dict[str, float | None]:
     """What thresholds.parquet says of one relation's threshold and accuracies."""
     low, high = as_good(pairs.signal, pairs.gains, drawn)
+    low = min(low, cut)
+    high = max(high, cut)
     figures: dict[str, float | None] = {
         "threshold": cut,
-        "threshold_low": min(low, cut),
-        "threshold_high": max(high, cut),
+        "threshold_low": low,
+        "threshold_high": high,
     }
     accuracy_above = intervals.share(pairs.right_above, pairs.subjects)
     accuracy_below = intervals.share(pairs.right_below, pairs.subjects)
@@ -224,6 +226,7 @@ def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> t
     reach = intervals.reach(len(np.unique(drawn.clusters)), 0.90)
     with np.errstate(invalid="ignore"):  # of one subject, chance is not known
         chance = less[:, 1:].std(axis=1, ddof=1) * reach
-    cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
+    values = signal[first]  # the least is no cut, as nothing lies below it
+    cuts = np.concatenate([[0.0], values[1:], [np.inf]])
     cuts_as_good = cuts[~(less[:, 0] > chance)]
     return float(cuts_as_good[0]), float(cuts_as_good[-1])

@@ -125,8 +125,9 @@ def _best_holds(scores: np.ndarray, holds: np.ndarray) -> np.ndarray:
 def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
     """Print what was seen and what to change.
 
-    Raises LongtailError if Q is uniform, to three digits, for all queries, and if a required better
-    teacher is missing.
+    Raises LongtailError if Q is uniform, to three digits, in every row. With
+    `lsr.require_better_teacher` it also raises LongtailError if the language model judges the
+    documents of a row no better than the retriever does.
     """
     for row in rows:
         prefix = f"{name}: {row['corpus']}"

@@ -20,10 +20,10 @@ from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.params import params
 from pipelines.retrieval.modules import write_sentence_transformers_files
+from pipelines.retrieval.text_batches import WINDOW, longest_first
 from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 
-WINDOW = 8192  # texts tokenised and sorted by length at once
 CACHED_TOKENS = 2048  # embedded at once on a CPU: the states of more do not fit into its cache
 CACHED_WITH_GRADIENT = 1024  # tokens at once in fp32 with gradients
 QUERIES = "query"  # folder of the query tower, inside the document tower's
@@ -188,19 +188,14 @@ class Encoder:
         pool = POOLING[self.settings.pooling]
         most_tokens = self._tokens_at_once()
 
-        order = np.argsort(-tokens.lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            width = int(tokens.lengths[order[start]])
-            size = max(1, most_tokens // width)
-            rows = order[start : start + size]
+        for rows in longest_first(tokens.lengths, most_tokens):
+            width = int(tokens.lengths[rows[0]])
             ids, real = padded(tokens.take(rows), width, tower.pad)
             hidden, mask = tower.hidden(ids, real)
             vectors = pool(hidden, mask)
             if self.similarity == "cosine":
                 vectors = normalize(vectors, dim=-1)
             yield rows, vectors
-            start += len(rows)
 
     def _tokens_at_once(self) -> int:
         """The tokens in a batch, padding included, at most."""

@@ -17,10 +17,10 @@ from pipelines.lm.model_files import load_pretrained, load_tokenizer
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
+from pipelines.retrieval.text_batches import WINDOW, longest_first
 from pipelines.retrieval.tower import max_positions
 from pipelines.work import threads
 
-WINDOW = 8192  # pairs tokenised and sorted by length at once
 SCORE_DECIMALS = 5  # so that equal documents tie although they are in other batches
 
 
@@ -72,12 +72,7 @@ class CrossEncoder:
         """
         encoded = self._tokenizer(queries, texts, truncation=True, max_length=self._max_tokens)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        order = np.argsort(-lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            longest = int(lengths[order[start]])
-            size = max(1, self._batch_tokens // longest)
-            rows = order[start : start + size]
+        for rows in longest_first(lengths, self._batch_tokens):
             batch = {}
             for name, column in encoded.items():
                 batch[name] = [column[row] for row in rows.tolist()]
@@ -85,7 +80,6 @@ class CrossEncoder:
             with torch.inference_mode():
                 logits = self._model(**padded.to(self._device)).logits
             yield rows, logits.float().cpu().numpy()
-            start += len(rows)
 
 
 def rerank(
