@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=Any)
 
 
 def take_rows(record: Record, rows: np.ndarray | slice) -> Record:

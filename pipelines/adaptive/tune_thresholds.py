@@ -81,7 +81,7 @@ def tune_thresholds(settings: Settings, studies: Sequence[RuleStudy] = ()) -> st
     tuned = {}
     rows = []
     rules: dict = {}
-    logged = {}
+    logged: dict[str, float | list[float]] = {}
     metrics: dict = {dataset: {} for dataset in files}
     choices_of_sets = choices(files, settings.lms, settings.thresholds.pairs)
     for dataset, choices_of_set in choices_of_sets.items():

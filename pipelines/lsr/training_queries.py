@@ -206,8 +206,14 @@ def question_queries(
         texts.append(text)
         contexts.append(context)
         continuations.append(answered[len(context) :])
-    columns = [np.array(column, object) for column in (ids, texts, contexts, continuations)]
-    return Queries(*columns, document=f"{settings.answer.passage}\n\n", shots=shots)
+    return Queries(
+        ids=np.array(ids, object),
+        texts=np.array(texts, object),
+        contexts=np.array(contexts, object),
+        continuations=np.array(continuations, object),
+        shots=shots,
+        document=f"{settings.answer.passage}\n\n",
+    )
 
 
 def _best_passages(texts: list[str], settings: Settings, retriever: str) -> dict[str, str]:

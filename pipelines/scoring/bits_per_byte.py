@@ -1,12 +1,13 @@
 """Bits per byte (REPLUG §5.1): how well a language model predicts texts, whatever its tokens."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 
-def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
-    """-sum log p / (ln 2 * bytes), both summed over a corpus.
+def bits_per_byte(nats: Any, n_bytes: Any) -> Any:
+    """-sum log p / (ln 2 * bytes), both summed over a corpus; of numbers, or of arrays (n,).
 
     It is not the mean of the queries' bits per byte.
     """

@@ -157,7 +157,8 @@ def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Promp
     rows = pairs[:, 0]
     positions = pairs[:, 1]
     read = documents.read_documents(docs, positions)
-    texts = np.where(positions == NONE, None, read.filled(queries.document))
+    texts = read.filled(queries.document)
+    texts[positions == NONE] = None
     prompts_of_pairs = []
     for row, text in zip(rows, texts, strict=True):
         prompts_of_pairs.append(queries.prompt(row, text))
