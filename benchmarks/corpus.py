@@ -119,7 +119,7 @@ def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) ->
 @cache
 def _chosen(workers: int) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("paper-replug", ROOT))
-    corpus = params.CorpusOf(
+    corpus = params.Corpus(
         documents=None, query_share=0.0, test_files=None, validation_files=None
     )
     return SimpleNamespace(

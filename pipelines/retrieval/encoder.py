@@ -19,8 +19,8 @@ from pipelines import draws, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.params import params
-from pipelines.retrieval.length_batches import WINDOW, longest_first
 from pipelines.retrieval.modules import write_sentence_transformers_files
+from pipelines.retrieval.text_batches import WINDOW, longest_first
 from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 

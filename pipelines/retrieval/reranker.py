@@ -17,7 +17,7 @@ from pipelines.lm.model_files import load_pretrained, load_tokenizer
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
-from pipelines.retrieval.length_batches import WINDOW, longest_first
+from pipelines.retrieval.text_batches import WINDOW, longest_first
 from pipelines.retrieval.tower import max_positions
 from pipelines.work import threads
 
