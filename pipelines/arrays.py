@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
     return replace(record, **columns)
 
 
-def arrays_of(record: object) -> Mapping[str, np.ndarray]:
+def arrays_of(record: Any) -> Mapping[str, np.ndarray]:
     """Field -> array of the record's fields that are arrays."""
     arrays = {}
     for field in fields(record):

@@ -168,9 +168,9 @@ def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
 
     groups = questions.groups.tolist()
     if "group" not in questions.columns and not rule.thresholds.keys() >= set(groups):
-        names = ", ".join(ROLES["group"])
+        columns = ", ".join(ROLES["group"])
         yield (
-            f"warning: {questions.name} has no column with the relation ({names}), "
+            f"warning: {questions.name} has no column with the relation ({columns}), "
             "so all questions take the threshold of all relations together"
         )
         return
