@@ -1,12 +1,17 @@
 """Records of arrays: dataclasses whose arrays all have a row for each question, query or text."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-Record = TypeVar("Record", bound=Any)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
 def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
@@ -16,7 +21,7 @@ def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
     return replace(record, **columns)
 
 
-def arrays_of(record: Any) -> Mapping[str, np.ndarray]:
+def arrays_of(record: DataclassInstance) -> Mapping[str, np.ndarray]:
     """Field -> array of the record's fields that are arrays."""
     arrays = {}
     for field in fields(record):
