@@ -93,11 +93,14 @@ def refresh(
 
             message = [work.summary()]
             message += _report_regressions(settings.profile, stages, tolerance)
-            regressions.keep_figures(settings.profile, _metrics_files(stages))
             if release:
                 message.append(_release(to))
             if push:
                 message.append(_push(stages))
+
+            # It landed: the next run is compared with it. A failed release or push leads to another
+            # try, which is compared with the run before.
+            regressions.keep_figures(settings.profile, _metrics_files(stages))
             if month:
                 months.keep_landed(month, part)
                 message.append(f"{month} has landed")
