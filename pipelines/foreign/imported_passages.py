@@ -19,7 +19,7 @@ from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import read_question_table
 from pipelines.methods import Method
 from pipelines.params.param_types import Section
-from pipelines.params.params import Parts
+from pipelines.params.params import Ingest, Parts
 from pipelines.sources.passage_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.question_files import IDS
 from pipelines.sources.rejects import Rejects
@@ -36,45 +36,60 @@ QUESTIONS = Path("data/questions")
 class Settings(Section):
     """The sections of params.yaml that this stage reads."""
 
+    ingest: Ingest
     parts: Parts
     ways: list[str]
 
 
 def import_passages(settings: Settings, set_name: str) -> stage.Metrics:
-    """Write the passages of every way that needs imported ones; return how many questions have
-    some.
+    """Write the passages of every way that needs imported ones, and the records that could not be
+    used; return how many questions have some.
     """
     counts = {}
+    rejects = Rejects(settings.ingest.max_reject_share)
     ways = methods.of_kinds(settings.ways, *methods.GIVEN)
     names = dict.fromkeys(Method.of_name(way).retriever for way in ways)
     with atomic(OUT / set_name) as folder:
         folder.mkdir()
         for name in names:
             method = Method("given", name).name
-            tables = join_passages(RAW / set_name / name, settings.parts.answered)
+            raw = RAW / set_name / name
+            records = read_records(raw, rejects)
+            tables = join_passages(raw, records, settings.parts.answered)
             for dataset, table in tables.items():
                 (folder / dataset).mkdir(exist_ok=True)
                 parquet.write_parquet(table, folder / dataset / f"{method}.parquet")
                 counts[f"{method}/{dataset}"] = len(table["question_id"].unique())
+        rejects.write(folder / "rejects.parquet")
 
-    return counts
+    return counts | rejects.metrics()
 
 
-def join_passages(folder: Path, datasets: list[str]) -> dict[str, pa.Table]:
-    """The passages (PASSAGES) that the files of a folder have for each question set.
+def read_records(folder: Path, rejects: Rejects) -> list[QuestionWithPassages]:
+    """The records of a folder's files that have a question and passages.
+
+    Raises LongtailError where too many have none.
+    """
+    if not folder.is_dir():
+        return []
+    own = Rejects(rejects.max_share)
+    records = list(read_questions_with_passages(folder, own, answered=False))
+    rejects.take(own)
+    if own.rows:
+        file, row, reason, _ = own.rows[0]
+        count = f"{own.bad.total():,} of {own.read:,} records"
+        print(f"{folder}: {count} are left out: {file}, row {row}: {reason}")
+    return records
+
+
+def join_passages(
+    folder: Path, records: list[QuestionWithPassages], datasets: list[str]
+) -> dict[str, pa.Table]:
+    """The passages (PASSAGES) that the records of a folder have for each question set.
 
     Prints how the records were joined. Raises LongtailError where they have passages for no
     question of any set, and as `join_predictions` does.
     """
-    rejects = Rejects(1.0)
-    records = []
-    if folder.is_dir():
-        records = list(read_questions_with_passages(folder, rejects, answered=False))
-    if rejects.rows:
-        file, row, reason, _ = rejects.rows[0]
-        count = f"{rejects.bad.total():,} of {rejects.read:,} records"
-        print(f"{folder}: {count} are left out: {file}, row {row}: {reason}")
-
     tables = {}
     for dataset in datasets:
         tables[dataset] = _joined(folder, records, dataset)

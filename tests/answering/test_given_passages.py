@@ -14,6 +14,7 @@ from echoing import CHOSEN, REPLUG, EchoingLM
 from pipelines.answering import answer, given_passages, passages
 from pipelines.errors import LongtailError
 from pipelines.foreign.imported_passages import import_passages
+from pipelines.params.params import Ingest
 
 pytestmark = pytest.mark.usefixtures("workplace")
 WAYS = ["closed_book", "given", "replug_given"]
@@ -31,6 +32,7 @@ def run(questions):
             "".join(json.dumps(record) + "\n" for record in records)
         )
         sections = {
+            "ingest": Ingest(max_reject_share=0.05, memory_gb=1.0),
             "ways": ways,
             "retrievers": [],
             "replug": REPLUG,
@@ -113,4 +115,15 @@ def test_a_name_is_a_folder_of_its_own_and_a_file_of_other_questions_is_refused(
     chosen = run([record(77)], "data/raw/retrieval/e5", ["given_e5"])
     none_is = r"e5: 1 questions with passages, and none is of popqa; .*retrieval/e5"
     with pytest.raises(LongtailError, match=none_is):
+        import_passages(chosen, "retrieval")
+
+
+def test_records_without_passages_are_kept_as_rejects_and_too_many_stop_the_stage(run):
+    chosen = run([record(number % 60) for number in range(59)] + [{"question": "What is 59 ?"}])
+    import_passages(chosen, "retrieval")
+    (reject,) = pq.read_table("data/passages/retrieval/rejects.parquet").to_pylist()
+    assert (reject["file"], reject["row"]) == ("given.jsonl", 60)
+
+    chosen = run([record(number) for number in range(9)] + [{"question": "What is 9 ?"}])
+    with pytest.raises(LongtailError, match=r"1 of 10 rows rejected.*ingest.max_reject_share"):
         import_passages(chosen, "retrieval")
