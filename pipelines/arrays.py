@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Record = TypeVar("Record", bound="DataclassInstance")
+Record = TypeVar("Record", bound=Any)
 
 
 def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
@@ -21,7 +18,7 @@ def take_rows(record: Record, rows: np.ndarray | slice) -> Record:
     return replace(record, **columns)
 
 
-def arrays_of(record: DataclassInstance) -> Mapping[str, np.ndarray]:
+def arrays_of(record: Any) -> Mapping[str, np.ndarray]:
     """Field -> array of the record's fields that are arrays."""
     arrays = {}
     for field in fields(record):

@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, Validat
 
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval, fixed, plainly
-from pipelines.language.relations import RELATIONS
+from pipelines.language.relations import name_of
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned
@@ -192,9 +192,7 @@ def of_tuned(
     """
     figures = tuned.figures[search]
     if names is None:
-        names = {}
-        for pid in tuned.rule.thresholds:
-            names[pid] = RELATIONS[pid].name if pid in RELATIONS else pid
+        names = {relation: name_of(relation) for relation in tuned.rule.thresholds}
     as_good = {}
     for row in tuned.relations:
         if row["search"] == search:

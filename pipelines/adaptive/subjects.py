@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
-from pipelines.language.relations import RELATIONS, read_relations
+from pipelines.language.relations import name_of, read_relations
 from pipelines.questions.published import ENTITY
 from pipelines.storage import database
 
@@ -110,10 +110,9 @@ def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
         if "[X]" not in wording:
             continue
         pid = key.partition("_")[0]
-        name = RELATIONS[pid].name if pid in RELATIONS else pid
         asked = wordings.get(pid, wording).replace("[X]", "{}")
         wording = wording.replace("[X]", "{}")
-        known.append(Template("entityquestions", pid, name, wording, asked))
+        known.append(Template("entityquestions", pid, name_of(pid), wording, asked))
     return known
 
 

@@ -19,7 +19,7 @@ from pipelines.foreign.cell_values import as_text, clean_id, read_numbers
 from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
 from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
-from pipelines.language.relations import BY_NAME, RELATIONS
+from pipelines.language.relations import BY_NAME, name_of
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
@@ -137,9 +137,7 @@ def read_question_table(
 
     group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
     groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
-    names = {}
-    for key in sorted(set(groups)):
-        names[key] = RELATIONS[key].name if key in RELATIONS else key
+    names = {group: name_of(group) for group in sorted(set(groups))}
 
     subjects = table.texts("subject") or ids
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]

@@ -91,3 +91,10 @@ def _number(pid: str) -> int:
 
 RELATIONS = read_relations()  # with English templates
 BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}
+
+
+def name_of(relation: str) -> str:
+    """The name of a relation by its property's id; any other text as it is."""
+    if relation not in RELATIONS:
+        return relation
+    return RELATIONS[relation].name

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from pipelines import progress
 from pipelines.lm.key_value_cache import KeysAndValues, PassCache, Prefixes, read_prefixes
 from pipelines.lm.language_model import no_tokens
-from pipelines.lm.ragged import Ragged, joined, padded
+from pipelines.lm.ragged import Ragged, joined, longest_first, padded
 from pipelines.lm.shared_prefixes import shared_prefixes
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
@@ -191,17 +191,11 @@ class ForwardPasses:
         Memory then runs out early if at all. A batch has at most `batch_tokens` tokens.
         `max_tokens` replaces this limit for batches that no forward pass reads at once.
         """
-        order = np.argsort(-lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            longest = max(1, int(lengths[order[start]]))
-            n_rows = max(1, (max_tokens or self.batch_tokens) // longest)
-            makes_all_logits = max_tokens is None and not self._head.separable
-            if makes_all_logits:
-                logits_per_row = self._vocabulary * longest
-                n_rows = max(1, min(n_rows, MAX_LOGITS // logits_per_row))
-            yield order[start : start + n_rows]
-            start += n_rows
+        limit = max_tokens or self.batch_tokens
+        makes_all_logits = max_tokens is None and not self._head.separable
+        if makes_all_logits:
+            limit = min(limit, MAX_LOGITS // self._vocabulary)
+        return longest_first(lengths, limit)
 
     def _table(
         self, n_rows: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -87,3 +87,18 @@ def padded(rows: Ragged, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
     values = np.full(real.shape, pad, np.int64)
     values[real] = rows.values
     return values, real
+
+
+def longest_first(lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
+    """Yield the rows of sequences with `lengths` (n,) tokens each, batch by batch, the longest
+    first.
+
+    A batch has at most `max_tokens` tokens, padding included, or a single sequence.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        longest = max(1, int(lengths[order[start]]))
+        n_rows = max(1, max_tokens // longest)
+        yield order[start : start + n_rows]
+        start += n_rows

@@ -17,11 +17,10 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines import draws, progress
 from pipelines.errors import LongtailError
-from pipelines.lm.ragged import padded
+from pipelines.lm.ragged import longest_first, padded
 from pipelines.params import params
 from pipelines.retrieval.modules import write_sentence_transformers_files
-from pipelines.retrieval.text_batches import WINDOW, longest_first
-from pipelines.retrieval.tower import Tower
+from pipelines.retrieval.tower import WINDOW, Tower
 from pipelines.work import threads
 
 CACHED_TOKENS = 2048  # embedded at once on a CPU: the states of more do not fit into its cache

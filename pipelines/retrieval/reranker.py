@@ -14,11 +14,11 @@ from transformers import AutoModelForSequenceClassification
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import load_pretrained, load_tokenizer
+from pipelines.lm.ragged import longest_first
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.documents import Found, Retriever, Sources
-from pipelines.retrieval.text_batches import WINDOW, longest_first
-from pipelines.retrieval.tower import max_positions
+from pipelines.retrieval.tower import WINDOW, max_positions
 from pipelines.work import threads
 
 SCORE_DECIMALS = 5  # so that equal documents tie although they are in other batches

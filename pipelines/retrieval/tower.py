@@ -36,6 +36,7 @@ from pipelines.lm.model_files import (
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
 
+WINDOW = 8192  # texts tokenised and sorted by length at once
 logging.disable_progress_bar()  # loading weights takes no time
 logging.set_verbosity_error()  # superfluous weights are ignored; missing ones are an error below
 
