@@ -61,7 +61,8 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
 
 
-def test_the_rooms_are_all_on_the_map_and_a_room_imports_only_rooms_above_it():
+def test_the_rooms_are_all_on_the_map():
+    """A room imports only rooms above it."""
     assert {*ROOMS} == {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} | {
         "flows"
     }
@@ -162,7 +163,7 @@ def test_sql_has_no_path_and_no_value_in_quotes():
 BOUNDS = {"fastapi", "sqlalchemy"}  # of pyproject.toml, for Prefect; no code of ours imports them
 
 
-def test_every_package_that_code_imports_is_declared_and_no_other():
+def test_every_package_that_code_imports_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     declared = {

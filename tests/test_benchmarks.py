@@ -74,9 +74,10 @@ def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
 
 
 @pytest.mark.slow
-def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp_is_missing(
+def test_a_models_rows_say_how_many_tokens_it_read(
     tmp_path,
 ):
+    """They say that llama.cpp is missing."""
     names, text = [f"Page {i}" for i in range(9)], " ".join(map(str, range(100, 116)))
     with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", encoding="utf-8") as file:
         file.write(
@@ -111,7 +112,7 @@ def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp
 
 
 @pytest.mark.slow
-def test_questions_to_a_server_have_the_same_answers_in_both_ways():
+def test_a_server_has_the_same_answers_in_both_ways():
     head, _, *lines = served.compare(100, 0.01, rounds=1, loads=[(4, 4)])
     assert [line.count("|") for line in lines] == [head.count("|")]
     assert lines[0].startswith("| 4 | 4 | 25 | 0.06 |")
@@ -121,9 +122,8 @@ def of(work: str, rate: float = 3.0):
     return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
 
 
-def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
-    monkeypatch, tmp_path, capfd
-):
+def test_named_benchmarks_replace_their_own_rows(monkeypatch, tmp_path, capfd):
+    """One that fails replaces none."""
     page = tmp_path / "page.md"
     page.write_text(PAGE)
 
@@ -161,7 +161,8 @@ def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(
     assert " first " not in measured([], of("there"))[1]
 
 
-def test_the_newest_versions_are_asked_of_a_package_with_its_extras_and_without_a_ceiling_where_it_is_lifted():
+def test_the_newest_versions_are_asked_with_extras():
+    """They are asked without a ceiling where it is lifted."""
     extras = {
         "pipeline": ["a-b>=2,<3"],
         "dev": ["longtail[dask]", "pytest>=9"],

@@ -67,9 +67,7 @@ def address(root, workplace):
 
 
 @pytest.mark.slow
-def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(
-    root, address, monkeypatch
-):
+def test_shards_go_over_tls_as_the_guide_says(root, address, monkeypatch):
     import dask
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 

@@ -51,7 +51,7 @@ def followed(stage: str) -> tuple[set[str], set[str]]:
     }
 
 
-def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and_say_how_many_workers_they_take():
+def test_stages_follow_params_and_their_own_code():
     """Together, where a module runs as several stages; of `compute` only what can change a
     result.
     """
@@ -93,7 +93,7 @@ def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and
             )
 
 
-def test_the_stages_that_may_have_their_own_workers_are_those_that_read_compute():
+def test_the_stages_with_workers_read_compute():
     computing = [stage for stage in STAGES if "compute" in sections_of(module_of(stage))]
     assert sorted(get_args(params.ComputingStage)) == sorted(computing)
 
@@ -114,7 +114,7 @@ def test_params_that_stages_follow_are_there():
                 found = found[part]
 
 
-def test_a_stage_of_one_data_set_follows_its_reader_and_folders_that_stages_depend_on_are_there_before_any_run():
+def test_a_stage_of_one_data_set_follows_its_reader():
     """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
     items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
     assert [
@@ -140,7 +140,8 @@ def stages_of(tmp_path, monkeypatch):
     return read
 
 
-def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
+def test_each_language_model_has_its_stages(stages_of):
+    """LSR learns from one."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     (main,) = values["lms"]
     both = {"lm": values["lm"] | {"second": values["lm"][main]}, "lms": [main, "second"]}
@@ -161,9 +162,10 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
-def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_table_of_a_run_can_be(
+def test_the_tutorial_counts_the_stages(
     stages_of,
 ):
+    """Its table of a run is a possible one."""
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
     stages = stages_of()
     assert re.findall(r"`dvc.yaml` has (\d+) stages", text) == [str(len(STAGES))]
@@ -183,7 +185,8 @@ def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_ta
     assert (int(of), int(share)) == (steps, 100 * int(at) // steps)
 
 
-def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
+def test_each_retriever_has_its_stages(stages_of):
+    """Another one makes none of them anew."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     alone = stages_of()
     both = {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
@@ -233,7 +236,8 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     }.items()
 
 
-def test_predictions_alone_need_six_stages_and_the_pile_alone_no_questions(stages_of):
+def test_predictions_alone_need_six_stages(stages_of):
+    """The Pile alone needs no questions."""
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {
         "source": "published",

@@ -21,7 +21,7 @@ def test_draws_and_streams_are_the_same_on_every_machine():
 
 
 @given(st.integers(), st.text(), st.lists(st.text()))
-def test_many_draws_are_those_of_one_by_one_and_in_the_unit_interval(seed, purpose, keys):
+def test_many_draws_are_those_of_one_by_one(seed, purpose, keys):
     values = draws.uniforms(seed, purpose, keys).tolist()
     assert values == [draws.uniform(seed, purpose, key) for key in keys]
     assert all(0 <= value < 1 for value in values)
@@ -47,7 +47,7 @@ def test_seed_purpose_and_key_all_matter():
     assert first == again != other
 
 
-def test_draws_and_streams_are_uniform_and_streams_unlike_each_other():
+def test_draws_and_streams_are_uniform():
     values = draws.streams(0, "test", (str(i) for i in range(2_000)), 20)
     assert abs(np.corrcoef(values.T) - np.eye(20)).max() < 0.1
     for drawn in (values, draws.uniforms(0, "test", (str(i) for i in range(40_000)))):
@@ -55,7 +55,8 @@ def test_draws_and_streams_are_uniform_and_streams_unlike_each_other():
 
 
 @given(KEYS, st.integers(0, 50))
-def test_a_sample_does_not_depend_on_the_order_of_the_keys_and_a_larger_one_keeps_it(keys, n):
+def test_a_sample_does_not_depend_on_the_order_of_the_keys(keys, n):
+    """A larger one keeps it."""
     chosen = {keys[i] for i in draws.sample(0, "test", keys, n)}
     backwards = keys[::-1]
     assert chosen == {backwards[i] for i in draws.sample(0, "test", backwards, n)}
@@ -64,7 +65,7 @@ def test_a_sample_does_not_depend_on_the_order_of_the_keys_and_a_larger_one_keep
 
 
 @given(KEYS, st.integers(1, 20))
-def test_a_keys_stream_does_not_depend_on_others_or_on_its_length(keys, n):
+def test_a_keys_stream_does_not_depend_on_others(keys, n):
     together = draws.streams(0, "test", keys, 20)
     for key, row in zip(keys, together, strict=True):
         assert draws.streams(0, "test", [key], n)[0].tolist() == row[:n].tolist()

@@ -29,9 +29,10 @@ print(json.dumps(made))
 """
 
 
-def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_params_and_lock_alone(
+def test_a_first_run_does_every_stage(
     finished,
 ):
+    """It says where the report is, and changes params and lock alone."""
     stages = finished.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in finished.first
     assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(
@@ -81,7 +82,7 @@ def test_mlflow_holds_a_parent_with_the_stages_as_children(finished):
         )
 
 
-def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(finished):
+def test_prefect_holds_the_flow_run_with_a_task_a_stage(finished):
     with sqlite3.connect(finished.folder / ".longtail/prefect/prefect.db") as database:
         tasks = database.execute("SELECT name, state_type FROM task_run").fetchall()
         tasks_of_logs = "SELECT DISTINCT t.name FROM log l JOIN task_run t ON t.id = l.task_run_id"
@@ -208,7 +209,8 @@ def test_a_run_is_searched_asked_compared_released_and_toured(copied, call, tmp_
     assert made["totals"][:3] == pytest.approx(by_hand(copied.folder / "data"))
 
 
-def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copied):
+def test_a_second_run_does_nothing(copied):
+    """A bad param is named before any work."""
     second = copied.longtail("run")
     assert second.returncode == 0, second.stderr
     assert second.stdout.startswith(f"all {len(copied.hashes())} stages are up to date\n")
@@ -247,7 +249,8 @@ deployments:
 
 
 @pytest.mark.slow
-def test_a_scheduled_run_lands_a_release_and_pushes_and_a_clone_has_nothing_to_do(copied, tmp_path):
+def test_a_scheduled_run_lands_a_release(copied, tmp_path):
+    """It pushes, and a clone has nothing to do."""
     schedules = Schedules(copied, SCHEDULED)
     copied.commit()
     schedules.start()

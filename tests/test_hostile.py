@@ -28,7 +28,8 @@ PEOPLE = dict(enumerate(LABELS, start=1))  # each with a job of the same label
 JOB = 10_000  # a job's number is its person's and this
 
 
-def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_that_ends_with_what_to_do():
+def test_a_label_neither_steers_nor_deceives():
+    """An error with it is one line that ends with what to do."""
     for label in LABELS:
         shown, dumped = safe_text.text(label), safe_text.dumps({label: [label]})
         errors = [
@@ -56,7 +57,8 @@ def test_an_error_has_no_password_of_an_address():
     assert said == "http://...@example.org/a@b.csv and postgresql://...@host: no such file"
 
 
-def test_texts_that_are_right_stay_as_they_are_and_half_of_a_surrogate_pair_can_be_printed():
+def test_texts_that_are_right_stay_as_they_are():
+    """Half of a surrogate pair can be printed."""
     persian, family = (
         "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
         "\U0001f469\u200d\U0001f467",
@@ -125,9 +127,8 @@ def release(rows, tmp_path_factory):
         return releases.release(data, data / "release")
 
 
-def test_a_release_has_them_exactly_in_parquet_and_in_tsv_and_its_card_warns_of_formulas(
-    rows, release
-):
+def test_a_release_has_them_exactly(rows, release):
+    """Its card warns of formulas."""
     expected = [{name: row[name] for name in COLUMNS} for row in rows]
     assert pq.read_table(release / "popqa.parquet", columns=COLUMNS).to_pylist() == expected
     assert read_published(release / "popqa.tsv", Rejects(0.0)).to_pylist() == expected

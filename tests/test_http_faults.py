@@ -316,9 +316,8 @@ MORE = Fault(
         ("listings", MORE, "goes on with itself, expected an end"),
     ],
 )
-def test_no_such_server_or_a_list_that_goes_on_with_itself_is_said(
-    lab, client, fault, said, tmp_path
-) -> None:
+def test_no_such_server_is_said(lab, client, fault, said, tmp_path) -> None:
+    """So is a list that goes on with itself."""
     prepare(lab)
     lab.wikimedia.at, lab.wikimedia.faults = CLIENTS[client].at, [fault] * 100
     with pytest.raises(LongtailError, match=rf"127\.0\.0\.1.*{said}"):

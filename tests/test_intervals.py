@@ -10,7 +10,8 @@ from pipelines import draws, intervals
 from pipelines.intervals import Interval
 
 
-def test_wilson_is_scipys_and_has_a_known_value_and_that_of_nothing_is_unknown():
+def test_wilson_is_scipys():
+    """It has a known value, and that of nothing is unknown."""
     for right, n in ((0, 10), (1, 10), (5, 10), (10, 10), (37, 411), (1, 1)):
         expected = binomtest(right, n).proportion_ci(method="wilson")
         found = intervals.share(np.arange(n) < right)
@@ -31,7 +32,7 @@ def test_quantiles_of_student_and_shares_of_draws_are_scipys():
             ), n
 
 
-def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_vary_as_much():
+def test_a_clustered_share_is_wilsons_of_as_many_values():
     """Sudaan's form of the variance, by hand: subjects of sizes 2, 2 and 3 with 2, 0 and 1
     right.
     """
@@ -57,7 +58,7 @@ def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_var
 
 
 @pytest.mark.parametrize("size", [1, 3, 10])
-def test_intervals_of_clustered_values_hold_the_truth_in_19_of_20_data_sets(size):
+def test_clustered_intervals_hold_the_truth_19_times_in_20(size):
     """600 data sets of 120 questions, a fifth of the variance of which is between subjects of so
     many questions.
     """
@@ -71,7 +72,8 @@ def test_intervals_of_clustered_values_hold_the_truth_in_19_of_20_data_sets(size
     assert ((np.mean(held, axis=0) >= 0.92) & (np.mean(held, axis=0) <= 0.98)).all()
 
 
-def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_clusters_widen_it():
+def test_a_bootstrap_has_the_standard_errors_width():
+    """Clusters widen it."""
     values = np.random.default_rng(0).normal(5, 2, 400)
     found = intervals.mean(values, draws.generator(0, "test"), 4000)
     assert found.value == pytest.approx(values.mean())
@@ -91,7 +93,7 @@ def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_clusters_widen_it
     assert sums.tolist() == [[2, 20], [4, 40]]
 
 
-def test_bootstrap_is_a_plain_loop_over_resamples_in_blocks_of_any_size(monkeypatch):
+def test_bootstrap_is_a_plain_loop_over_resamples(monkeypatch):
     sums = np.array([[1.0, 2.0], [3.0, 1.0], [5.0, 4.0], [0.0, 1.0]])
     resamples = [
         sums[picks].sum(axis=0) for picks in draws.generator(3, "test").integers(0, 4, (50, 4))
@@ -106,7 +108,7 @@ def test_bootstrap_is_a_plain_loop_over_resamples_in_blocks_of_any_size(monkeypa
         assert (found.value, found.low, found.high) == pytest.approx((9 / 8, low, high))
 
 
-def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
+def test_pearson_of_sums_is_the_correlation():
     x, noise = np.random.default_rng(0).normal(size=(2, 300))
 
     def found(x: np.ndarray, y: np.ndarray) -> Interval:
@@ -119,7 +121,7 @@ def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
     assert np.isnan(found(x, np.ones(300)).value)
 
 
-def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs():
+def test_a_change_is_within_its_interval_19_times_in_20():
     """2,000 pairs of runs of 300 questions that are right on 30 and 35 %, whose answers are
     independent or alike.
     """
@@ -133,7 +135,8 @@ def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs():
     assert held[True] > 0.99
 
 
-def test_an_interval_comes_back_from_json_and_has_a_sign_unless_it_touches_zero():
+def test_an_interval_comes_back_from_json():
+    """It has a sign unless it touches zero."""
     assert intervals.interval(Interval(0.5, 0.1, 0.9).as_json()) == Interval(0.5, 0.1, 0.9)
     assert (
         intervals.interval(intervals.NOTHING.as_json())
@@ -145,7 +148,8 @@ def test_an_interval_comes_back_from_json_and_has_a_sign_unless_it_touches_zero(
     assert [one.sign for one in several] == [1, -1, 0, 0]
 
 
-def test_numbers_for_people_have_no_sign_of_zero_and_no_exponent_of_large_ones():
+def test_numbers_for_people_have_no_sign_of_zero():
+    """Large ones have no exponent."""
     fixed = [intervals.fixed(x, 1, signed=True) for x in (-0.04, 0.04, -0.06, 1234.5)]
     assert fixed == ["0.0", "0.0", "-0.1", "+1,234.5"]
     plain = [intervals.plainly(x) for x in (-0.0, 1e9, 1234567.8, 0.25, -12.0)]

@@ -179,7 +179,8 @@ lm_text: corpus
 
 
 @pytest.mark.slow
-def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources):
+def test_a_corpus_is_a_reader_and_an_entry(run, sources):
+    """So is a question set."""
     (run.folder / "pipelines/sources/poems.py").write_text(READER)
     (run.folder / "pipelines/questions/riddles.py").write_text(BUILDER)
     with (run.folder / "pipelines/catalogue.yaml").open("a") as entries:

@@ -76,7 +76,8 @@ def not_brought() -> str:
     return ",".join(name for name, of in modules if not brought & {*map(canonicalize_name, of)})
 
 
-def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it_promises():
+def test_the_examples_of_the_page_give_what_they_show():
+    """They name all parts that it promises."""
     results = doctest.testfile(str(PAGE), module_relative=False)
     assert results.attempted >= 40
     assert results.failed == 0
@@ -90,7 +91,7 @@ def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it
     assert {f"pipelines.{part}" for part in (*parts, "adaptive.rule", "intervals")} <= MODULES
 
 
-def test_a_module_is_imported_alone_and_without_the_pipelines_packages():
+def test_a_module_is_imported_without_the_packages():
     names = [*sorted(MODULES), "pipelines.adaptive.searches", "flows.cli"]
     command = [sys.executable, "-c", IMPORT, not_brought(), *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -99,9 +100,10 @@ def test_a_module_is_imported_alone_and_without_the_pipelines_packages():
     assert "numpy" not in imported["flows.cli"], "each command would wait for it"
 
 
-def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_what_to_install(
+def test_commands_for_any_folder_need_no_pipeline_package(
     tmp_path,
 ):
+    """Others say what to install."""
     made = systems.make(90)
     systems.popqa(tmp_path / "popQA.tsv", made)
     for name, right in (("closed", made.closed), ("rag", made.augmented)):
@@ -141,7 +143,8 @@ def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_
         ),
     ],
 )
-def test_a_python_without_the_packages_and_windows_are_refused_in_a_line(words, said):
+def test_a_python_without_the_packages_is_refused(words, said):
+    """So is Windows."""
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(f"{said}.*\n", done.stderr)

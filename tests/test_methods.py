@@ -56,7 +56,8 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
     )
 
 
-def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_have_an_order():
+def test_a_name_says_kind_and_retriever():
+    """One of nothing is refused, and kinds have an order."""
     names = ["contriever", "e5-base-v2"]
     kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid", "reranked")
     expected = {kind: (kind, "contriever") for kind in kinds} | {
@@ -106,7 +107,7 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_
     assert methods.ordered(mixed) == ordered
 
 
-def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(
+def test_an_index_is_searched_with_its_own_encoder(
     two_retrievers,
 ):
     """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were
@@ -174,7 +175,7 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     assert list(by_recall)[-2:] == ["hybrid", "hybrid_e5"]
 
 
-def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_retrievers):
+def test_a_reranker_orders_the_main_retrievers_best(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     with pytest.raises(LongtailError, match=r"reranked: params\.yaml's section reranker is null"):
         open_index("reranked", params)
@@ -254,7 +255,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     )
 
 
-def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
+def test_files_of_answers_have_their_retrievers_name(tmp_path):
     elsewhere = {name: name for name in ("dense", "dense_b", "dense_c")}
     own = ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")
     for folder, names in (("predictions/popqa/tiny", own), ("imported/popqa/opt", elsewhere)):

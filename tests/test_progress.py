@@ -49,7 +49,8 @@ def test_a_piece_moves_its_bar_as_far_as_it_says_and_ends_whole(shown):
     ]
 
 
-def test_where_no_bar_waits_nothing_is_shown_and_a_piece_that_fails_is_not_done(shown):
+def test_where_no_bar_waits_nothing_is_shown(shown):
+    """A piece that fails is not done."""
     progress.advance(1, 2)
     with progress.whole("a", 2, "row"):
         other = threading.Thread(target=progress.advance, args=(1, 2))
@@ -69,7 +70,7 @@ def test_where_no_bar_waits_nothing_is_shown_and_a_piece_that_fails_is_not_done(
     assert shown == ["a: 2/2", "b: 1/2"]
 
 
-def test_batches_of_a_model_or_an_encoder_move_the_bar_of_a_shard(workplace, tmp_path, shown):
+def test_batches_of_a_model_move_the_bar_of_a_shard(workplace, tmp_path, shown):
     lm = local_models.open_model(tiny_models.language_model(tmp_path / "model"), batch_tokens=120)
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)

@@ -104,9 +104,7 @@ def proxied(servers, monkeypatch) -> Callable[..., tuple[Noting, Noting]]:
     ],
     ids=" ".join,
 )
-def test_loopback_is_reached_without_the_proxy_and_a_host_elsewhere_with_it(
-    proxied, client, variables
-):
+def test_loopback_is_reached_without_the_proxy(proxied, client, variables):
     named = [name for name, value in variables.items() if not value]
     there, proxy = proxied(named, **{name: value for name, value in variables.items() if value})
     for host in ("127.0.0.1", "localhost", "0.0.0.0"):
@@ -124,7 +122,7 @@ def test_all_proxy_is_not_asked_for_loopback_either(proxied, client):
     assert len(proxy.requests) == 1
 
 
-def test_what_a_person_wrote_stays_and_is_extended_in_both_spellings():
+def test_what_a_person_wrote_stays_and_is_extended():
     environment = {"http_proxy": "http://p:1", "no_proxy": "a, b", "NO_PROXY": "c"}
     spare_loopback(environment)
     assert environment["no_proxy"] == ",".join(("a", "b", *LOOPBACK))
@@ -143,9 +141,7 @@ def test_what_a_person_wrote_stays_and_is_extended_in_both_spellings():
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "socks://127.0.0.1:1"])
-def test_a_proxy_that_prefect_can_not_use_is_said_before_its_server_starts(
-    proxied, tmp_path, proxy
-):
+def test_a_proxy_unfit_for_prefect_is_said_first(proxied, tmp_path, proxy):
     proxied([], ALL_PROXY=proxy)
     with pytest.raises(
         LongtailError,

@@ -87,9 +87,10 @@ def test_files_and_modules_of_the_code_that_pages_name_are_there(pages, root):
     assert [name for name in modules if not find_spec(name)] == []
 
 
-def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_complete_and_its_make_targets_there(
+def test_the_index_and_the_readmes_tree_are_complete(
     root,
 ):
+    """So are its picture and table of profiles; its make targets exist."""
     index, readme = (
         (root / name).read_text(encoding="utf-8") for name in ("docs/README.md", "README.md")
     )
@@ -208,9 +209,8 @@ def test_examples_of_params_are_allowed(pages, root, entries):
         params_file.parse(over(base, yaml.safe_load(block)))
 
 
-def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(
-    root, entries, tmp_path, monkeypatch
-):
+def test_the_reader_shown_is_there(root, entries, tmp_path, monkeypatch):
+    """The builder writes what is listed."""
     assert callable(catalogue.function("reviews", "documents"))
     text = (root / "docs/real-data.md").read_text(encoding="utf-8")
     (source,) = [block for block in blocks(text, "python") if "def make(" in block]
@@ -245,7 +245,7 @@ def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(
     assert pq.read_table(out / "rejects.parquet")["row"].to_pylist() == [2]
 
 
-def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(root):
+def test_the_columns_of_each_table_are_described_in_order(root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
     for name, kinds in TABLES.items():
         (section,) = re.findall(
@@ -260,7 +260,8 @@ def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(root):
         assert [one for cell in cells for one in re.findall(r"`(\w+)`", cell)] == columns, name
 
 
-def test_every_data_set_is_in_the_guide_to_the_data_and_its_reader_or_builder_there(root):
+def test_every_data_set_is_in_the_guide_to_the_data(root):
+    """Its reader or builder is there."""
     for use in ("documents", "questions", "benchmark"):
         assert all(callable(catalogue.function(name, use)) for name in catalogue.names(use))
     text = (root / "data/README.md").read_text(encoding="utf-8")
@@ -307,9 +308,8 @@ def apart(written: list[float], now: Interval) -> bool:
     )
 
 
-def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_cpu_moves(
-    sample, root
-):
+def test_the_samples_figures_on_pages_are_those_of_a_run(sample, root):
+    """They may differ by what a kind of CPU moves."""
     told = "run `python tests/page_numbers.py`"
     for file, text in page_numbers.pages().items():
         for name, written in page_numbers.shown(text):
@@ -335,7 +335,7 @@ def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_c
         )
 
 
-def test_pages_name_figures_that_are_known_never_at_the_beginning_of_a_line_and_show_the_picture(
+def test_pages_name_figures_that_are_known(
     root,
 ):
     """A line that begins with a comment is no Markdown to its end."""

@@ -53,7 +53,8 @@ def copied(root, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", real_models.RUNS)
-def test_the_params_of_every_run_are_allowed_and_changes_come_last(copied, tmp_path, what):
+def test_the_params_of_every_run_are_allowed(copied, tmp_path, what):
+    """Changes come last."""
     folders, params = copied(what, "answer.max_questions=7", "lsr.learning_rate=0.5")
     assert [folder.name for folder in folders] == list(params)
     for of_copy in params.values():
@@ -97,7 +98,9 @@ def test_every_fifth_question_is_a_demonstration_and_never_asked(copied, tmp_pat
     assert of_split == [["0", "5"], ["1", "2", "3", "4", "6", "7", "8", "9"]]
 
 
-def test_a_copy_has_the_shared_cache_and_half_a_copy_is_made_anew(tmp_path, monkeypatch):
+def test_a_copy_has_the_shared_cache(tmp_path, monkeypatch):
+    """Half a copy is made anew."""
+
     def clone(folder, profile):
         (folder / ".dvc").mkdir(parents=True)
         (folder / "conf/profile").mkdir(parents=True)
@@ -124,9 +127,8 @@ def test_a_copy_has_the_shared_cache_and_half_a_copy_is_made_anew(tmp_path, monk
     assert [path.name for path in copy.parent.iterdir()] == ["whole"]
 
 
-def test_a_copy_whose_command_fails_ends_there_and_the_others_run_all_the_same(
-    tmp_path, monkeypatch
-):
+def test_a_copy_whose_command_fails_ends_there(tmp_path, monkeypatch):
+    """The others run all the same."""
     ran = []
 
     def called(command, cwd, **how):
@@ -196,7 +198,7 @@ def test_bits_are_of_the_prompts_that_answers_are_asked_with(judged, project):
         assert row["bytes"] == len(gold)
 
 
-def test_replugs_temperature_is_chosen_on_training_questions_alone(judged, project):
+def test_replugs_temperature_is_chosen_on_training_alone(judged, project):
     table = pq.read_table("data/questions/popqa/popqa.parquet")
     _, found = judged("temperature")
     best = min(found["temperatures"], key=lambda row: row["bits_per_byte"])["temperature"]
@@ -271,7 +273,7 @@ def trained(tmp_path):
     return write
 
 
-def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(trained, tmp_path):
+def test_the_page_has_what_each_teacher_changes(trained, tmp_path):
     trained("teachers/tiny_2_3", 3, learning_rate=1e-5)
     trained(
         "teachers/tiny_2_5",
@@ -298,7 +300,7 @@ def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(
     )
 
 
-def test_the_page_shows_held_out_figures_of_the_encoder_that_validates_best(trained, tmp_path):
+def test_the_page_shows_the_best_encoders_held_out_figures(trained, tmp_path):
     trained("likely/whole", 0, (0.5, 0.7), learning_rate=2e-5)
     text = "\n".join(real_page.page(tmp_path))
     assert "| 2e-05 | 5 | 0.7000 | chosen |" in text

@@ -86,7 +86,8 @@ def build(values: dict, out: Path) -> SimpleNamespace:
     return SimpleNamespace(params=chosen, questions=pq.read_table(out / "popqa/popqa.parquet"))
 
 
-def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_views(built):
+def test_the_same_facts_are_asked_in_both_languages(built):
+    """Each has its own words and views."""
     english, german = (
         {row["question_id"]: row for row in built[code].questions.to_pylist()}
         for code in ("en", "de")
@@ -108,9 +109,7 @@ def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_
     assert sum(there for there, _ in views) > 0
 
 
-def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_german(
-    built, tmp_path, monkeypatch
-):
+def test_german_questions_are_judged_in_german(built, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     questions, chosen = built["de"].questions, built["de"].params
     rows = {row["question_id"]: row for row in questions.to_pylist() if row["split"] == "test"}

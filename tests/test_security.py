@@ -40,7 +40,8 @@ def runs_code(call: ast.Call, text: str) -> bool:
     )
 
 
-def test_no_module_runs_code_that_a_file_brings_and_pickles_pass_between_processes_alone():
+def test_no_module_runs_code_that_a_file_brings():
+    """Pickles pass between processes alone."""
     unsafe, reading = [], {}
     for file in FILES:
         text = file.read_text(encoding="utf-8")

@@ -189,9 +189,7 @@ def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, 
         (trained, {"train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}),
     ],
 )
-def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(
-    project, stage, losing, machines, monkeypatch
-):
+def test_one_to_four_machines_write_the_same_bytes(project, stage, losing, machines, monkeypatch):
     """Each stage loses a worker once a first shard is done, when each worker has others; some
     stages lose two.
     """

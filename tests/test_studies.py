@@ -91,7 +91,7 @@ def test_no_earlier_room_and_no_other_study_names_a_study(root, room):
     assert found == {}
 
 
-def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
+def test_every_study_is_listed_where_it_can_run():
     places = {
         "score_more": run_score_lm.STUDIES,
         "figures_of_bits": run_evaluate_lm.STUDIES,
@@ -114,7 +114,7 @@ def test_every_study_is_listed_where_it_has_what_the_stage_asks_for():
 
 
 @pytest.mark.parametrize("study", LISTED)
-def test_a_study_is_deleted_with_its_files_and_the_lines_that_list_it(copied, study):
+def test_a_study_is_deleted_with_its_files(copied, study):
     delete(copied, study)
     for file in (copied / "pipelines").rglob("*.py"):
         ends = (f"studies.{study}", f"studies.{study}_section")

@@ -22,7 +22,8 @@ SIZES = {
 }
 
 
-def test_samples_have_the_sizes_that_their_papers_say_and_lie_in_the_long_tail():
+def test_samples_have_the_sizes_that_their_papers_say():
+    """They lie in the long tail."""
     found = {name: subset.ids for name, subset in subsets.read_subsets().items()}
     assert {name: len(ids) for name, ids in found.items()} == SIZES
     assert [name for name in SIZES if found[name] <= found["longtail"]] == [
@@ -30,7 +31,8 @@ def test_samples_have_the_sizes_that_their_papers_say_and_lie_in_the_long_tail()
     ]
 
 
-def test_the_long_tail_is_the_published_rows_below_100_views_and_a_run_can_ask_it_alone(real):
+def test_the_long_tail_is_rows_below_100_views(real):
+    """A run can ask it alone."""
     file = real / "popqa/popQA.tsv"
     sections = {"popularity": SimpleNamespace(month="2021-10")}
     of = {}

@@ -119,7 +119,7 @@ def tiny(project):
         (RARE, "bm25_below_genread", "bm25", 1, None),
     ],
 )
-def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered_alike(
+def test_the_evaluation_and_ask_answer_alike(
     project, chosen, asked, tiny, question, pair, method, n_passages, n_shots
 ):
     answering = chosen.answer.model_copy(update={"passages": n_passages})
@@ -142,7 +142,7 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
         assert sum(document in found.passage.text for document in DOCUMENTS) == n_passages
 
 
-def test_the_model_reads_the_wording_that_was_evaluated_or_else_the_question(asked):
+def test_the_model_reads_the_wording_that_was_evaluated(asked):
     assert asked("who made the long field").question == "Who directed The Long Field?"
     first, again = (asked(" Where  is Velm?") for _ in range(2))
     assert (first.question, first.reading, first.passage.text) == (
@@ -169,9 +169,7 @@ def test_the_model_reads_the_wording_that_was_evaluated_or_else_the_question(ask
         (" 東", "", True),
     ],
 )
-def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(
-    asked, monkeypatch, text, note, shares
-):
+def test_an_answer_without_a_word_is_said(asked, monkeypatch, text, note, shares):
     monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(text, -1.0, 9)])
     for question in (RARE, POPULAR):
         found = asked(question)
@@ -200,7 +198,7 @@ def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(
         ),
     ],
 )
-def test_an_odd_question_is_called_what_it_is_and_what_is_done_is_said(longtail, question, note):
+def test_an_odd_question_is_called_what_it_is(longtail, question, note):
     code, said, _ = longtail(question, "--retriever", "bm25")
     assert (code, f"note: {note}" in said.splitlines(), "popularity:" in said) == (0, True, False)
     _, said, _ = longtail(question, "--retriever", "bm25", "--json")
@@ -315,9 +313,7 @@ def test_json_for_scripts(longtail):
     assert all(token["memory"] + token["passage"] == pytest.approx(1) for token in tokens)
 
 
-def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_opened_once(
-    longtail, monkeypatch
-):
+def test_a_pipe_of_questions_opens_the_model_once(longtail, monkeypatch):
     """At a prompt, which comes again until Ctrl-D, too."""
     asked = [POPULAR, "Where is Velm?"]
     single = [longtail(question, "--retriever", "bm25")[1] for question in asked]
@@ -341,9 +337,7 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
     assert (code, said) == (0, f"? {single[0]}? {single[1]}? \n")
 
 
-def test_a_model_that_a_run_made_anew_between_two_questions_is_opened_anew(
-    project, asked, tmp_path, monkeypatch
-):
+def test_a_model_made_anew_is_opened_anew(project, asked, tmp_path, monkeypatch):
     lock = tmp_path / "dvc.lock"
     lock.write_text("first")
     monkeypatch.setattr(sessions, "LOCK", lock)
@@ -357,7 +351,7 @@ def test_a_model_that_a_run_made_anew_between_two_questions_is_opened_anew(
     assert first == again != anew == asked("Where is Velm?", data=data)
 
 
-def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(longtail):
+def test_an_unanswerable_question_does_not_end_a_session(longtail):
     code, said, errors = longtail("--retriever", "dense", lines=b"Why?\nWhy not?\n")
     assert (code, said) == (1, "")
     assert [line.split(";")[0] for line in errors.splitlines()] == [
@@ -399,9 +393,7 @@ def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
 
 
 @pytest.mark.parametrize("named", [[], ["--retriever", "web-search"]])
-def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_here(
-    longtail, named
-):
+def test_thresholds_decide_for_a_model_not_here(longtail, named):
     code, out, _ = longtail(POPULAR, "--lm", "gpt-4.1", *named)
     assert code == 0
     assert "is below the threshold of its relation, 710" in out
@@ -424,7 +416,7 @@ def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_h
 
 
 @pytest.mark.parametrize("scores", [True, False])
-def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
+def test_a_model_on_a_server_is_attributed_if_it_scores(
     project, chosen, asked, monkeypatch, tmp_path, scores
 ):
     """The server has the same model, under the name of another."""

@@ -72,7 +72,7 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
     assert len(rows) == 714
 
 
-def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(data, tmp_path):
+def test_a_run_without_wikidata_knows_its_subjects(data, tmp_path):
     shutil.copytree(data / "questions/popqa", tmp_path / "questions/popqa")
     found = subjects.read_question(QUESTION, tmp_path)
     assert found.template.relation == RELATION
@@ -90,7 +90,8 @@ def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(data):
     )  # both have it
 
 
-def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(data):
+def test_namesakes_with_the_relation_come_first(data):
+    """Then those with the label, then the most viewed."""
     black = "Who was the director of Black?"
     found = subjects.read_question(black, data)
     known = [(one.qid, one.states) for one in found.candidates]
@@ -172,9 +173,7 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
         ),
     ],
 )
-def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(
-    data, question, retrieve, cut, why
-):
+def test_retrieving_is_decided_by_the_threshold(data, question, retrieve, cut, why):
     found = ask.decide_question(
         subjects.read_question(question, data),
         data / "adaptive/popularity/thresholds.json",

@@ -20,7 +20,7 @@ def fit_everything(pairs, search):
     return {relation: float(cut[0]) for relation, cut in cuts.items()}
 
 
-def test_a_subject_or_a_question_is_on_one_side_of_each_split_and_splits_differ():
+def test_a_subject_is_on_one_side_of_each_split():
     pairs = made_pairs()
     train = splits(pairs)
     together = {}
@@ -82,7 +82,7 @@ def test_intervals_draw_subjects_and_not_questions():
 @pytest.mark.parametrize(
     ("search", "crossing"), [("exact", 600.0), ("bins", 1000.0), ("shrunk", 1500.0)]
 )
-def test_where_there_is_a_crossing_adaptive_beats_always_and_never(search, crossing):
+def test_adaptive_wins_where_there_is_a_crossing(search, crossing):
     pairs = made_pairs(crossing=crossing)
     figures = summary(pairs, search, resamples=300)
     assert figures["gain"]["low"] > 0.1
@@ -102,7 +102,7 @@ def test_rare_relations_take_the_threshold_of_all_together(search):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_one_question_of_one_relation_is_judged_where_it_is_held_out(search):
+def test_one_question_of_a_relation_is_judged_held_out(search):
     pairs = made_pairs(1, right_above=np.array([False]), right_below=np.array([True]))
     train = np.array([[True, False]])
     found = held_out.judge(pairs, train, held_out.fit(pairs, train, search, CHOSEN)).table
@@ -112,7 +112,8 @@ def test_one_question_of_one_relation_is_judged_where_it_is_held_out(search):
     )  # nothing was learned: never retrieve
 
 
-def test_a_resample_draws_subjects_as_often_as_there_are_and_cuts_them_into_parts_whole():
+def test_a_resample_draws_as_many_subjects_as_there_are():
+    """It cuts them into parts whole."""
     pairs = made_pairs(300)
     drawn = resampled(pairs, resamples=30)
     for of_question in (drawn.times, drawn.parts):
@@ -128,7 +129,7 @@ def test_a_resample_draws_subjects_as_often_as_there_are_and_cuts_them_into_part
     assert (resampled(pairs, resamples=10).times == drawn.times[:, :10]).all()
 
 
-def test_shares_are_counted_on_the_part_that_thresholds_were_not_fitted_to():
+def test_shares_are_counted_on_the_held_out_part():
     pairs = made_pairs(200)
     drawn = resampled(pairs, resamples=3)
     fitted = held_out.fit_all(pairs, splits(pairs), drawn, "exact", CHOSEN)
@@ -143,7 +144,8 @@ def test_shares_are_counted_on_the_part_that_thresholds_were_not_fitted_to():
             assert (policy.counted[parts == part, resample] == retrieves[parts == part]).all()
 
 
-def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_resamples():
+def test_a_mean_is_the_held_out_figure():
+    """Its interval is from the deviation of the resamples."""
     pairs = made_pairs(300)
     drawn, train = resampled(pairs, resamples=50), splits(pairs)
     fitted = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN)
@@ -175,7 +177,7 @@ def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_res
         )
 
 
-def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
+def test_a_share_stays_between_nothing_and_everything():
     pairs = made_pairs(100)
     drawn = resampled(pairs, resamples=20)
     rng = np.random.default_rng(0)
@@ -198,9 +200,10 @@ def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
     assert accuracy.low < 0.8 < accuracy.value < accuracy.high == 1.0
 
 
-def test_of_very_many_questions_there_are_fewer_resamples_and_clusters_are_drawn_in_groups(
+def test_very_many_questions_have_fewer_resamples(
     monkeypatch,
 ):
+    """Clusters are then drawn in groups."""
     pairs = made_pairs(300)
     monkeypatch.setattr(refits, "CELLS", 300 * 45)
     assert resampled(pairs, resamples=1000).n == 45

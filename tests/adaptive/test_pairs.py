@@ -26,7 +26,7 @@ def files(tmp_path):
     )
 
 
-def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
+def test_answers_are_paired_by_id(files):
     pairs = read_pairs(*files)
     assert pairs.excluded == 1
     assert pairs.relations.tolist() == ["P0", "P0", "P1"]
@@ -66,7 +66,8 @@ def named(*pairs):
     }
 
 
-def test_each_closed_book_answer_is_paired_with_each_other_and_then_those_that_are_named():
+def test_each_closed_book_answer_is_paired_with_each_other():
+    """The pairs that are named come after."""
     default = {
         "popqa": [
             (lm, method) for lm, methods in METHODS["popqa"].items() for method in methods[1:]

@@ -51,7 +51,7 @@ def test_exact_is_the_lowest_of_the_best_cuts(drawn):
 
 
 @given(questions())
-def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
+def test_a_question_counted_thrice_is_there_three_times(drawn):
     popularity, closed, augmented, train = drawn
     gains = augmented.astype(int) - closed
     times = train.sum(axis=1)
@@ -105,7 +105,7 @@ def test_quantile_cuts_split_the_training_questions_evenly(monkeypatch):
     assert cuts.T.tolist() == [[0, 25, 50, 75, np.inf], [0, 10, 20, 30, np.inf]]
 
 
-def test_shrunk_weighs_its_own_and_the_pooled_accuracy_by_their_numbers(monkeypatch):
+def test_shrunk_weighs_accuracies_by_their_numbers(monkeypatch):
     def shrunk(weight, *relations):
         monkeypatch.setattr(searches, "prior_weight", lambda *_: weight)
         return searches.shrunk(relations, cuts)

@@ -28,7 +28,7 @@ EVEN = np.arange(120) % 2 == 0  # the questions of P0
 PAIR = "dense_below_genread"
 
 
-def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
+def test_a_relations_row_has_both_intervals():
     pairs = made_pairs()
     evaluated = tune_thresholds.evaluate_thresholds(pairs, CHOSEN, 0, 150)
     rows = {(row["search"], row["relation"]): row for row in evaluated.relations}
@@ -45,7 +45,7 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
 
 
-def test_thresholds_that_are_as_good_are_those_that_resamples_do_not_tell_from_the_best():
+def test_as_good_thresholds_are_those_resamples_do_not_tell():
     """By a loop: the gain of each cut less that of the best, against its deviation over
     resamples.
     """
@@ -68,7 +68,7 @@ def test_thresholds_that_are_as_good_are_those_that_resamples_do_not_tell_from_t
 
 
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
-def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
+def test_the_thresholds_in_use_are_of_the_search_named(search):
     made = tune_thresholds.evaluate_thresholds(
         made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5
     )
@@ -178,7 +178,7 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     )
 
 
-def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
+def test_every_closed_book_model_is_tuned_by_every_search(ran):
     pairs = {("tiny", method): ("closed_book", method) for method in ("dense", "genread")}
     pairs |= {("tiny", PAIR): ("genread", "dense"), ("opt-13b", "bm25"): ("closed_book", "bm25")}
     rows = ran.rows("thresholds", tune_thresholds.THRESHOLDS)
@@ -300,7 +300,7 @@ def test_what_the_rule_does_not_know_is_said(relation, signal, retrieve, why):
     assert decided.why.endswith(why)
 
 
-def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
+def test_where_thresholds_lose_the_rule_is_constant():
     """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
     kind = np.random.default_rng(0).random(600)
     pairs = made_pairs(right_above=kind < 0.05, right_below=kind > 0.67)
@@ -314,7 +314,7 @@ def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
     assert {row["deployed"] for row in rows} == {math.inf} != {row["threshold"] for row in rows}
 
 
-def test_where_thresholds_gain_they_are_the_rule_and_small_relations_share_one():
+def test_where_thresholds_gain_they_are_the_rule():
     pairs = made_pairs()
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 50)
     assert tuned.rule.policy == "thresholds"

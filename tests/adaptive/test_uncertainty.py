@@ -45,7 +45,7 @@ def test_each_signal_decides_there_as_it_does_alone():
             assert figures[key] == pytest.approx({end: alone[other][end] for end in ENDS})
 
 
-def test_answers_without_probabilities_are_left_out_and_too_few_compared_not_at_all():
+def test_answers_without_probabilities_are_left_out():
     half = np.where(np.arange(600) < 300, np.nan, 0.5)
     assert uncertainty(made_pairs(confidence=half), CHOSEN, 10)["uncertainty"]["questions"] == 300
     assert uncertainty(made_pairs(confidence=np.full(600, np.nan)), CHOSEN, 10) == {}

@@ -34,9 +34,10 @@ def changed(questions, name, values):
     return questions.set_column(questions.column_names.index(name), name, pa.array(values))
 
 
-def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_and_whether_it_holds_an_answer(
+def test_only_test_questions_are_asked(
     questions,
 ):
+    """The evidence says whose page it is and whether it holds an answer."""
     table = ask(questions)
     split = dict(
         zip(questions["question_id"].to_pylist(), questions["split"].to_pylist(), strict=True)
@@ -52,7 +53,9 @@ def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_an
     assert answer._metrics(table, 60.0)["seconds_per_question"] == 2.0
 
 
-def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(questions):
+def test_an_ensembles_document_is_the_heaviest(questions):
+    """Its evidence is that of any of its documents."""
+
     class Weighing(EchoingLM):
         def generate_mixture(
             self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
@@ -68,14 +71,14 @@ def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(ques
         assert (row["doc_has_answer"], row["lm_calls"]) == (True, K)
 
 
-def test_part_of_a_word_is_right_by_the_published_rule_and_no_whole_word(questions):
+def test_part_of_a_word_is_right_by_the_published_rule(questions):
     for _, even, row in by_number(
         ask(changed(questions, "possible_answers", [[f"old{i}"] for i in range(60)]))
     ):
         assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, False, False)
 
 
-def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(questions):
+def test_the_subjects_page_is_known_by_its_title(questions):
     for _, even, row in by_number(
         ask(changed(questions, "s_wiki_title", [f"S{i} (film)" for i in range(60)]))
     ):
@@ -99,7 +102,7 @@ def test_closed_book_has_no_evidence(questions):
     assert {table[name].null_count for name in [*nulls, "passage"]} == {30}
 
 
-def test_genread_reads_what_the_model_wrote_and_counts_both_calls(questions):
+def test_genread_reads_what_the_model_wrote(questions):
     for row in ask(
         questions, "genread", chosen=CHOSEN.model_copy(update={"n_shots": 0})
     ).to_pylist():
@@ -174,9 +177,7 @@ def local(folder):
 
 
 @pytest.mark.parametrize("method", ["closed_book", "dense", "genread", "replug"])
-def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(
-    questions, method, folder, server, local
-):
+def test_a_server_answers_by_every_method(questions, method, folder, server, local):
     server.reset()
     settings = completions_server.settings(
         server.url, folder, prompt_price=2.0, completion_price=6.0
@@ -197,7 +198,7 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(
     assert table.select(same).equals(here.select(same))
 
 
-def test_tokens_and_cost_that_a_server_does_not_show_are_not_made_up(questions, folder, server):
+def test_costs_that_a_server_hides_are_not_made_up(questions, folder, server):
     server.reset()
     settings = completions_server.settings(server.url, None, prompt_price=2.0)
     table = ask(

@@ -51,9 +51,8 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
         ("replug", 100, 15, None, 1),
     ],
 )
-def test_a_slow_method_has_fewer_questions_in_a_shard_and_a_server_at_least_four_rounds_of_prompts(
-    method, top_k, n_shots, server, expected
-):
+def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, server, expected):
+    """A server has at least four rounds of prompts."""
     chosen, replug = (
         CHOSEN.model_copy(update={"n_shots": n_shots}),
         REPLUG.model_copy(update={"top_k": top_k}),
@@ -70,7 +69,7 @@ def test_a_slow_method_has_fewer_questions_in_a_shard_and_a_server_at_least_four
     )
 
 
-def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):
+def test_progress_is_in_questions(questions, monkeypatch):
     shown = []
 
     class Bar:
@@ -92,9 +91,7 @@ def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, m
     assert shown[-1] == (30, 30, "question"), "what a first run finished counts"
 
 
-def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shards(
-    questions, monkeypatch
-):
+def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", 10)
     monkeypatch.setattr(timed_shards, "time", SimpleNamespace(monotonic=itertools.count().__next__))
@@ -149,7 +146,7 @@ def stage(questions, monkeypatch, root):
     return stage
 
 
-def test_an_ensemble_of_a_model_that_can_not_mix_is_refused_before_any_work(stage, capsys):
+def test_a_model_that_can_not_mix_is_refused_first(stage, capsys):
     assert not stage("tiny", ["closed_book", "replug"], {"tiny": None}, mixes=False).asked
     said = (
         r"answer@popqa-tiny: tiny can't answer by replug\.mixture: .* set replug\.vote: true in .*"
@@ -158,7 +155,7 @@ def test_an_ensemble_of_a_model_that_can_not_mix_is_refused_before_any_work(stag
     assert not list(Path("data/predictions").rglob("*.parquet"))
 
 
-def test_a_way_is_answered_anew_where_what_it_depends_on_changed_and_no_other(stage, questions):
+def test_only_a_way_that_changed_is_answered_anew(stage, questions):
     folder, ways = Path("data/predictions/popqa/tiny"), ["closed_book", "dense", "replug"]
 
     def answered(**changes) -> int:
@@ -183,7 +180,7 @@ def test_a_way_is_answered_anew_where_what_it_depends_on_changed_and_no_other(st
     assert answered() == answered(seed=1) == 2 * n
 
 
-def test_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstrations(stage):
+def test_sections_of_the_same_weights_answer_in_one_run(stage):
     """As many as the language model's section asks for, or else as all are shown."""
     hashes = {}
     of_lm = {"tiny": None, "zero": 0, "four": 4}
@@ -200,7 +197,7 @@ BATCHES = [
 ]  # 1 to 10 seconds a question
 
 
-def test_median_and_ninetieth_percentile_are_those_of_a_question_with_its_share_of_the_search():
+def test_times_of_a_question_have_its_share_of_the_search():
     found = Taken(BATCHES, [Batch(100, 30.0, "here"), Batch(20, 30.0, "here")]).figures()
     assert (found["questions"], found["search"]) == (640, 0.5)
     assert found["median"]["value"] == pytest.approx(5.5 + 0.5)
@@ -210,7 +207,7 @@ def test_median_and_ninetieth_percentile_are_those_of_a_question_with_its_share_
     assert found["batches"][1] == {"questions": 64, "seconds": 128.0}
 
 
-def test_a_small_last_batch_counts_by_question_and_batches_of_several_machines_name_each():
+def test_a_small_last_batch_counts_by_question():
     found = Taken(
         [Batch(64, 64.0, "the other"), Batch(2, 2.0, "here"), Batch(1, 1.0, "here")]
     ).figures()

@@ -60,7 +60,7 @@ def answers(chosen, method, n_shots=0):
     return answer.answer(table, setup)[0].to_pylist(), lm.asked, lines
 
 
-def test_all_ways_answer_the_questions_that_have_passages_and_the_others_are_named(run, capsys):
+def test_all_ways_answer_the_questions_with_passages(run, capsys):
     chosen = run([record(number, scores=[2.0, 0.5]) for number in (1, 2, 4, 99)])
     for method in WAYS:
         rows, asked, lines = answers(chosen, method)
@@ -88,7 +88,7 @@ def test_demonstrations_have_their_own_given_passages(run):
     )
 
 
-def test_questions_of_the_same_text_have_their_own_passages_by_id(run, questions):
+def test_questions_of_one_text_have_their_own_passages(run, questions):
     texts = ["What is it ?"] * 60
     pq.write_table(
         questions.set_column(4, "question", [texts]), "data/questions/popqa/popqa.parquet"
@@ -100,7 +100,7 @@ def test_questions_of_the_same_text_have_their_own_passages_by_id(run, questions
     assert {row["prediction"] == f"gold{int(row['question_id'][1:])}" for row in rows} == {True}
 
 
-def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(run):
+def test_without_scores_passages_weigh_the_same(run):
     chosen = run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])])
     import_passages(chosen, "retrieval")
     found = given_passages.open_passages("given", Path("data"))
@@ -109,7 +109,7 @@ def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(
     assert scores.tolist() == [[0, 0], [3, -np.inf]]
 
 
-def test_a_name_is_a_folder_of_its_own_and_a_file_of_other_questions_is_refused(run):
+def test_a_name_is_a_folder_of_its_own(run):
     chosen = run([record(1, ("else",))], "data/raw/retrieval/bm25", ["given_bm25"])
     assert answers(chosen, "given_bm25")[0][0]["prediction"] == "else1"
     chosen = run([record(77)], "data/raw/retrieval/e5", ["given_e5"])

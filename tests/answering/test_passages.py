@@ -45,7 +45,7 @@ def find(tmp_path):
     return find
 
 
-def test_documents_together_are_one_passage_that_goes_by_the_best(find):
+def test_documents_together_go_by_the_best(find):
     found = find(3, True)
     assert found["texts"] == [["two\n\nzero\n\none"], ["one"]]
     assert (found["doc_ids"], found["titles"]) == ([["dtwo"], ["done"]], [["Two"], ["One"]])
@@ -98,7 +98,7 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 
 
-def test_a_passage_that_the_model_writes_may_be_longer_than_an_answer(chosen):
+def test_a_written_passage_may_be_longer_than_an_answer(chosen):
     """The model says how many tokens it was asked for."""
     lm = SimpleNamespace(
         name="tiny",

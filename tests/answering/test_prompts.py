@@ -23,7 +23,8 @@ def questions() -> prompts.Questions:
     )
 
 
-def test_a_prompt_is_the_published_one_and_the_passage_stands_before_its_question_in_demonstrations_too():
+def test_a_prompt_is_the_published_one():
+    """In demonstrations too the passage stands before its question."""
     prompt = prompts.question_prompt("Who?", None, [("What?", "that", None)])
     assert prompt == Prompt(context="Q: What? A: that\n\nQ: Who? A:")
     assert prompts.question_prompt("Who?", "Text.", []) == Prompt(
@@ -35,7 +36,7 @@ def test_a_prompt_is_the_published_one_and_the_passage_stands_before_its_questio
     assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 
-def test_popqa_shows_one_question_of_each_other_relation_and_fewer_shots_are_the_first_of_more(
+def test_popqa_shows_one_question_of_each_other_relation(
     questions,
 ):
     many = prompts.demonstrations(0, "popqa", questions, range(160), 15)
@@ -61,9 +62,10 @@ def test_demonstrations_do_not_depend_on_what_else_is_asked(questions, dataset):
     )  # of all questions, not the first of each relation
 
 
-def test_entityquestions_shows_a_simple_random_sample_of_any_relation_but_never_the_same_question(
+def test_entityquestions_shows_a_simple_random_sample(
     questions,
 ):
+    """It is of any relation, but never of the same question."""
     repeated = replace(questions, texts=["What is it?"] * 80 + questions.texts[80:])
     for position, shots in enumerate(
         prompts.demonstrations(0, "entityquestions", repeated, range(160), 15)
@@ -81,7 +83,7 @@ def test_entityquestions_shows_a_simple_random_sample_of_any_relation_but_never_
     )  # of the 159 others, 9 have the question's relation
 
 
-def test_a_set_of_one_relation_shows_its_other_questions_and_one_of_few_others_all(questions):
+def test_a_set_of_one_relation_shows_its_other_questions(questions):
     alike = replace(questions, relations=np.full(160, "P0", object))
     assert all(
         len(shots) == 15
@@ -97,7 +99,7 @@ def test_a_set_of_one_relation_shows_its_other_questions_and_one_of_few_others_a
 
 
 @pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
-def test_common_demonstrations_are_few_and_still_of_other_questions(questions, dataset):
+def test_common_demonstrations_are_of_other_questions(questions, dataset):
     drawn = prompts.demonstrations(0, dataset, questions, range(160), 15, common=True)
     assert 15 < len({shot for shots in drawn for shot in shots}) <= 16
     for position, shots in enumerate(drawn):

@@ -29,7 +29,7 @@ ODD = [
 ]
 
 
-def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer):
+def test_chunks_join_to_the_documents_text(tokenizer):
     texts = [text_of(i) for i in range(60)] + ODD
     write_pile(texts)
     metrics, docs, queries, rejects = make(tokenizer, chosen(share=0.0))
@@ -73,7 +73,7 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer):
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("dask", marks=pytest.mark.slow)])
-def test_several_processes_that_read_a_file_in_parts_write_the_same(
+def test_processes_that_read_a_file_in_parts_write_the_same(
     tokenizer, executor, request, monkeypatch
 ):
     path = write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
@@ -88,7 +88,7 @@ def test_several_processes_that_read_a_file_in_parts_write_the_same(
     assert not list(Path(".longtail/work").iterdir())
 
 
-def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, monkeypatch):
+def test_batches_and_arrival_change_nothing(tokenizer, monkeypatch):
     texts = [text_of(i) for i in range(120)]
     write_pile(texts)
     first = make(tokenizer, chosen(), out="many")
@@ -108,7 +108,7 @@ def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, 
     assert len(joined(more[1])) > len(joined(first[1]))
 
 
-def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is_a_reject(
+def test_a_page_keeps_its_title_beside_its_text(
     tokenizer,
 ):
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
@@ -163,7 +163,7 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     assert before - {query["source_document"] for query in queries}
 
 
-def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokenizer):
+def test_too_short_documents_are_rejects_but_not_bad_rows(tokenizer):
     write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
     metrics, _, _, rejects = make(tokenizer, chosen(first=False))
     assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {
@@ -175,7 +175,7 @@ def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokeniz
     assert metrics["rejected"] == len(rejects) == 30
 
 
-def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_leave_nothing(
+def test_bad_input_stops_the_stage_and_leaves_nothing(
     tokenizer,
 ):
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
@@ -203,9 +203,8 @@ def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_
 # A capped corpus
 
 
-def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_than_it_needs(
-    tokenizer, monkeypatch
-):
+def test_a_cap_keeps_a_sample_that_the_rows_decide(tokenizer, monkeypatch):
+    """No more is read and cut than it needs."""
     write_pile([text_of(i) for i in range(400)])
     _, everything, all_queries, _ = make(tokenizer, chosen(share=0.1))
     rows, real = [], chunk.cut_batch
@@ -289,9 +288,7 @@ def test_passages_are_documents_as_they_are_and_give_no_queries(tokenizer, raw):
             make(tokenizer, chosen(**asked), "wikipedia")
 
 
-def test_passages_of_several_files_that_have_the_same_ids_are_all_there_with_ids_of_their_own(
-    tokenizer, raw
-):
+def test_passages_of_files_with_the_same_ids_are_all_there(tokenizer, raw):
     for folder, texts in (("a", TEXTS[:9]), ("b", [*TEXTS[:3], *TEXTS[20:40]])):
         rows = [
             json.dumps({"_id": f"d{i}", "title": "T", "text": text}) for i, text in enumerate(texts)

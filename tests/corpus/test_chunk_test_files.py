@@ -39,9 +39,7 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(
-    tokenizer, first
-):
+def test_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
     write_wikitext(TRAIN, TEST)
     metrics, docs, queries, rejects = make(
         tokenizer, settings(first=first, titles=first), "wikitext"
@@ -65,7 +63,7 @@ def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predict
             before += query["continuation"]
 
 
-def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer):
+def test_a_test_window_knows_the_tokens_before_its_context(tokenizer):
     """They end where the context begins, so they never hold the continuation; near the beginning
     they are fewer.
     """
@@ -88,9 +86,7 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
     assert {0, params.chunk.tokens} < sizes
 
 
-def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
-    tokenizer, monkeypatch
-):
+def test_a_copy_in_the_other_split_goes_and_is_counted(tokenizer, monkeypatch):
     near = TEST[4].replace(" . \n", " and ! \n")
     write_wikitext([*TRAIN, TEST[3], near], TEST)
     monkeypatch.setattr(chunk, "FIRST_ROUND", 0.05)  # a cap that takes several rounds

@@ -142,7 +142,7 @@ def test_short_ways_allow_as_deep_a_nesting(inside, mark):
         assert text_or_error(wikitext) == by_the_parser(wikitext)
 
 
-def test_short_ways_give_the_parsers_text_of_real_pages_without_markup(real):
+def test_short_ways_give_the_parsers_text(real):
     long, tables = (
         list(read_articles(Part(path), Rejects(0.0)))
         for path in sorted((real / "wikipedia").glob("*.bz2"))

@@ -26,7 +26,8 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     return len(one & two) / len(one | two)
 
 
-def test_signatures_estimate_the_jaccard_similarity_and_are_the_same_in_any_company():
+def test_signatures_estimate_the_jaccard_similarity():
+    """They are the same in any company."""
     rng = np.random.default_rng(0)
     base = rng.integers(0, 5000, 3000)
     for keep in (3000, 2800, 2000, 500):

@@ -23,7 +23,8 @@ def shares(splits: list[str]) -> dict[str, float]:
     return {split: splits.count(split) / len(splits) for split in set(splits)}
 
 
-def test_shares_come_out_a_document_stays_in_its_split_and_files_can_say_their_split():
+def test_a_document_stays_in_its_split():
+    """Shares come out, and files can say their split."""
     half = splits(0.5)
     assert shares(half) == pytest.approx(
         {"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03

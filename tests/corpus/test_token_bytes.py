@@ -178,7 +178,7 @@ def test_a_book_of_spaces_or_of_one_letter_can_be_tokenised(folder):
         assert open_encoder(folder)([text])[0].bounds[-1] == len(text)
 
 
-def test_a_tokenizer_that_tiktoken_would_run_otherwise_goes_the_slow_way(folder, tmp_path):
+def test_a_tokenizer_unlike_tiktoken_goes_the_slow_way(folder, tmp_path):
     for change, is_byte_level in [
         (lambda p: p, True),
         (lambda p: p.update(normalizer={"type": "NFC"}), False),

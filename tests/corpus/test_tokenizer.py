@@ -57,7 +57,7 @@ def test_transformers_loads_it_with_its_special_tokens(folder):
     assert 1 not in loaded("a </s> b")["input_ids"]
 
 
-def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monkeypatch):
+def test_a_long_text_is_tokenised_in_stretches(folder, monkeypatch):
     text = "\n".join(TEXTS)
     [whole] = encode(open_tokenizer(folder), [text])
     monkeypatch.setattr(module, "SEGMENT", 500)
@@ -74,7 +74,7 @@ def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monk
         "".join
     )
 )
-def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
+def test_training_reads_all_of_a_text(text):
     parts = module.LONG_RUN.split(text)
     assert "".join(parts) == text
     assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
@@ -96,9 +96,7 @@ def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path, monkeypatc
         training_files(tmp_path, ["pile"])
 
 
-def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_named(
-    folder, tmp_path, monkeypatch
-):
+def test_a_local_pretrained_tokenizer_is_copied(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pretrained = SimpleNamespace(source="pretrained", path=str(folder), revision=None)
     size = float(open_tokenizer(folder).get_vocab_size())

@@ -30,7 +30,7 @@ def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert math.isnan(accuracy.accuracy(silent)[0]["word"].value)
 
 
-def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_relation(answers):
+def test_accuracy_is_correlated_with_log_popularity(answers):
     row, logs = accuracy.accuracy(answers)[0], np.log10(answers.popularity)
     assert (row["method"], row["questions"], row["popularity_known"]) == ("closed_book", N, N)
     assert (row["substring"].value, row["word"].value) == (0.5, 0.45)
@@ -48,7 +48,8 @@ def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_
     assert math.isnan(accuracy.by_relation(few)[0]["correlation"].value)  # 8 questions are too few
 
 
-def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answers):
+def test_ranks_and_means_are_of_what_is_known(answers):
+    """Intervals draw subjects."""
     unknown = replace(answers, popularity=np.where(NUMBER < 10, np.nan, answers.popularity))
     np.testing.assert_allclose(unknown.ranks, [*[np.nan] * 10, *(np.arange(10) + 0.5) / 10])
     values = np.where(NUMBER < 3, np.nan, NUMBER / 10)
@@ -79,7 +80,7 @@ def by_group(answers: answer_sets.Answers, **guesses) -> list[dict]:
     return accuracy.by_group(answers, Guesses(**nothing | guesses))
 
 
-def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(
+def test_accuracy_without_guessable_questions_is_shown(
     answers,
 ):
     """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published
@@ -108,7 +109,7 @@ def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_gu
     assert [rows[0][f"closed_book{rule}"].value for rule in ("", "_word")] == [0.5, 0.45]
 
 
-def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(files):
+def test_ambiguous_questions_ask_about_several_subjects(files):
     """Questions 0 and 1 ask the same about two subjects; 2 and 3 the same about one, by two ids."""
     path = files["dense"].with_name("questions.parquet")
     table = pq.read_table(path).sort_by("question_id").to_pydict()
@@ -184,7 +185,7 @@ def test_questions_without_popularity_are_in_no_bin(answers):
     assert by_decile(nobody) == by_log_popularity(nobody) == by_relative_popularity(nobody) == []
 
 
-def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_one(answers):
+def test_bins_are_half_powers_of_ten(answers):
     views = [0, 1, 3, 4, 10, 31, 32, 99, 100, 100, 999, 1000, *[10**5] * 8]
     rows = by_log_popularity(replace(answers, popularity=np.array(views, float)))
     closed = [row for row in rows if row["method"] == "closed_book"]
@@ -236,7 +237,7 @@ def test_neighbours_are_put_together_until_each_has_enough():
     assert merged([39, 0, 1]) == [slice(0, 3)]
 
 
-def test_no_bin_has_fewer_than_forty_questions_and_few_questions_have_fewer_smaller_bins(
+def test_no_bin_has_fewer_than_forty_questions(
     answers,
 ):
     """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge`
@@ -306,7 +307,7 @@ def test_relative_popularity_compares_within_a_relation(answers):
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 
 
-def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_out_as_in_figure_8(
+def test_small_bins_of_relative_popularity_are_left_out(
     answers,
 ):
     """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39

@@ -89,7 +89,7 @@ def made(tmp_path_factory):
     return home / "data/analyses", metrics
 
 
-def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made):
+def test_every_model_and_method_has_its_rows(made):
     rows = tables.read_analyses(made[0], "accuracy")
     methods = {
         "tiny": ["closed_book", "dense", "genread"],
@@ -114,7 +114,7 @@ def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made)
     assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
 
 
-def test_language_models_are_compared_on_what_both_answered_and_say_how_many(made):
+def test_models_are_compared_on_what_both_answered(made):
     rows = [
         row
         for row in tables.read_analyses(made[0], "comparisons")
@@ -130,7 +130,7 @@ def test_language_models_are_compared_on_what_both_answered_and_say_how_many(mad
     assert rows[2]["gain"].value == pytest.approx(0.9 - 0.5)
 
 
-def test_tables_of_what_is_common_have_the_same_questions_for_every_language_model(made):
+def test_tables_in_common_have_the_same_questions(made):
     for name in ("accuracy", "accuracy_by_log_popularity", "accuracy_by_relation"):
         rows = [
             row
@@ -153,7 +153,7 @@ def test_tables_of_what_is_common_have_the_same_questions_for_every_language_mod
     assert common["tiny", "dense"]["substring"].value == pytest.approx(N / 2 / FIRST)
 
 
-def test_savings_are_those_of_each_language_models_own_thresholds_and_examples_the_main_ones(made):
+def test_savings_are_of_each_models_own_thresholds(made):
     """tiny's dense answers are right in the first half alone; davinci's as often as its closed-book
     ones: always."""
     rows = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "savings")}
@@ -197,7 +197,7 @@ def test_figures_of_other_stages_become_rows(made):
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
 
-def test_the_metrics_are_the_accuracies_and_gains_are_over_a_models_own_closed_book_answers(made):
+def test_gains_are_over_a_models_own_closed_book_answers(made):
     folder, metrics = made
     assert metrics["popqa.tiny.dense.substring"] == metrics["popqa.tiny.dense.word"] == 0.5
     assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
@@ -211,7 +211,8 @@ def test_the_metrics_are_the_accuracies_and_gains_are_over_a_models_own_closed_b
     assert gains["tiny", "genread"] == pytest.approx(0)
 
 
-def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k():
+def test_retrievers_are_compared_at_one_k():
+    """What is saved is over no documents."""
     figures = {"bpb_none": figure(1.0), "bpb_dense_k10_t0.1": figure(0.7)}
     for k, gain in ((10, 20.0), (2, 10.0), (16, 30.0)):
         figures |= {f"bpb_dense_k{k}": figure(1 - gain / 100), f"gain_dense_k{k}": figure(gain)}

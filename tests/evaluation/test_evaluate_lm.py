@@ -47,9 +47,10 @@ def evaluated(tmp_path_factory):
     return SimpleNamespace(flat=flat, table=table, figures=figures, orders=orders)
 
 
-def test_figures_share_a_bootstrap_in_one_order_since_a_sums_last_digits_depend_on_its_column(
+def test_figures_share_a_bootstrap_in_one_order(
     evaluated,
 ):
+    """A sum's last digits depend on its column."""
     settings = [[name for name in order if name.endswith(" bpb")] for order in evaluated.orders]
     several = [names for names in settings if len(names) > 1]
     assert several == [sorted(names) for names in several] != []
@@ -59,7 +60,7 @@ def rows(evaluated, lm: str, retriever: str, k: int):
     return evaluated.table.query("lm == @lm and retriever == @retriever and k == @k")
 
 
-def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated):
+def test_the_figures_are_sums_over_the_corpus(evaluated):
     for lm in PARAMS.lms:
         figures = evaluated.figures[lm]
         for name, k in [
@@ -98,7 +99,7 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
     assert evaluated.figures["tiny"]["bpb_none"] != evaluated.figures["second"]["bpb_none"]
 
 
-def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
+def test_subsets_of_the_corpus_have_figures_of_their_own(evaluated):
     subsets, curve = (evaluated.figures["tiny"][name] for name in ("subsets", "datastore"))
     counts = {name: (own["queries"], own["source_documents"]) for name, own in subsets.items()}
     assert counts == {
@@ -127,7 +128,7 @@ def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
         )
 
 
-def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated):
+def test_intervals_resample_source_documents(evaluated):
     """A loop over resamples: a document's queries stay together, and a query with itself, whatever
     it was given."""
     own = {
@@ -154,7 +155,7 @@ def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated
         assert (figure["low"], figure["high"]) == pytest.approx((expected.low, expected.high))
 
 
-def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):
+def test_the_table_has_one_row_for_each_setting_and_query(evaluated):
     keys = evaluated.table[["corpus", "lm", "retriever", "k", "query_id"]]
     assert not keys.duplicated().any()
     for _, own in keys.groupby("lm"):

@@ -75,7 +75,7 @@ class Closed(Voting):
         raise LongtailError("shows no next tokens")
 
 
-def test_mmlu_mixes_probabilities_over_documents_of_letters_as_they_follow_the_prompt():
+def test_mmlu_mixes_probabilities_over_documents():
     class Mixed(FakeLM):
         def token_id(self, text):
             assert text[0] == " "
@@ -131,7 +131,7 @@ def open_task(*queries, shown=()):
     return Task("nq", items, {"": shots}, "tasks.qa_shots", options=False)
 
 
-def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
+def test_documents_with_the_answer_raise_accuracy(raw, monkeypatch):
     """All questions are searched for at once, because a search passes over the whole corpus."""
     task, asked = read(raw, "mmlu"), []
     closed = evaluate(task, "closed_book", FakeLM(), None, "c")
@@ -155,7 +155,7 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
     assert len(asked) <= len(task.shots) + 1
 
 
-def test_open_answers_are_those_of_the_mixture_and_right_if_they_are_an_answer():
+def test_open_answers_are_those_of_the_mixture():
     class Saying(FakeLM):
         def generate_mixture(
             self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False
@@ -168,7 +168,7 @@ def test_open_answers_are_those_of_the_mixture_and_right_if_they_are_an_answer()
     assert answered["correct"].to_pylist() == [True, False]
 
 
-def test_documents_weigh_by_their_similarity_at_the_params_temperature(raw):
+def test_documents_weigh_by_their_similarity(raw):
     def similar(queries):
         found = search(queries).set_column(
             0, "texts", pa.array([["one B", "two A", "three A"]] * len(queries))
@@ -213,7 +213,7 @@ def long_documents(queries):
     return pa.table({"texts": texts, "similarities": [[1.0]] * len(queries)})
 
 
-def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(raw, capsys):
+def test_what_is_too_long_is_left_out(raw, capsys):
     """A subject of MMLU, by every method; what is too long for the documents in one prompt, by that
     method alone."""
     task, lm = read(raw, "mmlu"), FakeLM()
@@ -254,7 +254,8 @@ def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(
     assert task_figures.summarise(table, 0, 10) == {}
 
 
-def test_all_documents_stand_in_one_prompt_and_a_demonstration_has_its_best_alone():
+def test_all_documents_stand_in_one_prompt():
+    """A demonstration has its best one alone."""
     asked = []
 
     class Reading(FakeLM):

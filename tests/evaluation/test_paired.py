@@ -46,7 +46,7 @@ def models(tmp_path) -> dict[str, answer_sets.Answers]:
     return {"tiny": tiny, "big": big}
 
 
-def test_methods_of_one_model_are_compared_over_its_own_questions(models):
+def test_methods_of_one_model_are_compared(models):
     rows = [row for row in paired.comparisons(models) if row["lm"] == row["against_lm"] == "tiny"]
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
     assert [(row["method"], row["against"]) for row in rows] == named
@@ -61,7 +61,7 @@ def test_methods_of_one_model_are_compared_over_its_own_questions(models):
     assert dense["p"] == pytest.approx(binomtest(3, 12).pvalue)
 
 
-def test_language_models_are_compared_on_what_both_answered_and_by_the_same_method(models):
+def test_models_are_compared_by_the_same_method(models):
     def of(lm, models):
         return [row for row in paired.comparisons(models) if row["lm"] == lm != row["against_lm"]]
 
@@ -83,7 +83,7 @@ def test_language_models_are_compared_on_what_both_answered_and_by_the_same_meth
     assert back["p"] == dense["p"]
 
 
-def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, tmp_path):
+def test_answers_are_paired_by_question(models, tmp_path):
     first, second = paired.in_common(list(models.values()))
     assert first.ids.tolist() == second.ids.tolist() == [f"q{i:03}" for i in range(4, 16)]
     assert first.popularity.tolist() == [10 * (i + 1) for i in range(4, 16)]

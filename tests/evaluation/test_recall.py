@@ -113,7 +113,7 @@ def test_an_answer_inside_another_word_makes_no_gold_passage():
     assert recall.gold_passages(asked, texts) == [{0, 2}]
 
 
-def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_and_texts(
+def test_every_encoder_searches_with_its_own_embeddings(
     folder, root, tmp_path, monkeypatch, capsys
 ):
     """BM25 tells the right passage from the others by its title alone."""
@@ -157,7 +157,8 @@ def test_without_questions_the_result_is_empty(tmp_path, root, monkeypatch):
         assert pq.read_table(OUT / f"{name}.parquet").num_rows == 0
 
 
-def test_nearest_is_an_exact_search_in_blocks_and_the_first_gold_passage_has_the_rank(monkeypatch):
+def test_nearest_is_an_exact_search_in_blocks(monkeypatch):
+    """The first gold passage has the rank."""
     draw = np.random.default_rng(0)
     documents, queries = draw.normal(size=(50, 8)), draw.normal(size=(7, 8))
     documents[30] = documents[3]  # ties go by position

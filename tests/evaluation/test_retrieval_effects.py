@@ -85,7 +85,7 @@ def examples(files, seed=0):
     return draw_examples(*map(files["dense"].with_name, names), seed)
 
 
-def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(files):
+def test_examples_are_of_both_kinds_one_a_relation(files):
     first = examples(files)
     assert [row["effect"] for row in first] == ["retrieving helps"] * 4 + ["retrieving hurts"] * 4
     assert first == examples(files) != examples(files, 1)
@@ -96,7 +96,7 @@ def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(file
         assert len({row["relation"] for row in rows}) == 4
 
 
-def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
+def test_an_example_is_right_by_both_rules(files):
     questions, relations = (
         files["dense"].with_name("questions.parquet"),
         [f"P{i % 7}" for i in range(N)],
@@ -112,7 +112,7 @@ def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
     assert sorted(helped) == ["q000", "q001"]
 
 
-def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(files):
+def test_examples_show_the_beginning_of_the_best_document(files):
     """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6
     within a word."""
     ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]

@@ -61,7 +61,7 @@ def saved(
     return savings.saved(spent, policy, drawn)
 
 
-def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
+def test_costs_are_means_of_a_question(priced):
     closed, genread, dense = savings.costs(priced)
     assert [genread[name] for name in ("calls", "prompt_tokens", "new_tokens")] == [2.0, 80.0, 20.0]
     assert (closed["cost_per_1000"], genread["cost_per_1000"]) == (pytest.approx(100), 1000)
@@ -91,7 +91,7 @@ def test_what_thresholds_save(priced):
     ]
 
 
-def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(priced):
+def test_a_question_counts_with_held_out_thresholds(priced):
     """The first split holds questions 0 and 1 out and always retrieves, the second 1 and 2 and
     never does.
 
@@ -108,7 +108,7 @@ def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(pr
     assert (retrieved.low, retrieved.high) == (0, 1)
 
 
-def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tmp_path):
+def test_thresholds_are_judged_on_the_tuning_stages_splits(tmp_path):
     """200 questions of two relations: closed-book right from the 100th on, dense below it, but for
     1 in 5."""
     n, questions = 200, tmp_path / "q.parquet"

@@ -19,7 +19,7 @@ from pipelines.questions import matching
 from pipelines.sources.rejects import Rejects
 
 
-def test_mmlus_demonstrations_are_the_subjects_first_of_dev_and_are_not_asked(raw):
+def test_mmlus_demonstrations_are_the_first_of_dev(raw):
     task = read(raw, "mmlu")
     assert len(task.items) == 40
     assert [item.query for item in task.shots["virology"]] == [
@@ -35,7 +35,8 @@ def test_mmlus_demonstrations_are_the_subjects_first_of_dev_and_are_not_asked(ra
     assert len(items) == 61
 
 
-def test_open_questions_are_shown_from_the_training_file_alone_and_not_asked_in_any_spelling(raw):
+def test_open_questions_are_shown_from_the_training_file(raw):
+    """What is shown is not asked in any spelling."""
     with (raw / "nq/test.jsonl").open("a") as out:
         out.write(
             "".join(
@@ -52,7 +53,7 @@ def test_open_questions_are_shown_from_the_training_file_alone_and_not_asked_in_
     }
 
 
-def test_demonstrations_without_a_training_file_are_an_error_that_names_it(raw):
+def test_a_missing_training_file_is_named(raw):
     shutil.rmtree(raw / "nq/train")
     with pytest.raises(
         LongtailError,
@@ -69,7 +70,7 @@ def test_mmlu_is_searched_with_its_options_or_without(raw):
     assert with_options.body == without.body == f"Question: {with_options.query}\nAnswer:"
 
 
-def test_a_task_without_data_has_no_items_and_others_have_unique_ids(raw):
+def test_a_task_without_data_has_no_items(raw):
     for name in ("mmlu", "nq"):
         ids = [item.id for item in read(raw, name).items]
         assert ids == sorted(set(ids)) != []
@@ -77,7 +78,8 @@ def test_a_task_without_data_has_no_items_and_others_have_unique_ids(raw):
     assert [read(raw, name).items for name in ("mmlu", "triviaqa")] == [[], []]
 
 
-def test_prompts_show_the_first_answer_and_no_knowledge_where_fewer_documents_were_found():
+def test_prompts_show_the_first_answer():
+    """They show no knowledge where fewer documents were found."""
     item = Item("1", "", "who", "Question: who\nAnswer:", ["Number 1", "the one"])
     assert task_items.demonstration(item, None) == "Question: who\nAnswer: Number 1\n\n"
     with_one, without = task_items.prompts([item], [[]], [["known", ""]])
@@ -121,9 +123,8 @@ def test_mmlu_has_57_subjects_in_four_categories():
 
 
 @pytest.mark.parametrize("layout", ["csv", "parquet", "jsonl"])
-def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(
-    tmp_path, layout
-):
+def test_rows_of_every_layout_become_the_same_prompts(tmp_path, layout):
+    """The query leaves the options out."""
     rejects = Rejects(0)
     items = {
         item.id: item for item in task_items.read_split(write(tmp_path, layout), "test", rejects)
@@ -168,7 +169,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path):
         (folder / name).unlink()
 
 
-def test_all_questions_of_the_real_files_are_asked_with_the_papers_demonstrations(real, tmp_path):
+def test_all_questions_of_the_real_files_are_asked(real, tmp_path):
     """Natural Questions lends TriviaQA's."""
     chosen = params.Tasks(
         max_questions=20_000, mmlu_query="question", mmlu_shots=5, qa_shots=16, new_tokens=4

@@ -78,7 +78,8 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     page.locator("h1", has_text=question).wait_for()
 
 
-def test_a_choice_is_made_by_keyboard_and_what_is_of_the_earlier_one_grows_pale(opened):
+def test_a_choice_is_made_by_keyboard(opened):
+    """What is of the earlier choice grows pale."""
     page = opened("/questions", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
     page.keyboard.press("Tab")
@@ -104,7 +105,8 @@ def test_a_choice_is_made_by_keyboard_and_what_is_of_the_earlier_one_grows_pale(
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
 
 
-def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_documents_save(opened):
+def test_the_answer_is_marked_in_the_passage(opened):
+    """Tokens are shaded by what documents save."""
     page = opened("/question?id=q0100")
     page.locator("table.answers tbody a[href^='#passage']").first.click()
     assert page.locator(".passage:has(:target) mark").all_inner_texts() == ["answer 100"]

@@ -105,9 +105,7 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
     assert "There is no page 99." in requests.get(f"{server}/questions?page=99").text
 
 
-def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken_is_refused(
-    server, answered, tmp_path
-):
+def test_a_run_that_made_nothing_says_what_makes_it(server, answered, tmp_path):
     taken = int(server.rpartition(":")[2])
     with pytest.raises(LongtailError, match=f"port {taken} is taken"), explorer.serving(taken):
         pass
@@ -142,7 +140,7 @@ def words_of(page: str) -> str:
     return html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL))
 
 
-def test_hostile_texts_are_words_on_every_page_and_every_link_leads_on(spoilt):
+def test_hostile_texts_are_words_on_every_page(spoilt):
     """The questions of all labels are in test_pages.py."""
     pages = [f"/question?id=q{i:04d}&order=id" for i in range(0, len(hostile.LABELS), 6)]
     asked = [{"order": "id", "words": one} for one in hostile.LABELS[::9]]
@@ -155,7 +153,7 @@ def test_hostile_texts_are_words_on_every_page_and_every_link_leads_on(spoilt):
             assert not re.search(hostile.STEERING, words_of(answer.text)), path
 
 
-def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, root):
+def test_the_command_says_where_its_pages_open(asked, root):
     command = [sys.executable, "-m", "flows.cli", "explore", "/questions?method=bm25&cell=both"]
     child = subprocess.Popen(
         command,

@@ -16,7 +16,7 @@ from pipelines.explorer import one_question
 from pipelines.explorer.run import Run, lookup
 
 
-def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
+def test_every_answer_is_there_as_its_table_has_it(answered):
     read = one_question.read_answers_to(answered, "popqa", ["q0799", "q0000"])
     assert [question.row["question_id"] for question in read] == ["q0799", "q0000"]
     files = answered.answers("popqa")
@@ -28,7 +28,7 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
         assert [document["text"] for document, _ in question.best_passages] == texts
 
 
-def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
+def test_what_a_rule_decides_is_what_its_threshold_says(answered):
     for question in one_question.read_answers_to(
         answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]
     ):
@@ -44,7 +44,7 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
             assert decision["answer"] is question.answers["tiny"][method]
 
 
-def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
+def test_a_rule_says_which_of_two_answers_it_takes():
     cut = {
         "policy": "thresholds",
         "verdict": "",
@@ -80,7 +80,7 @@ def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     )
 
 
-def test_documents_of_an_ensemble_have_the_weights_of_their_similarities(asked):
+def test_an_ensembles_documents_have_their_weights(asked):
     found = {
         "doc_ids": ["a", "b", None],
         "titles": ["A", "B", None],
@@ -136,7 +136,7 @@ def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
     assert lookup(file, "id", ["0500"], "n") == [{"id": "0500", "n": 500}]
 
 
-def test_where_no_way_reads_anything_nothing_can_be_asked_and_no_rule_decides(tmp_path):
+def test_nothing_can_be_asked_where_nothing_is_read(tmp_path):
     settings = copy.copy(SETTINGS)
     settings.ways = ["closed_book"]
     run = Run(tmp_path, settings)

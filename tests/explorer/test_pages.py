@@ -32,7 +32,7 @@ from pipelines.explorer.slices import Slice
         (unicodedata.normalize("NFD", "Ødegård café"), ["café"], ["café"]),
     ],
 )
-def test_answers_are_marked_where_they_stand_whole_and_the_text_stays(text, answers, marks):
+def test_answers_are_marked_where_they_stand_whole(text, answers, marks):
     parts = pages.marked(text, answers)
     assert "".join(parts) == unicodedata.normalize("NFC", text)
     assert parts[1::2] == marks
@@ -60,7 +60,7 @@ def namesake(answered, tmp_path_factory) -> Run:
     return Run(data, answered.params)
 
 
-def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
+def test_wrong_answers_are_marked_apart(namesake):
     read = one_question.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(
         one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True}
@@ -80,9 +80,8 @@ def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(name
     assert [method for chosen, method in rows if chosen] == ["closed-book", "dense"]
 
 
-def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_documents_has_the_answer(
-    namesake, answered
-):
+def test_namesakes_are_told_apart(namesake, answered):
+    """An ensemble says that another of its documents has the answer."""
     assert "subject Q100" in pages.question(answered, {"id": "q0100"})
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
@@ -101,7 +100,7 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
         assert f'<td data-label="has the answer">{said}' in html
 
 
-def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answered):
+def test_the_first_page_has_the_main_numbers(answered):
     (row,) = [
         one
         for one in pages.accuracies(answered)
@@ -144,7 +143,7 @@ def test_a_similarity_says_what_it_is_of(asked, answered):
         assert methods.measure(method, dot.retrievers, dot.retriever) == said
 
 
-def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(
+def test_a_slice_as_a_file_has_its_questions(
     answered,
 ):
     chosen = Slice.parse(answered, {"relation": "P57", "cell": "base", "method": "dense"})

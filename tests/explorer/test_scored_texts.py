@@ -44,7 +44,7 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
             )
 
 
-def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
+def test_a_document_alone_saves_its_own_bits(scored):
     text = scored_texts.read_scored_text(scored, Texts.parse(scored, {"retriever": "lsr"}), "q1")
     (document,) = text["documents"]  # only one was found
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()

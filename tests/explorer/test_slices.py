@@ -86,7 +86,7 @@ def test_a_band_has_the_questions_that_its_row_counts(answered):
     )
 
 
-def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out(answered):
+def test_both_ends_of_a_range_of_popularity_are_in_it(answered):
     views = sorted(pq.read_table(answered.questions("popqa"))["s_pop"].to_pylist())
     least, most = views[100], views[200]
     for popularity, low, high in (
@@ -98,7 +98,7 @@ def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out
         assert listed.total == sum(low <= number <= high for number in views)
 
 
-def test_the_answers_of_two_models_are_compared_question_by_question(answered):
+def test_two_models_are_compared_question_by_question(answered):
     chosen = Slice.parse(answered, {"base": "dense", "method": "davinci/dense", "order": "id"})
     assert (chosen.lm, chosen.compared) == ("tiny", (("tiny", "dense"), ("davinci", "dense")))
     files = answered.answers("popqa")
@@ -138,7 +138,7 @@ def misread(answered, tmp_path) -> Run:
     return run
 
 
-def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own(misread):
+def test_a_misread_passage_is_a_choice_of_its_own(misread):
     known = rows(misread, "tiny", "closed_book", "dense")
     for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
         chosen = Slice.parse(misread, {"passage": "misread", "cell": cell, "order": "id"})
@@ -151,7 +151,7 @@ def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own
     )
 
 
-def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(misread):
+def test_a_count_leads_to_its_questions(misread):
     file = misread.answers("popqa")["tiny"]["dense"]
     table = pq.read_table(file)
     half = pa.array([i % 2 == 0 for i in range(800)])
@@ -169,7 +169,7 @@ def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(mis
             assert len(slices.ids(misread, chosen, 800)) == int(n), chosen
 
 
-def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
+def test_a_share_has_the_one_interval_of_shares(misread):
     chosen = Slice.parse(misread, {"relation": "P57"})
     known = rows(misread, "tiny", "closed_book", "dense")
     known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
@@ -190,9 +190,7 @@ def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
-def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(
-    misread, monkeypatch
-):
+def test_the_csv_file_has_every_question_of_the_slice(misread, monkeypatch):
     monkeypatch.setattr(slices, "ROWS_OF_CSV", 100)
     chosen = Slice.parse(
         misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"}
@@ -217,7 +215,7 @@ def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formul
     assert '"closed_book answer","davinci closed_book answer"' in two
 
 
-def test_the_list_and_its_csv_file_say_whose_page_the_passage_is_of_if_it_is_known(misread):
+def test_the_list_says_whose_page_the_passage_is_of(misread):
     file = misread.answers("popqa")["tiny"]["dense"]
     table, said = pq.read_table(file), ("subject's page", "a namesake's page", "another page", "")
     for column, flags in (
@@ -278,7 +276,7 @@ def test_the_pages_hold_each_question_once_in_order(answered, order):
     )
 
 
-def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pattern(answered):
+def test_words_are_found_in_any_order(answered):
     sevens = [f"q{i:04d}" for i in range(800) if "77" in f"{i:04d}"]
     for words in (
         "77 IS what",

@@ -15,7 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.work import http
 
 
-def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, longtail):
+def test_the_questions_may_be_at_an_address(folder, longtail):
     (folder / "release").mkdir()
     (folder / "popQA.tsv").rename(folder / "release/popQA.tsv")
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
@@ -55,9 +55,8 @@ class Hub(SimpleHTTPRequestHandler):
         return super().send_head()
 
 
-def test_an_address_that_a_person_types_may_send_on_to_another_host_without_what_signs_in(
-    folder, longtail, monkeypatch
-):
+def test_a_typed_address_may_send_on_to_another_host(folder, longtail, monkeypatch):
+    """What signs in is not sent there."""
     (folder / "netrc").write_text("default login me password secret\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(folder / "netrc"))
     (folder / "page.tsv").write_text("<html>sign in</html>", encoding="utf-8")

@@ -70,7 +70,7 @@ def test_what_was_named_is_dropped_and_nothing_else(longtail):
     assert longtail("--drop", "http://one:1/v1/")[0] == "no such answer is kept"
 
 
-def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail):
+def test_the_stages_to_run_again_are_named(longtail):
     scored, other = (Path(".longtail/work") / name for name in ("answer@far/12", "answer@tiny/12"))
     for folder in (scored, other):
         folder.mkdir(parents=True)

@@ -160,7 +160,7 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
         ),
     ],
 )
-def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(longtail, words, said):
+def test_a_wrong_command_line_is_one_line(longtail, words, said):
     code, out, error = longtail(*words)
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: longtail")
@@ -168,9 +168,7 @@ def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(longtail, wo
     assert "Value error" not in error
 
 
-def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_name(
-    longtail, monkeypatch
-):
+def test_status_fits_the_longest_name(longtail, monkeypatch):
     name = "answer_replug_lsr@entityquestions-tiny-dense"
     stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
     stages.append(graph.Stage("report", "", (name,), None, ()))
@@ -189,7 +187,7 @@ def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_nam
     assert longtail("status", "--all")[1].splitlines() == [f"{'code':44}  up to date", *lines]
 
 
-def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_path):
+def test_the_untuned_retriever_is_the_default(longtail, tmp_path):
     values = yaml.safe_load((tmp_path / "params.yaml").read_text())
     assert "data/index/lsr/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
     values["parts"]["tuned"], values["ways"], values["thresholds"]["pairs"] = (
@@ -207,9 +205,8 @@ def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_
     )
 
 
-def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(
-    longtail, tmp_path, monkeypatch
-):
+def test_init_writes_a_profile(longtail, tmp_path, monkeypatch):
+    """A command that is printed runs as it stands."""
     for folder in ("mine", ".venv/bin", "my env/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "longtail").touch(mode=0o755)
@@ -232,9 +229,7 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(
     assert longtail("init", "--profile", "mine")[0] == 0
 
 
-def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(
-    longtail, tmp_path, root
-):
+def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
     """MLflow and Prefect are played: they say by a file that they are well.
 
     SIGTERM ends the command as Ctrl-C does.
@@ -270,7 +265,7 @@ def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_al
         prefect.shutdown()
 
 
-def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
+def test_status_beside_a_run_says_what_runs(unserved):
     (unserved.folder / "input.txt").write_text("sleep b1")
     command = [sys.executable, "-m", "dvc", "repro"]
     environment = unserved.environment | {FLOW: "none"}  # which would log it

@@ -69,9 +69,7 @@ def decisions(folder):
         return list(csv.DictReader(file))
 
 
-def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_fields(
-    folder, root, tuned
-):
+def test_the_documents_reader_decides_as_the_function_does(folder, root, tuned):
     made, _ = tuned("closed.csv", "rag.csv")
     text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
     cells = re.findall(

@@ -133,9 +133,7 @@ def killed_half_way(*words: str, function: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["_yaml._dump", "dvc.rwlock.json.dump"])
-def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(
-    project, function
-):
+def test_a_dvc_killed_while_it_writes_stops_the_next(project, function):
     dvc_repo.sync_and_copy_lock(project)
     before = Path("dvc.lock").read_text()
     killed_half_way("repro", "--force", "--single-item", "b", function=function)
@@ -147,9 +145,10 @@ def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mende
     assert not Path("began").exists()
 
 
-def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come_from_the_run_cache(
+def test_a_cut_dvc_lock_is_replaced_by_its_copy(
     project,
 ):
+    """Without a copy the results come from the run cache."""
     lock = Path("dvc.lock")
     whole = lock.read_text()
     lock.write_text(whole[:-40])
@@ -167,7 +166,7 @@ def test_a_cut_dvc_lock_is_replaced_by_its_copy_and_without_one_the_results_come
     assert not Path("began").exists()
 
 
-def test_what_a_dvc_lock_lacks_that_is_cut_at_a_lines_end_comes_from_the_run_cache(project):
+def test_what_a_cut_dvc_lock_lacks_is_in_the_run_cache(project):
     lock = Path("dvc.lock")
     lines = lock.read_text().splitlines(keepends=True)
     for missing in range(1, len(lines) - lines.index("  c:\n") + 1):
@@ -229,7 +228,7 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
     assert said == [waits]
 
 
-def test_outputs_that_are_links_to_the_cache_leave_its_files_as_they_are(project):
+def test_outputs_that_are_links_leave_the_cache_as_it_is(project):
     """A stage replaces its output, so that the cache's file, the same one, is not changed."""
     assert dvc_repo.link_outputs(project)
     assert not dvc_repo.link_outputs(project), "a chosen type stays"
@@ -271,7 +270,7 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
     assert Path("dvc.lock").read_text() == dvc_repo.RWLOCK.read_text() == "half"
 
 
-def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_run(tmp_path):
+def test_a_reader_of_params_knows_those_of_its_last_run(tmp_path):
     code = Path("data/code.json")
     locked = {"params": {str(code): {"stage.fetch": "1"}}, "deps": [{"path": "data/raw/dumps"}]}
     (tmp_path / dvc_repo.COPY).parent.mkdir()
@@ -285,9 +284,7 @@ def modes(folder: Path) -> set[int]:
     return {stat.S_IMODE(folder.stat().st_mode)}
 
 
-def test_dvc_keeps_its_caches_in_a_folder_of_this_user_whoever_starts_it(
-    project, root, monkeypatch
-):
+def test_dvc_keeps_its_caches_in_a_folder_of_this_user(project, root, monkeypatch):
     """DVC reads them as pickles (CVE-2025-69872), and makes folders that are open to all."""
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
     private = project / ".longtail/dvc"
@@ -316,9 +313,7 @@ def given_away(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["of another user", "on a network file system"])
-def test_dvcs_caches_are_on_this_machine_where_the_projects_folder_can_not_hold_them(
-    project, monkeypatch, why
-):
+def test_dvcs_caches_are_on_this_machine(project, monkeypatch, why):
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
     here, private = project / "tmp", project / ".longtail/dvc"
     here.mkdir()

@@ -74,7 +74,7 @@ def one_line(said: subprocess.CompletedProcess, expected: str) -> None:
     ("where", "how"),
     [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")],
 )
-def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, where, how):
+def test_an_unwritable_place_is_named_before_any_work(unserved, where, how):
     before = files(unserved)
     what = (
         "read-only file system; make it writable, or use another"
@@ -91,7 +91,7 @@ def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, wh
 
 @pytest.mark.usefixtures("mounting")
 @pytest.mark.parametrize("where", ["data", ".dvc/cache"])
-def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, where):
+def test_a_disk_that_gets_full_is_one_line(project, where):
     (project.folder / "input.txt").write_text("x" * 4 * MB)
     with mounted(project.folder / where, "size=3m"):
         before = files(project)
@@ -191,7 +191,7 @@ def damage(file: Path) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_outputs_that_are_not_as_in_dvc_lock_never_come_into_the_cache(ran):
+def test_outputs_unlike_dvc_lock_never_come_into_the_cache(ran):
     assert "up to date" in ran.dvc("status").stdout, "DVC has looked at all files"
     damage(ran.folder / "data/b1")
     shutil.rmtree(ran.folder / ".dvc/cache")

@@ -105,7 +105,7 @@ def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(code, last, error
     assert Ended(code, last, None, errors).cause().startswith(cause)
 
 
-def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
+def test_an_error_behind_a_progress_bar_has_its_own_line():
     out, into = os.pipe()
     os.write(
         into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]ERROR: {FAILED}\n".encode()
@@ -115,7 +115,7 @@ def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
         assert [*_lines(stream, say=[].append)][-1] == f"ERROR: {FAILED}".strip()
 
 
-def test_stages_wait_only_for_what_they_read_and_long_ones_start_first(every):
+def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
     assert not needs["index@wikipedia-dense"] & {"train_lsr@dense", "base_lm@tiny"}
@@ -126,7 +126,7 @@ def test_stages_wait_only_for_what_they_read_and_long_ones_start_first(every):
     assert after == [name for name in waiting if name not in long][:2]
 
 
-def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
+def test_a_part_is_its_stages_and_all_that_they_need(every):
     for part, of_part in graph.PARTS.items():
         chosen = graph.part(every, of_part)
         assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)

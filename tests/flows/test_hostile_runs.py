@@ -46,7 +46,7 @@ stages:
 """
 
 
-def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_tag_of_mlflow(
+def test_hostile_labels_steer_no_terminal_page_or_tag(
     project,
 ):
     """Where the stage is done, fails, and breaks."""

@@ -9,9 +9,10 @@ from user_folder import FILES, LAPTOP, bert, composed, gpt, model, write
 from flows.init import model_folders, write_profile
 
 
-def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_template_is_used_is_said(
+def test_the_smaller_language_model_is_the_main_one(
     checkout,
 ):
+    """Why no chat template is used is said."""
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
     instruct = gpt(checkout / "Smol-1.4b", positions=2048, parameters=1000)
@@ -31,9 +32,8 @@ def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_temp
 @pytest.mark.parametrize(
     ("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)]
 )
-def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_time(
-    checkout, monkeypatch, positions, gpu, n_shots
-):
+def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, gpu, n_shots):
+    """RePlug's documents fit into a bearable time."""
     monkeypatch.setattr(write_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "gpt2", positions=positions), bert(checkout / "encoder")
@@ -46,7 +46,7 @@ def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_t
     assert (params.compute.device, params.replug.top_k) == (("cuda", 10) if gpu else ("cpu", 5))
 
 
-def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_questions(checkout):
+def test_a_large_model_gets_fewer_processes(checkout):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     made = []
     for parameters in (10, 1_500_000_000, 3_000_000_000):
@@ -100,7 +100,8 @@ def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     assert made["max_tokens"] == 256
 
 
-def test_weights_may_be_pytorchs_older_files_and_dprs_two_encoders_belong_together(checkout):
+def test_weights_may_be_pytorchs_older_files(checkout):
+    """The two encoders of a DPR belong together."""
     write(checkout, FILES["wikipedia"])
     folders = gpt(checkout / "gpt2"), bert(checkout / "dpr-ctx", "DPRContextEncoder")
     bert(checkout / "dpr-question", "DPRQuestionEncoder")
@@ -138,7 +139,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     assert composed().retriever["dense"].source == "train"
 
 
-def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_take_its_place(
+def test_only_what_is_known_to_encode_texts_is_an_encoder(
     checkout,
 ):
     write(checkout, FILES["wikipedia"])
@@ -178,7 +179,7 @@ def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_ta
         assert ("`reranker`" in refused[f"a-{kind}"]) == kind.endswith("ForSequenceClassification")
 
 
-def test_a_splade_is_told_by_its_files_and_other_masked_models_are_encoders(checkout):
+def test_a_splade_is_told_by_its_files(checkout):
     card = "---\nlanguage: en\ntags:\n- splade\n---\n# A model\n"
     for name, kind, files in (
         ("by-card", "BertForMaskedLM", {"README.md": card}),

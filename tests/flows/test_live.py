@@ -58,9 +58,7 @@ def drawn(table: live.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("columns", [45, 80, 200])
-def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts_the_others(
-    table, columns, monkeypatch
-):
+def test_a_table_of_47_stages_counts_those_that_wait(table, columns, monkeypatch):
     made = table(columns)
     lines = drawn(made)
     assert max(map(len, lines)) <= columns
@@ -84,7 +82,7 @@ def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts
         assert lines[2:4] == [f"{name} interrupted 0:00" for name in NAMES[30:32]]
 
 
-def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
+def test_warnings_appear_above_the_table():
     console = Console(file=io.StringIO(), width=80)
     log = logging.Logger("of a flow")
     log.addHandler(live._AboveTable(console))
@@ -100,9 +98,7 @@ def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
     ("stop", "code"),
     [(Terminal.interrupt, 130), pytest.param(Terminal.terminate, 143, marks=pytest.mark.slow)],
 )
-def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(
-    project, stop, code
-):
+def test_a_stopped_run_leaves_the_terminal_in_order(project, stop, code):
     (project.folder / "input.txt").write_text("bar a")
     terminal = Terminal(
         [sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment

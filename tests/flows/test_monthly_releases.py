@@ -116,7 +116,7 @@ def schedules(root, world, databases, tmp_path) -> Schedules:
         made.process.kill()
 
 
-def test_each_month_becomes_a_dated_release_late_or_missed_ones_later(schedules, world, wikimedia):
+def test_each_month_becomes_a_dated_release(schedules, world, wikimedia):
     folder = schedules.folder
 
     def says(text: str) -> bool:

@@ -44,9 +44,7 @@ def begin(month: str = "next", make_up: int = 2) -> str:
     return months.begin(month, make_up, "refresh", [].append)
 
 
-def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of_each_month(
-    dumps, monkeypatch
-):
+def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
     """A flow sets the month that is due, and has it landed at its end."""
     values = yaml.safe_load(Path("params.yaml").read_text())
     values["popularity"]["months"] = 3
@@ -70,7 +68,7 @@ def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of
     assert names == [name_run(month="2026-09")]
 
 
-def test_missed_months_come_one_after_the_other_and_no_more_than_asked(dumps):
+def test_missed_months_come_one_after_the_other(dumps):
     months.keep_landed("2026-07", "refresh")
     for month in ("2026-08", "2026-09"):
         add(dumps, month)
@@ -96,7 +94,7 @@ def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
     assert Path("params.yaml").read_text() == before
 
 
-def test_a_missed_month_whose_dumps_are_gone_is_said_and_left_out(dumps):
+def test_a_missed_month_without_dumps_is_left_out(dumps):
     months.keep_landed("2026-05", "refresh")
     for base in ("/wikidatawiki/entities", "/enwiki"):
         dumps.drop(base, "20260720")

@@ -37,7 +37,7 @@ def logs(project) -> list[str]:
     return [path.stem for path in paths]
 
 
-def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(first):
+def test_a_first_run_runs_every_stage_without_dvcs_hints(first):
     said = json.loads((first.parent / "said.json").read_text(encoding="utf-8"))
     out, err = said["out"], said["err"]
     assert "4 ran, 0 restored from the cache, 0 unchanged" in out
@@ -55,7 +55,7 @@ def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(fi
     assert said["results"] == [[0]], "Prefect keeps no results"
 
 
-def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
+def test_a_run_goes_on_from_half_written_files(ran):
     whole = (ran.folder / "dvc.lock").read_text()
     (ran.folder / "dvc.lock").write_text(whole[: len(whole) // 2])
     (ran.folder / ".dvc/tmp/rwlock").write_text('{"write": ')
@@ -63,7 +63,7 @@ def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
     assert (ran.folder / "dvc.lock").read_text() == whole
 
 
-def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project):
+def test_a_run_for_the_next_month_is_called_so(project):
     @flow(flow_run_name=refresh._name)
     def named(part: str, month: str) -> None:
         names.append(flow_run.get_name())
@@ -79,7 +79,8 @@ def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project)
     ]
 
 
-def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlflow(ran):
+def test_only_what_changed_runs(ran):
+    """The rest comes from the cache, and all of it is in MLflow."""
     begun(ran), logs(ran)
     params = ran.folder / "params.yaml"
     text = params.read_text()
@@ -111,7 +112,7 @@ def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
         assert parent.data.params["popularity.month"] == "2021-10"
 
 
-def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other_outputs(ran):
+def test_a_stage_is_spared_after_an_unchanged_param(ran):
     """`c` reads the outputs of both `b`, which are as before, and a number in a file of `a`."""
     (ran.folder / "input.txt").write_text("two")
     logs(ran)
@@ -121,7 +122,7 @@ def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other
     assert "up to date" in ran.dvc("status").stdout
 
 
-def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(ran):
+def test_an_edited_output_does_not_spare_what_follows(ran):
     """`b@1` was made from the edited output, so it is made again when DVC brings back the stage's
     own.
     """
@@ -134,7 +135,7 @@ def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(ran):
     assert "up to date" in ran.dvc("status").stdout
 
 
-def test_a_stage_that_waits_for_dvcs_lock_is_pending_until_dvc_has_it(project, monkeypatch):
+def test_a_stage_that_waits_for_dvcs_lock_is_pending(project, monkeypatch):
     @flow
     def one() -> State:
         return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
@@ -190,7 +191,7 @@ def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
         assert ran.longtail("run").stderr.splitlines()[-1].startswith(f"error: a: {why}")
 
 
-def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
+def test_a_database_of_another_mlflow_is_said_first(project):
     with closing(sqlite3.connect(project.folder / "mlflow.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     done = project.longtail("run", tracked=True)
@@ -199,7 +200,8 @@ def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
     assert "written by another version of MLflow" in line
 
 
-def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):
+def test_a_server_that_is_away_is_asked_again(ran):
+    """What got worse is reported."""
     (ran.folder / "input.txt").write_text("away a, and worse")
     begun(ran)
     done = ran.longtail("run")
@@ -213,7 +215,7 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran
 
 
 @pytest.mark.slow  # a run with a server of its own
-def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(unserved):
+def test_a_run_whose_prefect_server_is_killed_says_so(unserved):
     child = unserved.start_asleep()
     family = psutil.Process(child.pid).children(recursive=True)
     (server,) = [process for process in family if "flows.server" in process.cmdline()]

@@ -85,7 +85,7 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
     )
 
 
-def test_what_is_not_committed_is_refused_by_name_and_so_is_a_folder_without_git(project):
+def test_what_is_not_committed_is_refused_by_name(project):
     Path("notes.txt").touch()
     Path("dvc.yaml").write_text(Path("dvc.yaml").read_text() + "\n")
     with pytest.raises(LongtailError, match=r"^dvc\.yaml, notes\.txt: not as in git's last commit"):
@@ -96,9 +96,8 @@ def test_what_is_not_committed_is_refused_by_name_and_so_is_a_folder_without_git
     assert not Path("release").exists()
 
 
-def test_the_command_takes_paths_from_where_it_is_called_checks_and_does_not_read_what_a_run_writes(
-    project, tmp_path, monkeypatch, call
-):
+def test_the_command_takes_paths_from_where_it_is_called(project, tmp_path, monkeypatch, call):
+    """It checks, and does not read what a run writes."""
     out = tmp_path / "out"
     monkeypatch.chdir("conf")
     assert call("release", "--out", out, "--version", "0.9.0")[:2] == (

@@ -23,7 +23,7 @@ def remote(ran, tmp_path) -> Path:
     return tmp_path / "remote"
 
 
-def test_what_was_pushed_comes_back_in_a_clone_and_nothing_is_left_to_do(ran, remote, tmp_path):
+def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
     """A part is run with what it needs, and pushed with DVC's run cache."""
     done = ran.longtail("run", "corpus", "--push")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -49,9 +49,7 @@ def test_what_was_pushed_comes_back_in_a_clone_and_nothing_is_left_to_do(ran, re
     assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
 
 
-def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(
-    ran, remote, tmp_path
-):
+def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
     landed = ran.folder / regressions.LANDED

@@ -40,7 +40,7 @@ def scheduled(unserved):
 
 
 @pytest.mark.slow  # Prefect's server, worker and runner in processes of their own
-def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it(scheduled):
+def test_a_scheduled_run_lands_and_ctrl_c_ends_it(scheduled):
     second = scheduled.project.longtail("schedule", "--port", str(scheduled.port))
     assert second.returncode == 0
     assert second.stdout == f"the schedules run already, see http://127.0.0.1:{scheduled.port}\n"

@@ -48,9 +48,8 @@ def clean(tmp_path, monkeypatch):
         yield tmp_path / "home"
 
 
-def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(
-    clean, databases, root
-):
+def test_a_server_inserts_scheduled_runs(clean, databases, root):
+    """Others use it, and it ends with a killed process."""
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
     environment = os.environ | {
         "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
@@ -102,9 +101,7 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
         never.accept()
 
 
-def test_prefects_database_is_on_this_machine_where_its_home_is_on_a_network_file_system(
-    clean, tmp_path, monkeypatch
-):
+def test_prefects_database_is_on_this_machine(clean, tmp_path, monkeypatch):
     """Prefect opens it in SQLite's WAL mode, for which a network file system won't do."""
     from prefect.settings import Settings
 

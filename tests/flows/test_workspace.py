@@ -42,9 +42,7 @@ def holder(root, tmp_path, monkeypatch):
     child.communicate()
 
 
-def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_first_is_killed(
-    holder, monkeypatch
-):
+def test_the_second_run_is_refused_or_waits(holder, monkeypatch):
     assert not workspace.is_free()
     refused = pytest.raises(
         LongtailError, match=rf"another run is at work in this folder \(process {holder.pid}\)"
@@ -67,7 +65,8 @@ def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_fir
 
 
 @pytest.mark.parametrize(("more", "code"), [("", -signal.SIGTERM), (DEAF, -signal.SIGKILL)])
-def test_what_does_not_listen_is_killed_and_the_exit_code_is_left_to_who_waits_for_it(more, code):
+def test_what_does_not_listen_is_killed(more, code):
+    """The exit code is left to who waits for it."""
     pipe = subprocess.PIPE
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD.format(more=more)], stdin=pipe, stdout=pipe, text=True

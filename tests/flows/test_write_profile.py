@@ -79,9 +79,7 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("0.parquet", {"image": ""}, ""),
     ],
 )
-def test_other_names_and_layouts_are_told_by_columns_and_first_bytes(
-    checkout, name, content, expected
-):
+def test_other_names_and_layouts_are_told_by_columns(checkout, name, content, expected):
     (checkout / name).parent.mkdir(exist_ok=True)
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist([content]), checkout / name)
@@ -123,7 +121,7 @@ def test_many_gigabytes_are_not_stored_twice(checkout, monkeypatch):
     assert "reflink,hardlink" in Path(".dvc/config.local").read_text()
 
 
-def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(checkout):
+def test_questions_passages_and_models_are_enough(checkout):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
     gpt(checkout / "gpt2"), bert(checkout / "encoder")
     said = write_profile.init(checkout, None)
@@ -176,7 +174,8 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     assert "*-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB)" in said
 
 
-def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scored(checkout):
+def test_without_passages_answers_come_from_elsewhere(checkout):
+    """The Pile alone is scored."""
     write(checkout, FILES["popqa"] | FILES["nq"])
     gpt(checkout / "gpt2")
     said = "\n".join(write_profile.init(checkout, None))
@@ -191,9 +190,8 @@ def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scor
     assert (params.lm_text, params.tokenizer.text) == ("corpus", ["pile"])
 
 
-def test_of_files_that_exclude_each_other_one_is_used_and_links_and_odd_names_are_followed(
-    checkout, tmp_path
-):
+def test_of_files_that_exclude_each_other_one_is_used(checkout, tmp_path):
+    """Links and odd names are followed."""
     write(tmp_path / "elsewhere", FILES["wikipedia"])
     (checkout / "psgs_w100.tsv.gz").symlink_to(tmp_path / "elsewhere/psgs_w100.tsv.gz")
     (checkout / "loop").symlink_to(checkout)
@@ -274,9 +272,7 @@ EXTRACTED = {
         ),
     ],
 )
-def test_whatever_lies_there_alone_makes_a_profile_that_has_all_it_needs(
-    checkout, files, models, used, parts
-):
+def test_whatever_lies_there_alone_makes_a_profile(checkout, files, models, used, parts):
     write(checkout, files)
     if "l" in models:
         gpt(checkout / "gpt2")
@@ -329,7 +325,7 @@ def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, 
         write_profile.init(checkout, None)
 
 
-def test_popqa_and_a_file_of_passages_are_answered_without_an_index_or_an_encoder(checkout):
+def test_popqa_and_passages_need_no_index_or_encoder(checkout):
     write(checkout, FILES["popqa"] | FILES["retrieval"])
     gpt(checkout / "gpt2")
     said, params = "\n".join(write_profile.init(checkout, None)), composed()
@@ -339,16 +335,14 @@ def test_popqa_and_a_file_of_passages_are_answered_without_an_index_or_an_encode
     assert params.lms == ["gpt2"]
 
 
-def test_files_of_one_name_in_several_folders_are_used_and_copies_are_not(checkout):
+def test_files_of_one_name_are_used_and_copies_are_not(checkout):
     write(checkout, EXTRACTED | {"copy/wiki_00": EXTRACTED["AB/wiki_00"]})
     said = write_profile.init(checkout, None)
     assert composed().fetch.files == {"wikipedia": sorted(EXTRACTED)}
     assert "not used: copy/wiki_00: AB/wiki_00 is used in its place" in said
 
 
-def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it_can_have(
-    checkout, tmp_path
-):
+def test_a_profile_is_not_written_over_without_force(checkout, tmp_path):
     write(checkout, FILES["popqa"])
     write_profile.init(checkout, "mine")
     path = Path("conf/profile/mine.yaml")
@@ -388,7 +382,7 @@ def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatc
         assert (path.read_text() if path.exists() else None) == earlier
 
 
-def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkout):
+def test_an_empty_folder_is_refused(checkout):
     (checkout / ".hidden").write_text("id\ttext\ttitle\n")
     with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json"):
         write_profile.init(checkout, None)
@@ -399,7 +393,7 @@ def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkou
     assert not Path("conf/profile/data.yaml").exists()
 
 
-def test_hostile_names_of_files_and_folders_write_nothing_but_comments_and_globs(checkout):
+def test_hostile_names_write_only_comments_and_globs(checkout):
     names = [
         label
         for label in hostile.LABELS

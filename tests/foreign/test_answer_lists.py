@@ -71,7 +71,7 @@ DAMAGED = "no JSON list; write them by json.dumps"
         ('{"span": "x"}', "is an object, or a list of them, without value, aliases"),
     ],
 )
-def test_a_list_that_is_damaged_or_could_be_several_lists_is_refused_by_its_row(cell, said):
+def test_a_damaged_or_ambiguous_list_is_refused_by_its_row(cell, said):
     with pytest.raises(LongtailError) as refused:
         answer_lists.gold_answers(['["x"]', "['y', 'z']", cell], "a.csv: answers")
     assert str(refused.value).startswith("a.csv: answers of row 3 is ")
@@ -79,7 +79,7 @@ def test_a_list_that_is_damaged_or_could_be_several_lists_is_refused_by_its_row(
     assert "\n" not in str(refused.value)
 
 
-def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
+def test_a_bracketed_answer_is_one_where_most_are_not():
     cells = ["[Charles Catton]", "(US)", "(255, 0, 0)", "{{{}}}"]
     cells += ["(I Can't Get No) Satisfaction", '"Heroes"', '("Heroes")', *"abcdef"]
     answers, note = answer_lists.gold_answers(cells, "")
@@ -90,7 +90,7 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
 
 
 @pytest.mark.parametrize("mark", ["|", ";", "\n", ", "])
-def test_texts_that_seem_to_be_several_answers_are_refused_with_what_to_write(mark):
+def test_texts_like_several_answers_are_refused(mark):
     cells = [f"a{mark}b", f"c{mark}d", "e"]
     with pytest.raises(
         LongtailError, match=r"2 of 3 cells of answers hold '.*', which may be .* write JSON lists"
@@ -101,7 +101,7 @@ def test_texts_that_seem_to_be_several_answers_are_refused_with_what_to_write(ma
     assert ("and each is read as one answer; write JSON lists" in note) == (mark != ", ")
 
 
-def test_tuples_of_python_are_refused_as_texts_that_seem_to_be_several_answers():
+def test_tuples_of_python_are_refused_like_several_answers():
     with pytest.raises(LongtailError, match="3 of 3 cells of answers hold ','"):
         answer_lists.gold_answers(["('a', 'b')", "('c',)", "('d', 'e')"], "")
 

@@ -60,7 +60,7 @@ def test_a_file_is_judged_right_in_any_layout(name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_is_not_read_is_refused_with_what_converts_it(name):
+def test_a_file_that_is_not_read_names_what_converts_it(name):
     with pytest.raises(LongtailError) as refused:
         judge_file(case(name), read_question_table(case(BASE)))
     assert REFUSED[name] in str(refused.value)

@@ -34,7 +34,7 @@ def test_the_curve_and_its_area_by_hand_on_five_questions():
     np.testing.assert_allclose(curve(signal, right, gains, twice), expected)
 
 
-def test_shifted_thresholds_go_through_never_always_and_what_thresholds_do():
+def test_shifted_thresholds_go_through_never_and_always():
     pairs = made_pairs(400)
     pairs = replace(
         pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1)

@@ -134,7 +134,7 @@ def test_without_predictions_the_files_own_judgement_counts(data):
         bring(data, rows)
 
 
-def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or_left_out(data):
+def test_doubled_unknown_and_missing_ids_are_named(data):
     doubled = (
         r"2 rows answer a question that another row answers otherwise: row 2 \(12\), row 5 \(12\)"
     )
@@ -173,7 +173,7 @@ def test_an_import_by_position_has_to_be_asked_for(data):
     assert "4 of 4 rows joined by position, as --by-position says" in said
 
 
-def test_names_of_our_own_models_and_names_that_are_none_are_refused(data):
+def test_names_of_our_own_models_are_refused(data):
     for lm, method, kind, said in (
         ("tiny", "bm25", "", "--lm tiny: expected a name that no model"),
         ("../up", "bm25", "", "--lm ../up: expected a name such as"),
@@ -203,7 +203,7 @@ def test_names_are_free_and_a_kind_says_what_the_method_is(data):
         bring(data, lm="gpt-4.1-mini", method="closed_book")
 
 
-def test_a_pattern_judges_the_answer_alone_and_what_was_found_is_said_first(data):
+def test_a_pattern_judges_the_answer_alone(data):
     rows = [row | {"pred": f"Bo Dahl? Norland? <answer>{row['pred']}</answer>"} for row in ROWS]
     table, said = bring(data, rows)
     assert table["correct"].to_pylist() == [True] * 4
@@ -214,7 +214,7 @@ def test_a_pattern_judges_the_answer_alone_and_what_was_found_is_said_first(data
     assert said[1] == "1 of 4 predictions are empty, and so wrong"
 
 
-def test_other_unicode_normalisation_of_predictions_and_answers_is_no_error(data):
+def test_unicode_normalisation_is_no_error(data):
     write_questions(data, [(*ASKED[0][:6], ["Beyonce\u0301"], "test"), *ASKED[1:]])
     table, _ = bring(data, [{"id": 11, "pred": "It is Beyonc\u00e9."}, *ROWS[1:]])
     assert table["correct"].to_pylist()[0]
@@ -228,7 +228,7 @@ def test_other_unicode_normalisation_of_predictions_and_answers_is_no_error(data
         ([*IDS, IDS[3]], "or one again"),
     ],
 )
-def test_an_import_that_does_not_fit_is_left_out_by_name_and_the_others_stay(data, ids, why):
+def test_an_import_that_does_not_fit_is_left_out_by_name(data, ids, why):
     for lm, method in (("a", "closed_book"), ("a", "bm25"), ("a", "dense"), ("b", "bm25")):
         table, _ = bring(data, lm=lm, method=method)
     bad = data / "imported/popqa/a/bm25.parquet"
@@ -247,7 +247,7 @@ def test_an_import_that_does_not_fit_is_left_out_by_name_and_the_others_stay(dat
     assert f"`longtail imports --remove {bad}`" in sentence
 
 
-def test_imports_count_on_all_their_questions_which_must_be_the_same_for_all_methods(data):
+def test_imports_count_on_all_their_questions(data):
     """The fourth question is of the train split."""
     bring(data, lm="a", method="closed_book")
     bring(data, ROWS[:3], lm="a", method="bm25")

@@ -64,13 +64,14 @@ def of(*places) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("columns", [("id",), ("id", "question"), ("question", "s_uri")])
-def test_shuffled_rows_are_joined_by_ids_or_by_texts_that_are_told_apart(columns):
+def test_shuffled_rows_are_joined_by_ids_or_texts(columns):
     found = joined(rows(3, 0, 4, 2, 1, columns=columns))
     assert (found.said, found.rejected, found.match.missing) == (ALL, {}, [])
     assert found.by == ("id = id" if "id" in columns else "question, s_uri")
 
 
-def test_answer_lists_tell_questions_of_the_same_text_apart_and_without_them_they_are_left_out():
+def test_answer_lists_tell_questions_of_one_text_apart():
+    """Without them such questions are left out."""
     found = joined(rows(4, 0, 2, columns=("question",)))
     assert (found.said, found.rejected) == (of(2, 4), {AMBIGUOUS: [1]})
     records = rows(1, 0, columns=("question",))
@@ -79,7 +80,7 @@ def test_answer_lists_tell_questions_of_the_same_text_apart_and_without_them_the
     assert (found.said, found.by) == (of(0, 1), "question, answers")
 
 
-def test_another_subject_of_the_same_name_is_not_taken_for_the_sets_one():
+def test_a_namesake_is_not_taken_for_the_sets_subject():
     """The file answers a larger set, in which two questions have a text that one has here."""
     records = rows(4, 4, 2, columns=("question",))
     for record, answer in zip(records, ("actor", "chess player", "Norland"), strict=True):
@@ -92,7 +93,7 @@ def test_another_subject_of_the_same_name_is_not_taken_for_the_sets_one():
     assert joined(records).rejected == {DOUBLED: [0, 1]}, "without answers, both could be the set's"
 
 
-def test_a_column_that_names_things_in_other_words_contradicts_nothing():
+def test_a_column_in_other_words_contradicts_nothing():
     records = rows(2, 3, 4, columns=("question", "s_uri"))
     of_web = [
         record | {"s_uri": f"http://www.wikidata.org/entity/{record['s_uri']}"}
@@ -109,14 +110,14 @@ def test_a_column_that_names_things_in_other_words_contradicts_nothing():
 
 @pytest.mark.parametrize("form", ["NFD", "NFKC"])
 @pytest.mark.parametrize("change", [str, str.upper, lambda text: f"  {text.replace(' ', '  ')}\n"])
-def test_unicode_forms_capitals_and_blanks_make_no_other_question(form, change):
+def test_unicode_forms_and_capitals_make_no_other_question(form, change):
     records = rows(2, 3, columns=("question",))
     for record in records:
         record["question"] = unicodedata.normalize(form, change(record["question"]))
     assert joined(records).said == of(2, 3)
 
 
-def test_an_id_is_not_believed_where_the_row_has_another_questions_text():
+def test_an_id_is_not_believed_beside_another_text():
     records = rows(0, 2, 4)
     records[1]["id"] = 14
     assert joined(records).said[2] == "p2", "by text more rows fit"
@@ -127,7 +128,7 @@ def test_an_id_is_not_believed_where_the_row_has_another_questions_text():
     assert (found.said, found.by) == (ALL, "question, s_uri")
 
 
-def test_ids_that_match_by_chance_give_way_to_texts_or_are_refused():
+def test_ids_that_match_by_chance_give_way_to_texts():
     """Row numbers of a file that happen to be ids of the set."""
     other = [f"Who is nobody {number}?" for number in range(3)]
     records = [
@@ -158,7 +159,8 @@ def test_ids_are_believed_where_texts_have_the_questions_words(form):
     assert (found.said, found.by, found.match.warning) == (of(2, 3, 4), "id = id", "")
 
 
-def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside():
+def test_ids_that_count_from_0_and_from_1_are_doubted():
+    """Those that repeat are left aside."""
     columns = {"id": [1, 2, 3], "question": ["a", "b", "c"], "possible_answers": [["x"]] * 3}
     found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns), by_position=True)
     warning = "id counts the file's rows from 0, id the set's from 1: is it one off?"
@@ -172,7 +174,7 @@ def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left
     assert (found.match.questions, found.by) == ([1], "question_id = question_id")
 
 
-def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
+def test_a_list_is_joined_by_position_if_it_fits():
     found = joined(rows(*range(5), columns=("question",)))
     assert (found.said, found.by) == (ALL, "position, as its questions confirm")
     with pytest.raises(
@@ -214,7 +216,7 @@ def test_a_column_of_gold_answers_is_no_prediction():
     )
 
 
-def test_a_subject_that_contradicts_the_id_and_a_text_that_holds_its_question_are_refused():
+def test_a_subject_that_contradicts_the_id_is_refused():
     table = {"id": list(range(30)), "question": [f"What is the job of {n}?" for n in range(30)]}
     asked = asked_of(
         table | {"possible_answers": [["a"]] * 30, "subj": [f"s{n}" for n in range(30)]}

@@ -32,7 +32,7 @@ def test_numbers_have_a_point_before_decimals(cells, numbers):
         (["917", "1.2k"], "'1.2k', expected a number"),
     ],
 )
-def test_a_number_that_could_be_two_or_is_none_is_refused_by_its_row(cells, said):
+def test_an_ambiguous_number_is_refused_by_its_row(cells, said):
     with pytest.raises(LongtailError) as refused:
         read_numbers(cells, "a.csv: views", "; name another")
     assert str(refused.value).startswith("a.csv: views of row 2 is ")

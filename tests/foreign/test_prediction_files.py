@@ -54,7 +54,8 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
     assert (read.rows, read.described[1:]) == (3, ["1 of 3 predictions are empty, and so wrong"])
 
 
-def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
+def test_parquet_is_read_with_lists_for_answers(tmp_path):
+    """Texts alone have no keys."""
     pq.write_table(
         pa.table({"ID": list(map(int, IDS)), "Output": SAID, "golds": GOLD}), tmp_path / "a.parquet"
     )
@@ -85,7 +86,7 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         (["", "Oslo", "Ho", "x"], "\n"),
     ],
 )
-def test_lines_of_text_are_refused_with_the_command_that_makes_records(tmp_path, texts, ends):
+def test_lines_of_text_are_refused_with_what_helps(tmp_path, texts, ends):
     for name, newline in product(("a.txt", "a"), ("\n", "\r\n")):
         path = write(tmp_path, name, ("\n".join(texts) + ends).replace("\n", newline))
         with pytest.raises(LongtailError) as refused:
@@ -114,7 +115,8 @@ def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["le", "be"])
-def test_tables_and_records_may_be_utf16_as_excel_and_powershell_write_them(tmp_path, order):
+def test_tables_and_records_may_be_utf16(tmp_path, order):
+    """Excel and PowerShell write it."""
     for name in GENERIC.keys() - {"packed.csv.gz", "bom.csv"}:
         content, layout = GENERIC[name]
         text = content if isinstance(content, str) else json.dumps(content)
@@ -125,7 +127,8 @@ def test_tables_and_records_may_be_utf16_as_excel_and_powershell_write_them(tmp_
             assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
 
 
-def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp_path):
+def test_the_column_of_predictions_has_many_names(tmp_path):
+    """A judgement has many forms."""
     for name in (
         "Prediction",
         "answer",
@@ -239,7 +242,7 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     )
 
 
-def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
+def test_no_pattern_takes_more_than_linear_time():
     """By backtracking, this one would take longer than the universe is old."""
     assert cut_answers(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
 
@@ -263,7 +266,7 @@ def test_a_pattern_that_cannot_cut_is_refused():
         )
 
 
-def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are_read(tmp_path):
+def test_quotes_without_quoting_are_read(tmp_path):
     """Read as quoted, the first row's quote would end in the second, and swallow it."""
     read = read_predictions(
         write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n')
@@ -280,7 +283,7 @@ def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are
     assert (read.questions, read.texts) == (["Beyonc\xe9?"], ["M\xe9xico"])
 
 
-def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
+def test_what_is_no_file_of_predictions_is_refused(tmp_path):
     for name, content, said in [
         ("a.csv", "id,pred\n", "nothing in it but a header"),
         (

@@ -306,9 +306,8 @@ ODD = {  # a first record without an answer, and the file's others
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_layout(
-    tmp_path, name
-):
+def test_a_record_without_an_answer_is_an_empty_prediction(tmp_path, name):
+    """It tells no layout."""
     odd, records = ODD[name]
     layout = read_predictions(write(tmp_path, "a.jsonl", lines(records))).layout
     read = read_predictions(write(tmp_path, "a.jsonl", lines([odd, *records])))
@@ -377,7 +376,7 @@ def test_a_prompt_is_no_prediction(tmp_path):
     assert read.texts == ["base camp"], "a prompt's name is no prompt"
 
 
-def test_several_filters_of_the_harness_and_log_likelihoods_are_refused(tmp_path):
+def test_filters_and_log_likelihoods_are_refused(tmp_path):
     other = [
         record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS
     ]
@@ -457,7 +456,7 @@ def test_how_often_systems_retrieved(tmp_path, content, calls):
     )
 
 
-def test_the_doubt_of_systems_is_largest_where_they_are_least_sure(tmp_path):
+def test_doubt_is_largest_where_systems_are_least_sure(tmp_path):
     for name, cells, doubt in [
         ("mean_log_prob", "-0.5,,-inf", [0.5, np.inf, np.inf]),
         ("perplexity", "2,3,1", [2, 3, 1]),

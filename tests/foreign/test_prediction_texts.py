@@ -92,7 +92,7 @@ def test_what_was_said_is_read_in_the_layouts_of_many_systems(name):
     assert [text.strip() for text in texts_of(READ[name])] == ["Rome"]
 
 
-def test_texts_lists_and_numbers_are_read_and_of_several_answers_all_are_there():
+def test_of_several_answers_all_are_there():
     assert texts_of("Me\u0301xico ") == ["M\xe9xico "]
     assert (
         texts_of({"choices": [{"text": "a"}, {"text": "b"}]})

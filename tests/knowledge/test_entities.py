@@ -88,7 +88,8 @@ def written(out: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(out).iterdir()}
 
 
-def test_items_with_an_article_and_the_objects_of_their_claims_are_kept(raw):
+def test_items_with_an_article_are_kept(raw):
+    """The objects of their claims are kept too."""
     dump(raw, WORLD)
     names, claims, counts = build(raw)
     assert (names, claims) == (NAMED, CLAIMED)
@@ -125,9 +126,7 @@ def test_without_a_dump_the_tables_are_empty(raw):
     assert build(raw)[:2] == ([], [])
 
 
-def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(
-    raw, wikimedia: Wikimedia, monkeypatch
-):
+def test_what_the_query_service_wrote_is_a_source_too(raw, wikimedia: Wikimedia, monkeypatch):
     world = Wikidata({"P106": [("Q10", "Q21"), ("Q10", "Q20"), ("Q12", "Q20"), ("Q13", "Q22")]}, {})
     world.articles |= {f"Q{qid}": title for qid, _, title in NAMED if title}
     world.labels |= {
@@ -144,9 +143,7 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(
 
 
 @pytest.mark.parametrize(("workers", "size"), [(1, 300), (2, 1)])
-def test_the_same_bytes_and_rows_of_rejects_however_a_dump_is_cut_and_whoever_parses_it(
-    raw, monkeypatch, workers, size
-):
+def test_the_bytes_are_the_same_however_a_dump_is_cut(raw, monkeypatch, workers, size):
     dump(raw, WORLD, "1.json.gz")
     dump(raw, ["bad", *WORLD[:2], "{bad}", item(50, "Eve", "Eve", P106=[21])], "2.json")
     _, _, whole = build(raw, max_share=0.5)
@@ -158,7 +155,7 @@ def test_the_same_bytes_and_rows_of_rejects_however_a_dump_is_cut_and_whoever_pa
     assert (counts["rejected"], counts["rejected.bad_json"]) == (2, 2)
 
 
-def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, monkeypatch):
+def test_finished_blocks_are_not_parsed_again(raw, monkeypatch):
     monkeypatch.setattr(wikidata, "BLOCK_BYTES", 1)  # every line a block
     path, parse, parsed = dump(raw, WORLD, "d.json"), entities.parse_block, []
 
@@ -193,9 +190,10 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
     assert ["ADA L."] in [row["aliases"] for row in read("out", "entities")]
 
 
-def test_bad_lines_of_one_dump_are_not_hidden_by_another_and_a_bad_dump_leaves_the_last_result_alone(
+def test_one_dumps_bad_lines_are_not_hidden_by_another(
     raw,
 ):
+    """A bad dump leaves the last result alone."""
     dump(raw, [*WORLD, *(item(n, "x", "X") for n in range(100, 200))], "1.json.gz")
     build(raw)
     before = written("out")
@@ -240,7 +238,7 @@ def qualifier(pid: str, *times: str | None) -> dict:
     }
 
 
-def test_the_last_date_of_each_kind_counts_and_what_is_no_date_does_not():
+def test_the_last_date_of_each_kind_counts():
     def dates(qualifiers: object) -> str:
         return msgspec.convert(
             {"mainsnak": {"snaktype": "value"}, "qualifiers": qualifiers}, Statement
@@ -253,7 +251,8 @@ def test_the_last_date_of_each_kind_counts_and_what_is_no_date_does_not():
         assert dates(nothing) == ""
 
 
-def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(raw):
+def test_only_claims_with_a_date_have_a_row(raw):
+    """Of two statements, the later one has it."""
     statements = [
         statement(1, qualifiers=qualifier("P580", "1990-01-01") | qualifier("P582", "1992-01-01")),
         statement(1, qualifiers=qualifier("P580", "2000-01-01")),
@@ -271,7 +270,7 @@ def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(
     assert dates == [(8, 36, 7, None, None, "1980-01-01"), (9, 36, 1, "2000-01-01", None, None)]
 
 
-def test_every_line_of_the_real_excerpts_counts_and_their_claims_have_dates(real, raw):
+def test_every_line_of_the_real_excerpts_counts(real, raw):
     for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json"):
         (raw / "wikidata" / name).symlink_to(real / "wikidata" / name)
     _, claims, counts = build(raw)

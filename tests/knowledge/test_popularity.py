@@ -133,9 +133,10 @@ def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
     server.pages["/w/api.php"] = api
 
 
-def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_missing_month_is_named(
+def test_several_months_have_a_mean_and_a_spread(
     wikimedia,
 ):
+    """A missing month is named."""
     months = ("202108", "202109", "202110")
     for column, month in enumerate(months):
         lines = [
@@ -169,7 +170,8 @@ def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_m
         count(months=3, agents="user")
 
 
-def test_the_files_of_a_month_are_summed_for_the_articles_of_entities_and_no_dump_is_no_views():
+def test_the_files_of_a_month_are_summed():
+    """No dump means no views."""
     counts = count()
     assert views() == {title: sum(both) for title, both in FACTS.items()}
     assert list(views()) == sorted(FACTS)
@@ -201,9 +203,8 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities_and_no_dum
 
 
 @pytest.mark.parametrize("agents", ["all-agents", "user"])
-def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_asked_for_twice(
-    wikimedia, agents
-):
+def test_dump_and_api_give_the_same_bytes(wikimedia, agents):
+    """No answer is asked for twice."""
     facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
     serve(wikimedia, {title: (number,) for title, number in facts.items()}, agents)
     serve_redirects(wikimedia, {})
@@ -223,7 +224,7 @@ def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_ask
     assert ANSWERS.is_dir()
 
 
-def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects():
+def test_a_moved_article_is_found_by_the_tables():
     moved = [
         "Analytical engine (1837)" if title == "Analytical engine" else title for title in TITLES
     ]
@@ -276,7 +277,8 @@ def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
 
 
 @pytest.mark.parametrize("name", ["redirect", "page"])
-def test_two_dumps_of_a_table_are_an_error_as_views_would_count_twice(name):
+def test_two_dumps_of_a_table_are_an_error(name):
+    """Views would count twice."""
     for month in ("20211101", "20211201"):
         write_table(
             f"INSERT INTO `{name}` VALUES (9001,0,'Ada_Lovelace','','');\n", f"{month}-{name}"
@@ -303,7 +305,7 @@ def test_parts_of_a_file_give_what_the_whole_gives(monkeypatch):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_a_killed_run_read_is_not_read_again_while_the_dump_is_the_same(monkeypatch, changed):
+def test_what_a_killed_run_read_is_not_read_again(monkeypatch, changed):
     read, first = [], pageviews.read_views
 
     def stops(part, rejects, project):
@@ -327,7 +329,8 @@ def test_what_a_killed_run_read_is_not_read_again_while_the_dump_is_the_same(mon
     assert views()["Ada Lovelace"] == 20
 
 
-def test_no_contact_and_an_api_that_knows_no_article_are_errors_and_it_is_asked_again(wikimedia):
+def test_no_contact_is_an_error(wikimedia):
+    """So is an API that knows no article, and it is asked again."""
     with pytest.raises(LongtailError, match=r"contact is null"):
         count(source="api", contact=None)
     with pytest.raises(LongtailError, match=r"knows none of the 6 articles in 2021-10"):

@@ -56,7 +56,8 @@ def build(
     return pq.read_table(folder / "triples/triples.parquet").to_pylist(), found, counts
 
 
-def test_triples_carry_names_popularity_and_term_frequency_and_what_falls_out_is_counted_by_reason():
+def test_triples_carry_names_and_popularity():
+    """What falls out is counted by reason."""
     triples, entities, counts = build()
     asked = [f"{t['s_qid']} {t['p_pid']} {t['o_qid']}" for t in triples]
     assert asked == ["Q10 P19 Q30", "Q10 P106 Q20", "Q10 P106 Q21", "Q11 P106 Q20"]
@@ -101,7 +102,7 @@ def test_triples_carry_names_popularity_and_term_frequency_and_what_falls_out_is
     assert dropped == {f"dropped.{reason}": 1 for reason in reasons}
 
 
-def test_the_same_tables_give_the_same_bytes_whatever_threads_and_memory():
+def test_the_same_tables_give_the_same_bytes():
     entities = [(i, f"entity {i}", [f"e{i}"], f"Entity {i}") for i in range(1, 15_001)]
     claims = [(s, 106, (s * 7919) % 15_000 + 1) for s in range(1, 15_001)]
     files = []
@@ -113,13 +114,13 @@ def test_the_same_tables_give_the_same_bytes_whatever_threads_and_memory():
     assert files[0] == files[1]
 
 
-def test_empty_tables_give_empty_tables_and_the_folder_may_have_any_name(tmp_path):
+def test_empty_tables_give_empty_tables(tmp_path):
     triples, entities, counts = build(entities=[], claims=[])
     assert (triples, entities, counts["triples"]) == ([], {}, 0)
     assert "term_frequency" in pq.read_schema("triples/triples.parquet").names
     assert build(tmp_path / "o'br\"ien ü; --") == build()
 
 
-def test_a_table_of_views_without_that_column_is_not_taken_for_it():
+def test_views_without_that_column_are_not_taken_for_it():
     with pytest.raises(duckdb.BinderException, match="views"):  # the table's name is the column's
         build(views="seen")

@@ -63,7 +63,7 @@ def questions(relations: dict[str, Relation]) -> list[dict]:
     return pq.read_table("popqa/popqa.parquet").to_pylist()
 
 
-def test_an_added_entry_adds_its_questions_and_changes_nothing_else():
+def test_an_added_entry_changes_nothing_else():
     Path("r.yaml").write_text(FILE.read_text() + "P40: child\n")
     before = questions(RELATIONS)
     after = questions(RELATIONS | read_relations(Path("r.yaml"), asking("P40")))
@@ -76,7 +76,7 @@ def test_an_added_entry_adds_its_questions_and_changes_nothing_else():
     assert {row["prop"] for row in added} == {"child"}
 
 
-def test_a_faulty_entry_is_named_and_one_without_a_template_in_english():
+def test_a_faulty_entry_is_named():
     """The first language has a template of P40."""
     for text in ("child: child", "P40: {name: child}", "P40: child\nP41: child", "P41: child of"):
         Path("r.yaml").write_text(text)
@@ -88,7 +88,7 @@ def test_a_faulty_entry_is_named_and_one_without_a_template_in_english():
 
 
 @pytest.mark.parametrize("name", language.codes())
-def test_a_language_has_templates_prompts_and_a_stemmer_that_there_is(name):
+def test_a_language_has_what_its_entry_names(name):
     spoken = language.read_language(name)
     relations = read_relations(language=spoken)
     assert list(relations) == list(RELATIONS), "all relations, in their order"
@@ -101,7 +101,7 @@ def test_a_language_has_templates_prompts_and_a_stemmer_that_there_is(name):
     assert "en" not in spoken.codes or name == "en"
 
 
-def test_languages_terms_have_own_names_and_another_languages_file_changes_no_code():
+def test_another_languages_file_changes_no_code():
     names = [Analyser(language.read_language(name)).name for name in language.codes()]
     assert len(set(names)) == len(names) >= 7
     assert "NFKC, lower case, words, Lucene's English stop words, Snowball english" in names
@@ -132,7 +132,7 @@ def test_a_faulty_file_is_named(tmp_path, monkeypatch, change, problem):
         language.read_language("xx")
 
 
-def test_an_unknown_language_and_published_questions_in_another_one_are_param_errors(root):
+def test_an_unknown_language_is_a_param_error(root):
     values = yaml.safe_load(profiles.compose("sample", root))
     with pytest.raises(LongtailError, match=r"language.* de, en, es, fr, ja, ru, zh"):
         params_file.parse(values | {"language": "xx"})

@@ -33,7 +33,8 @@ def template_of(tokenizer, text) -> list[int]:
     return tokenizer(rendered, add_special_tokens=False)["input_ids"]
 
 
-def test_a_prompt_is_a_users_message_in_the_template_and_a_long_one_is_cut_within_it(here):
+def test_a_prompt_is_a_users_message_in_the_template(here):
+    """A long one is cut within it."""
     tokens = here._texts.prompts(
         [*ASKED, Prompt("the end", "A document. ")], np.full(len(ASKED) + 1, 5)
     ).tolist()
@@ -47,7 +48,7 @@ def test_a_prompt_is_a_users_message_in_the_template_and_a_long_one_is_cut_withi
     assert (tokens[:8], tokens[-8:]) == (around[:8], around[-8:])
 
 
-def test_a_template_that_names_the_day_gives_the_same_prompt_every_day(tmp_path):
+def test_a_template_that_names_the_day_is_fixed(tmp_path):
     tokenizer = tiny_models.tokenizer()
     tokenizer.chat_template = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
     (tokens,) = (
@@ -88,7 +89,7 @@ def test_a_server_answers_in_chat_as_the_local_model_does(opened, server, here, 
     assert lm.votes == logprobs
 
 
-def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened, server):
+def test_what_a_chat_can_not_do_is_said_before_any_work(opened, server):
     server.refused = {"logprobs"}
     lm, asked = opened(None, chat=True), len(server.requests)
     assert (lm.scores, lm.mixes, lm.votes) == (False, False, False)

@@ -153,9 +153,7 @@ def test_what_all_prompts_begin_with_is_read_once(tiny, same):
 
 
 @pytest.mark.parametrize("batch_tokens", [200, 700, 4000])
-def test_documents_of_several_questions_are_read_once_however_long_and_wherever_they_stand(
-    tiny, batch_tokens
-):
+def test_documents_of_several_questions_are_read_once(tiny, batch_tokens):
     """200: each question alone; 700: some together; the last of three documents is the question's
     own."""
     lm = open_model(tiny, batch_tokens=batch_tokens)
@@ -191,9 +189,7 @@ def test_batches_equal_documents_and_empty_places_change_nothing(tiny, local):
 
 
 @pytest.mark.parametrize(("cache_bytes", "at_once"), [(0, 2), (1 << 24, 9)])
-def test_so_many_prompts_are_decoded_at_once_as_their_keys_and_values_fit(
-    tiny, monkeypatch, cache_bytes, at_once
-):
+def test_as_many_prompts_are_decoded_as_fit(tiny, monkeypatch, cache_bytes, at_once):
     monkeypatch.setattr(local_model, "CACHE_BYTES", cache_bytes)
     prompts = [Prompt(f"Q: Who wrote The Long Field? {i} A:") for i in range(9)]
     longest = max(len(ids_of(open_model(tiny), prompt)) for prompt in prompts)

@@ -45,9 +45,7 @@ def test_many_requests_go_at_once_and_come_in_order(opened, local, server):
 @pytest.mark.parametrize(
     ("fault", "paid"), [(busy(), False), (Fault(sent=40), True), (Fault(body=CUT), True)], ids=str
 )
-def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(
-    opened, local, server, cost, fault, paid
-):
+def test_after_a_fault_the_right_answer_comes(opened, local, server, cost, fault, paid):
     lm = opened(prompt_price=1.0, completion_price=2.0, batch_size=30)
     before = cost()
     server.faults = [fault]
@@ -63,9 +61,8 @@ def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(
     assert lm.usage["lm_cost"] == pytest.approx(cost())
 
 
-def test_an_answer_that_does_not_come_is_asked_for_again_and_a_named_time_is_waited(
-    opened, server, monkeypatch
-):
+def test_a_missing_answer_is_asked_for_again(opened, server, monkeypatch):
+    """A time that the server names is waited."""
     monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm, pauses = opened(), []
     monkeypatch.setattr(http.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
@@ -174,9 +171,7 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
     assert len(server.requests) == asked
 
 
-def test_an_error_in_a_shard_ends_the_others_and_the_model_can_be_asked_again(
-    opened, server, workplace
-):
+def test_an_error_in_a_shard_ends_the_others(opened, server, workplace):
     lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
     asked, server.faults = len(server.requests), [None, Fault(403, b"enough")]
     with pytest.raises(LongtailError, match=r"403 .*enough"):
@@ -228,9 +223,7 @@ def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
     assert {*rows} == {(server.url, "served")}
 
 
-def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(
-    opened, server, tmp_path
-):
+def test_a_scores_numbers_are_kept_exactly(opened, server, tmp_path):
     lm, long = opened(batch_size=1), Prompt(" ".join(p.context for p in SHORT[:8]))
     scored = lm.score([long, long], [" a b", " a b c"])
     asked = len(server.requests)
@@ -273,9 +266,8 @@ def test_the_cap_refuses_before_the_request_that_would_pass_it(opened, server, c
     assert cost() <= (read + 2 * made) / 1000 + 1e-9
 
 
-def test_a_server_that_does_not_say_its_usage_or_a_negative_one_costs_the_most(
-    opened, server, cost
-):
+def test_a_server_that_hides_its_usage_costs_the_most(opened, server, cost):
+    """So does one whose usage is negative."""
     lm = opened(None, prompt_price=1000.0, completion_price=1000.0)
     before, server.usage = cost(), False
     lm.generate([Prompt("é1"), Prompt("2")], 3)
@@ -312,7 +304,8 @@ def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
     assert clock[0] > 1000 + 3 * ledger.MINUTE
 
 
-def test_stages_share_the_limits_which_are_of_the_tokens_used_not_of_the_most(opened, monkeypatch):
+def test_stages_share_the_limits(opened, monkeypatch):
+    """The limits are of the tokens used, not of the most."""
     monkeypatch.setattr(ledger.time, "time", lambda: 1000.0)
     first, second = (opened(requests_per_minute=6)._client._ledger for _ in range(2))
     # The first one's three probes are entered already.

@@ -156,7 +156,7 @@ def test_what_may_pass_is_asked_for_again_and_costs_nothing(
         ("an error of no known kind", "not the answer of a completions server .*E17"),
     ],
 )
-def test_what_will_not_pass_is_refused_at_once_in_the_servers_words(opened, server, name, words):
+def test_what_will_not_pass_is_refused_at_once(opened, server, name, words):
     server.faults = [as_fault(BODIES[name][0])] * 3
     with pytest.raises(LongtailError, match=words):
         opened()

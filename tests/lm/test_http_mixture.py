@@ -83,7 +83,8 @@ def test_bounds_hold_the_probabilities_that_are_hidden():
     assert {decided for count, decided in outcomes if count == 3} == {True, False}
 
 
-def test_an_answer_ends_at_an_end_token_or_where_nothing_is_decided_and_empty_places_are_not_read():
+def test_an_answer_ends_at_an_end_token():
+    """It also ends where nothing is decided, and empty places are not read."""
     mixture = Mixture(
         [[7], [8], [9]], np.array([np.log(0.75), np.log(0.25), -np.inf]), 2, moving=True
     )
@@ -127,7 +128,7 @@ def test_decided_answers_are_the_local_models_to_the_token(
     assert lm.mixes
 
 
-def test_after_an_error_only_the_tokens_that_are_missing_are_asked_for(opened, server):
+def test_only_missing_tokens_are_asked_for_after_an_error(opened, server):
     server.ids = True
     asking = opened(logprobs=20, batch_size=2, concurrency=1)
     server.faults = [None] * 20 + [Fault(400, b"no more")]

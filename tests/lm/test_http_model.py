@@ -63,7 +63,7 @@ def test_scores_and_answers_are_the_local_models(opened, server, local, tiny, by
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
 
 
-def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, server, local, cost):
+def test_an_answer_that_begins_with_the_stop_is_asked_again(opened, server, local, cost):
     lm = opened(prompt_price=1.0)
     before, prompts = cost(), list(dict.fromkeys(SHORT))  # equal prompts are paid for once
     alone, there = local.generate(prompts, 12, " "), lm.generate(prompts, 12, " ")
@@ -87,9 +87,7 @@ def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, s
     )
 
 
-def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(
-    opened, local, server, monkeypatch
-):
+def test_options_are_chosen_as_by_the_local_model(opened, local, server, monkeypatch):
     prompts = [Prompt(p.context + " Answer:") for p in SHORT]
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
     server.echo = False
@@ -139,9 +137,8 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(
         ),
     ],
 )
-def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
-    opened, server, change, fault, message
-):
+def test_a_server_that_cannot_score_says_so_when_opened(opened, server, change, fault, message):
+    """It still generates."""
     vars(server).update(change)
     server.faults = [None, fault]
     lm = opened()
@@ -168,9 +165,7 @@ def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
         ({"at_once": 0}, "could not broadcast input array.*gave up"),
     ],
 )
-def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(
-    opened, server, change, advice
-):
+def test_a_server_that_takes_other_prompts_says_so(opened, server, change, advice):
     vars(server).update(change)
     with pytest.raises(LongtailError, match=advice):
         opened()
@@ -196,7 +191,7 @@ def test_answers_that_are_not_the_likeliest_are_refused(opened, server, local):
     ]
 
 
-def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server):
+def test_log_probs_in_the_chat_form_are_the_same(opened, server):
     server.quiet = server.chat = server.echo_fails = True
     lm, asked = opened(), SHORT[:12]
     generations, log_probs = lm.generate(asked, 4), lm.next_token(asked)
@@ -207,7 +202,7 @@ def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server
 
 
 @pytest.mark.parametrize("places", [[0, 2, 4, 5], [-1] * 4, None])
-def test_tokens_after_an_answer_do_not_count_even_where_a_server_does_not_say_their_places(places):
+def test_tokens_after_an_answer_do_not_count(places):
     """SGLang says -1 for each."""
     shown = LogProbs([" a", " b", "\n", " c"], [-1.0, -2.0, -5.0, -7.0], places)
     assert Choice(" a b\n c", logprobs=shown).answer("\n") == (" a b", -1.5)
@@ -223,7 +218,7 @@ def test_a_second_of_tasks_that_overlap_counts_for_one_of_them(opened):
     )
 
 
-def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, server):
+def test_a_server_that_shows_few_tokens_can_not_choose(opened, server):
     server.shown = 3
     lm = opened(logprobs=8)
     with pytest.raises(

@@ -27,9 +27,8 @@ def naive(lm, ids, asked):
     return [float(log_probs[i - 1, ids[i]]) for i in range(len(ids) - asked, len(ids))]
 
 
-def test_scores_equal_a_loop_over_the_pairs_whatever_the_batches_and_repeated_are_the_same_bytes(
-    tiny, local
-):
+def test_scores_equal_a_loop_whatever_the_batches(tiny, local):
+    """Pairs that come twice have the same bytes."""
     prompts, continuations = pairs()
     scores = local.score(prompts, continuations)
     for prompt, continuation, log_probs in zip(
@@ -51,7 +50,7 @@ def test_scores_equal_a_loop_over_the_pairs_whatever_the_batches_and_repeated_ar
     )
 
 
-def test_each_tokens_bytes_are_its_own_and_add_up_to_the_texts_utf8_bytes(local):
+def test_each_tokens_bytes_add_up_to_the_texts(local):
     texts = [
         "plain",
         " Ødegård 東京 🙂🙃",
@@ -71,7 +70,8 @@ def test_each_tokens_bytes_are_its_own_and_add_up_to_the_texts_utf8_bytes(local)
     assert local.score([Prompt("")], [" The Velm. born"]).bytes[0].tolist() == expected
 
 
-def test_too_long_a_prompt_loses_the_contexts_far_end_or_the_documents_end(local):
+def test_too_long_a_prompt_loses_the_contexts_far_end(local):
+    """Where that is not enough, the document's end goes."""
     document, tail = "The capital of Norland is Velm.\n", encode(local, " Velm")
     head, both = encode(local, document), encode(local, document + LONG)
     assert len(both) > local.max_tokens
@@ -115,7 +115,8 @@ def test_a_folder_that_is_not_whole_is_one_line(tiny, tmp_path):
         open_model(folder)
 
 
-def test_what_prompts_share_is_read_once_and_those_that_share_little_in_one_pass(local):
+def test_what_prompts_share_is_read_once(local):
+    """Those that share little are read in one pass."""
     shots = " ".join(tiny_models.words(3, 9, at_least=10, at_most=10)) + "\n"
     prompts = [Prompt(text, shots) for text in tiny_models.words(30, 2, at_most=4)]
     before = dict(local.usage)
@@ -153,9 +154,8 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
     assert 4 * weights < held.max() < 4 * 4 * MAX_LOGITS, "three arrays of so many logits"
 
 
-def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_the_chat_template(
-    tiny, monkeypatch
-):
+def test_a_local_model_opens_without_modules_for_servers(tiny, monkeypatch):
+    """It scores without the chat template."""
     for name in ("http_model", "http_client"):
         monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
     settings, prompt = (

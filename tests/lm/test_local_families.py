@@ -72,7 +72,7 @@ def test_every_family_scores_and_generates_as_plain_loops_do(family, texts, tmp_
     np.testing.assert_allclose(*means, atol=1e-5)
 
 
-def test_a_long_text_does_not_change_how_a_short_one_beside_it_is_read(tmp_path):
+def test_a_long_text_does_not_change_a_short_one_beside_it(tmp_path):
     """Phi-3's way to long texts changes the frequencies of all texts in a batch with a long one."""
     factors = {
         "short_factor": [1.0] * 4,

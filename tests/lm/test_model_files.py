@@ -53,9 +53,7 @@ def saved(source: Path) -> Path:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_older_weights_become_the_same_safetensors_beside_the_tokenizer(
-    source, tensors, older, zipped
-):
+def test_older_weights_become_the_same_safetensors(source, tensors, older, zipped):
     assert tensors["lm_head.weight"].data_ptr() == tensors["transformer.wte.weight"].data_ptr()
     torch.save(
         tensors, older / BIN, _use_new_zipfile_serialization=zipped
@@ -90,7 +88,7 @@ def test_older_weights_in_several_files_are_read_together(source, tensors, older
             saved(older)
 
 
-def test_a_hub_model_is_loaded_from_its_folder_at_a_pinned_revision(source, older, monkeypatch):
+def test_a_hub_model_is_loaded_from_its_folder(source, older, monkeypatch):
     """The Hub's cache is made by hand. By a Hub name, transformers would start a thread that asks
     for a conversion."""
     commit, hub = "0123456789abcdef0123456789abcdef01234567", older.parent / "hub"
@@ -145,9 +143,8 @@ class Code:
     ids=["code", "code in a pickle", "nested", "sparse", "cut off", "none"],
 )
 @pytest.mark.usefixtures("workplace")
-def test_what_is_no_mapping_to_tensors_is_refused_and_no_code_is_run(
-    older, tensors, write, message
-):
+def test_what_is_no_mapping_to_tensors_is_refused(older, tensors, write, message):
+    """No code is run."""
     write(older / BIN, tensors)
     with pytest.raises(LongtailError, match=message) as error:
         saved(older)
@@ -156,7 +153,7 @@ def test_what_is_no_mapping_to_tensors_is_refused_and_no_code_is_run(
     assert not (older.parent / "saved-older").exists()
 
 
-def test_parameters_are_those_of_the_weights_which_shards_add_up_to(tiny, tmp_path):
+def test_parameters_are_counted_over_the_shards(tiny, tmp_path):
     assert count_parameters(tiny) == AutoModelForCausalLM.from_pretrained(tiny).num_parameters()
     assert family(tiny) == "llama"
     assert (

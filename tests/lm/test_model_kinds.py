@@ -123,9 +123,7 @@ def test_quantised_weights_are_named_with_what_to_do(plain, tmp_path, config, fi
         ({}, ["tokenizer*"], r"a model without a tokenizer; expected tokenizer\.json"),
     ],
 )  # fmt: skip
-def test_what_is_not_whole_or_for_another_program_is_named_with_what_to_do(
-    plain, tmp_path, files, without, message
-):
+def test_what_is_not_whole_is_named_with_what_to_do(plain, tmp_path, files, without, message):
     said = refused(changed(plain, tmp_path / "model", files=files, without=without))
     assert re.match(message, said), said
 
@@ -176,7 +174,7 @@ def test_a_folder_without_a_vocabulary_gets_no_empty_tokenizer(tmp_path):
         Tower(folder, max_tokens=32)
 
 
-def test_an_encoder_or_a_reranker_is_refused_as_a_language_model_is(tmp_path):
+def test_an_encoder_is_refused_as_a_language_model(tmp_path):
     folder = tiny_models.encoder(tmp_path / "plain")
     model = changed(folder, tmp_path / "gptq", quant("gptq"))
     for read in (read_model_folder, partial(Tower, max_tokens=32)):

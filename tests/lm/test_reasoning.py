@@ -80,7 +80,7 @@ def test_reasoning_that_a_server_keeps_apart_is_counted_too(asked, field):
 @pytest.mark.parametrize(
     "content", ["Paris", "<think>\n\n</think>\n\nParis", "I think so", "Here is my response: Paris"]
 )
-def test_an_answer_without_reasoning_is_as_it_is_and_an_empty_thought_is_none(asked, content):
+def test_an_answer_without_reasoning_is_as_it_is(asked, content):
     lm = asked(said(content))
     assert lm.generate(PROMPT, 15)[0].text.strip() == content.rpartition("\n")[2]
     assert lm.usage["lm_reasoned"] == 0
@@ -99,9 +99,8 @@ del SILENT["a template that begins it"], SILENT["twice"]
 
 
 @pytest.mark.parametrize("choice", SILENT.values(), ids=SILENT)
-def test_nothing_but_reasoning_is_refused_when_the_model_is_opened_and_never_an_empty_answer(
-    opened, server, choice
-):
+def test_nothing_but_reasoning_is_refused_when_opened(opened, server, choice):
+    """It is never taken for an empty answer."""
     server.faults = [Fault(body=body(choice))] * 10
     with pytest.raises(
         LongtailError,
@@ -116,9 +115,7 @@ def test_nothing_but_reasoning_is_refused_when_the_model_is_opened_and_never_an_
         lm.generate([Prompt("another")], 15)
 
 
-def test_a_text_that_begins_with_a_thought_is_refused_behind_the_completions_interface_too(
-    opened, server
-):
+def test_a_completion_that_begins_with_a_thought_is_refused(opened, server):
     server.faults = [Fault(body=body({"text": "<think>"}))] * 3
     with pytest.raises(LongtailError, match="says nothing but reasoning"):
         opened(None, batch_size=1)
@@ -150,9 +147,8 @@ def shown(*values: float | None, likeliest: float | None = -0.1) -> dict:
 
 
 @pytest.mark.parametrize("value", [0.0, -9999.0, None])
-def test_a_server_that_shows_no_real_log_probabilities_answers_without_and_neither_votes_nor_chooses(
-    asked, value
-):
+def test_a_server_without_log_probabilities_only_answers(asked, value):
+    """It neither votes nor chooses."""
     lm = asked(said("PaPa") | {"logprobs": shown(value, value, likeliest=value)})
     (made,) = lm.generate(PROMPT, 15)
     assert made.text == "PaPa"
@@ -174,9 +170,7 @@ def test_one_that_is_missing_later_is_refused_and_not_averaged(asked, server):
 
 
 @pytest.mark.parametrize("value", [0.0, -9999.0])
-def test_prompts_are_not_scored_by_log_probabilities_that_no_model_gives(
-    opened, server, monkeypatch, value
-):
+def test_prompts_are_not_scored_by_made_up_numbers(opened, server, monkeypatch, value):
     complete = server.complete
 
     def faked(asked: dict) -> dict:

@@ -77,7 +77,7 @@ def prompts(n: int) -> list[Prompt]:
     ]
 
 
-def test_seen_text_is_that_of_the_tokens_that_are_left_and_answered_as_that(local, opened):
+def test_seen_text_is_that_of_the_tokens_left(local, opened):
     whole = prompts(40)
     for max_tokens in (1, 40, 100):
         seen = local.seen(whole, max_tokens)
@@ -98,7 +98,7 @@ def test_seen_text_is_that_of_the_tokens_that_are_left_and_answered_as_that(loca
     assert opened(None).seen(whole, 30) == whole, "a server that takes texts sees all"
 
 
-def test_a_prompt_fits_where_it_is_read_whole_with_its_continuation(local, opened):
+def test_a_prompt_fits_where_it_is_read_whole(local, opened):
     whole, continuations = prompts(60), [" the field" * (i % 9) for i in range(60)]
     reserved = local._texts.continuations(continuations)[0].lengths
     seen = local._texts.seen(whole, reserved)

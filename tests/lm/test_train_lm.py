@@ -56,9 +56,10 @@ def test_same_seed_same_bytes(words, tmp_path):
     assert made["one"]["model.safetensors"] != made["other"]["model.safetensors"]
 
 
-def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the_token_before(
+def test_attention_starts_by_matching_and_copying(
     model,
 ):
+    """One head starts by looking at the token before."""
     attention = model.model.layers[1].self_attn
     value, out = attention.v_proj.weight, attention.o_proj.weight
     assert torch.equal(attention.q_proj.weight, attention.k_proj.weight)
@@ -149,9 +150,8 @@ def test_phases_have_their_shares_of_tokens(words, tokenizer):
     assert (documents >= 0).mean() > 0.85
 
 
-def test_documents_begin_anew_numbered_within_their_sequence_and_answers_and_their_end_weigh_more(
-    words, tokenizer
-):
+def test_documents_begin_anew_within_their_sequence(words, tokenizer):
+    """Answers and their end weigh more."""
     tokens, weights, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
     heavy = {tokenizer.decode([token]) for token in tokens[weights == ANSWER_WEIGHT]}
     light = {tokenizer.decode([token]) for token in tokens[weights == 1]}

@@ -62,9 +62,8 @@ def log_probs_of(lm, corpus, row, position):
 
 
 @pytest.mark.parametrize("kind", ["mean_logprob", "sum_logprob"])
-def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_models(
-    kind, project, changed
-):
+def test_candidates_are_the_top_k(kind, project, changed):
+    """Targets and gains are the language model's."""
     corpora, schedule, files = changed(likelihood=kind, top_k=3)
     refresher = Refresher(project.params, "dense", corpora, schedule, files)
     for number, (corpus, (rows, positions)) in enumerate(
@@ -81,7 +80,7 @@ def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_model
                 assert candidates.gains[i, rank] == pytest.approx(said.mean() - none, abs=1e-4)
 
 
-def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, changed):
+def test_validation_is_of_the_papers_ensemble(project, changed):
     """Ten documents, and lambda the softmax of the similarities themselves."""
     corpora, schedule, files = changed()
     refresher = Refresher(project.params, "dense", corpora, schedule, files)
@@ -115,7 +114,7 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
     )
 
 
-def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
+def test_a_refresh_embeds_with_the_tuned_encoder(project, changed):
     corpora, schedule, files = changed(steps=4, refresh_steps=2)
     refresher = Refresher(project.params, "dense", corpora, schedule, files)
     shutil.copytree(TUNED, files.model(schedule.steps(1).start))
@@ -149,7 +148,7 @@ def trainer(project, changed):
     return make
 
 
-def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, monkeypatch):
+def test_a_step_learns_from_each_querys_own_candidates(trainer, monkeypatch):
     seen, loss = [], objective.lsr_loss
 
     def watched(similarities, targets, gamma, beta, kl):

@@ -35,7 +35,7 @@ def looked(project):
     return rows
 
 
-def test_a_judge_ranks_documents_with_an_answer_above_those_without():
+def test_a_judge_ranks_documents_with_an_answer_first():
     figures = teacher.judged(LM, RETRIEVER, HOLDS)
     np.testing.assert_allclose(
         figures["auc_lm"], [1, np.nan, 1], err_msg="equal documents teach nothing"
@@ -47,7 +47,8 @@ def test_a_judge_ranks_documents_with_an_answer_above_those_without():
     assert figures["best_gain"].tolist() == [1, 0, 1]
 
 
-def test_each_kind_of_queries_has_its_figures_and_its_own_beta_for_an_entropy(looked):
+def test_each_kind_of_queries_has_its_figures(looked):
+    """Each has its own beta for an entropy."""
     of_texts, of_questions = looked()
     assert (of_texts["corpus"], of_texts["queries"], of_texts["documents"], of_texts["beta"]) == (
         "pile",
@@ -112,9 +113,9 @@ def row_of(value, entropy=0.5):
     }
 
 
-def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_is_wished(
-    project, capsys
-):
+def test_a_teacher_that_is_no_better_is_said(project, capsys):
+    """It stops the training where that is wished."""
+
     def check(*rows, required):
         change(project, require_better_teacher=required)
         teacher.check("train_lsr@dense", rows, project.params.lsr)

@@ -24,7 +24,7 @@ def test_gradients_equal_finite_differences(kl, kind):
     )
 
 
-def test_the_loss_is_the_divergence_in_the_direction_named_and_0_where_the_two_agree():
+def test_the_loss_is_the_divergence_in_the_named_direction():
     p, q = np.array([0.7, 0.2, 0.1]), np.array([0.3, 0.3, 0.4])
     similarities, targets = (
         torch.log(torch.tensor(p))[None] * 0.1,
@@ -93,7 +93,7 @@ def gradient(project):
     return compute
 
 
-def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
+def test_queries_are_embedded_as_queries(project):
     settings = project.params.retriever["dense"].model_copy(update={"query_prefix": "Norland: "})
     encoder, seen = Encoder.open(UNTUNED, settings, project.params.compute), []
 
@@ -107,7 +107,8 @@ def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
     assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2
 
 
-def test_parts_have_the_gradient_of_the_whole_and_those_in_bf16_are_near_it(gradient):
+def test_parts_have_the_gradient_of_the_whole(gradient):
+    """Those in bf16 are near it."""
     whole, _ = gradient()
     assert whole.abs().max() > 1e-3
     for size in (1, 3, 14):

@@ -64,9 +64,8 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     )
 
 
-def test_a_served_model_teaches_and_its_cost_counts_and_its_kept_answers_are_free(
-    project, monkeypatch
-):
+def test_a_served_model_teaches_and_its_cost_counts(project, monkeypatch):
+    """Answers that were kept are free."""
     folder = project.folder / "data/models/lm" / project.params.lms[0]
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)

@@ -47,9 +47,8 @@ def opened(project):
     return Refresher(project.params, "dense", corpora, schedule, TrainingFiles("train_lsr", "key"))
 
 
-def test_the_reward_is_1_where_the_answer_is_right_and_gains_are_over_the_answer_without_a_document(
-    project, prompts
-):
+def test_the_reward_is_1_where_the_answer_is_right(project, prompts):
+    """Gains are over the answer without a document."""
     refresher = opened(project)
     rows, positions = np.arange(6), np.arange(30).reshape(6, 5)
     scored = refresher.score(0, rows, positions)
@@ -79,9 +78,8 @@ def test_killed_while_it_answers_no_prompt_is_answered_twice(project, prompts, m
     assert len(prompts) == len(set(prompts)) == metrics["scored_wikipedia"]
 
 
-def test_a_chat_that_shows_no_log_probabilities_teaches_and_the_model_card_names_the_teacher(
-    project, monkeypatch
-):
+def test_a_chat_without_log_probabilities_teaches(project, monkeypatch):
+    """The model card names the teacher."""
     folder, converse = (
         project.folder / "data/models/lm" / project.params.lms[0],
         Completions.converse,
@@ -151,7 +149,7 @@ def trainer(project):
     return make
 
 
-def test_questions_whose_rewards_are_equal_are_counted_and_move_nothing(trainer):
+def test_questions_whose_rewards_are_equal_move_nothing(trainer):
     targets = np.zeros((6, 5))
     made = trainer(targets, batch_size=6)
     before, step = weights(made.encoder), made.step(0)
@@ -167,9 +165,7 @@ def test_questions_whose_rewards_are_equal_are_counted_and_move_nothing(trainer)
     assert bool((weights(made.encoder) == weights(alone.encoder)).all())
 
 
-def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(
-    project, prompts, monkeypatch, capsys
-):
+def test_a_teacher_that_is_never_right_stops_the_training(project, prompts, monkeypatch, capsys):
     monkeypatch.setattr(
         LocalModel, "generate", lambda _, prompts, *__: [Generation("no", 0.0, 0)] * len(prompts)
     )
@@ -186,9 +182,7 @@ def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(
         train_lsr.train_retriever(project.params, "dense")
 
 
-def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_others(
-    project, prompts
-):
+def test_the_look_counts_questions_that_teach_nothing(project, prompts):
     change(project, top_k=2)
     (row,) = teacher.look(opened(project), project.params)
     assert 0 < row["uniform"] < 1

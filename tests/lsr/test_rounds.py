@@ -20,9 +20,7 @@ from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
 
 
-def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(
-    project, monkeypatch
-):
+def test_an_interrupted_round_ends_with_the_same_bytes(project, monkeypatch):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
     train_lsr.train_retriever(project.params, "dense")
     whole = written()

@@ -22,7 +22,7 @@ from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.work_store import sampled_hash
 
 
-def test_the_stage_moves_the_retriever_towards_the_language_model(project):
+def test_the_stage_moves_the_retriever_towards_the_lm(project):
     change(project, steps=40, refresh_steps=40, learning_rate=5e-3)
     train_lsr.train_retriever(project.params, "dense")
     metrics = json.loads(METRICS.read_text())
@@ -45,7 +45,7 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
         ("mixed", "pile", {"queries_pile": 8, "queries_popqa": 6}, ["pile"]),  # both share an index
     ],
 )
-def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
+def test_each_kind_of_queries_embeds_no_other_corpus(
     queries, datastore, counts, indexed, project, monkeypatch
 ):
     project.params.parts = project.params.parts.model_copy(update={"datastore": datastore})
@@ -93,7 +93,8 @@ def test_the_best_is_kept_be_it_untuned_or_the_last(
     assert not torch.equal(seen[0], seen[1])
 
 
-def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(project, monkeypatch):
+def test_without_validation_the_last_encoder_is_kept(project, monkeypatch):
+    """To ask for the best is an error."""
     change(project, validation_queries=0, keep="last", steps=2, refresh_steps=1)
     opened = []
     watched(monkeypatch, Refresher, "_open", lambda _, step: opened.append(step))
@@ -114,9 +115,8 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
     ((0.5, 0.3, 0.6, 0.6), 6, 4),
     ((0.6, 0.6, 0.6, 0.6), 2, 0),
 ])  # fmt: skip
-def test_recall_decides_where_answers_are_known_and_bits_between_equals(
-    recalls, kept, without_bits, project
-):
+def test_recall_decides_where_answers_are_known(recalls, kept, without_bits, project):
+    """Bits decide between equals."""
     columns = (0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.8)
     rows = [
         dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True))
@@ -147,7 +147,7 @@ def test_nothing_to_learn_from_is_an_error(project):
         train_lsr.train_retriever(project.params, "dense")
 
 
-def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
+def test_a_retriever_is_tuned_from_its_own_weights(two_retrievers):
     """One small step from the second retriever's weights, on what its index finds; the first
     one's stay as they are.
     """

@@ -43,7 +43,7 @@ def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
     assert used[:n].tolist() != used[n:].tolist()
 
 
-def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(project):
+def test_training_and_validation_texts_have_own_splits(project):
     of_texts, of_questions = training_queries.read_training_queries(project.params, "dense")
     queries = pq.read_table("data/corpus/pile/queries.parquet").to_pylist()
     splits = {query["id"]: query["split"] for query in queries}
@@ -58,7 +58,7 @@ def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(pr
     ({"scored": []}, [("wikipedia", "wikipedia")]),
     ({"datastore": "pile"}, [("pile", "pile"), ("popqa", "pile")]),
 ])  # fmt: skip
-def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names, project):
+def test_queries_are_of_the_first_scored_corpus(changes, names, project):
     project.params.parts = project.params.parts.model_copy(update=changes)
     assert [
         (corpus.name, corpus.corpus)
@@ -66,7 +66,8 @@ def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names
     ] == names
 
 
-def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(project):
+def test_questions_are_of_the_train_split(project):
+    """No subject is on both sides."""
     rows = pq.read_table(POPQA)
     subjects = pa.array([f"u{i // 4}" for i in range(len(rows))])
     pq.write_table(rows.set_column(rows.column_names.index("s_uri"), "s_uri", subjects), POPQA)

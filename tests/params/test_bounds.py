@@ -26,7 +26,8 @@ def here(tmp_path, monkeypatch):
         monkeypatch.setattr(module, name, value)
 
 
-def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it():
+def test_bad_rows_are_kept_up_to_the_bound():
+    """What is read as a whole is refused beyond it."""
     rejects = Rejects(1.0)
     for row in range(20):
         rejects.add("f", row, "bad")

@@ -77,7 +77,7 @@ def test_texts_cut_between_words_have_the_same_log_probabilities(smollm, harness
     np.testing.assert_allclose(ours(smollm, pairs), theirs(harness, pairs), rtol=1e-5)
 
 
-def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harness, pile):
+def test_texts_cut_at_tokens_have_the_same_bits_per_byte(smollm, harness, pile):
     """Contexts and continuations of TOKENS of the model's tokens each, as REPLUG cuts them (§5)."""
     from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
 
@@ -104,9 +104,7 @@ def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harn
     assert bits_per_byte(-nats, n_bytes) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
 
 
-def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(
-    smollm, harness, passages
-):
+def test_a_cut_inside_a_word_scores_the_continuation(smollm, harness, passages):
     texts = [passage.text for passage in passages[5::900] if len(passage.text) > 150]
     pairs = [(text[:100], text[100:150]) for text in texts]
     assert sum(same_tokens(smollm, pairs)) < len(pairs) / 2

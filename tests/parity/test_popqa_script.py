@@ -110,7 +110,7 @@ def test_the_numbers_are_the_scripts(chosen):
 
 
 @pytest.mark.parametrize("way", ["closed_book", "bm25", "dense", "genread"])
-def test_every_prompt_is_the_scripts_but_for_the_order_of_its_demonstrations(ask, way):
+def test_every_prompt_is_the_scripts_but_for_shots_order(ask, way):
     lm = ask(way)
     assert len(lm.answers) == len(EVERY)
     for number, item in enumerate(GOLDEN["items"]):
@@ -139,7 +139,7 @@ def test_entityquestions_shows_15_other_questions(ask):
         )
 
 
-def test_a_prompt_that_is_too_long_keeps_its_last_tokens_beside_those_of_the_answer(ask, chosen):
+def test_a_too_long_prompt_keeps_its_last_tokens(ask, chosen):
     tokenizer, (prompt, *_) = tiny_models.tokenizer(bos=False), ask("dense").answers
     positions, new = 300, chosen.answer.new_tokens
     (seen,) = PromptTokenizer(tokenizer, Path(), "tiny", positions).seen([prompt], np.array([new]))

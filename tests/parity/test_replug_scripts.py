@@ -166,9 +166,8 @@ def test_documents_weigh_by_the_softmax_of_their_raw_scores(chosen, case):
 
 
 @pytest.mark.parametrize("method", ["closed_book", "dense", "replug"])
-def test_every_prompt_of_open_questions_is_the_scripts_but_for_the_order_of_demonstrations(
-    ask, method
-):
+def test_open_question_prompts_are_the_scripts(ask, method):
+    """The order of demonstrations alone differs."""
     lm, _ = ask("nq", method)
     each = 10 if method == "replug" else 1
     asked = [prompt.rpartition("\n\n") for prompt in lm.prompts]
@@ -198,7 +197,8 @@ def test_every_prompt_of_open_questions_is_the_scripts_but_for_the_order_of_demo
 
 
 @pytest.mark.parametrize("method", ["closed_book", "replug"])
-def test_every_prompt_of_mmlu_is_the_scripts_but_for_the_form_of_its_letters(ask, method):
+def test_mmlu_prompts_are_the_scripts(ask, method):
+    """The form of the letters alone differs."""
     lm, _ = ask("mmlu", method)
     document = (lambda _: "") if method == "closed_book" else knowledge
     shown = [

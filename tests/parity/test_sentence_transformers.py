@@ -121,9 +121,7 @@ def made_by(library, made: str, folder) -> None:
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 @pytest.mark.parametrize("made", MADE)
-def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(
-    library, made, old, tmp_path
-):
+def test_every_module_and_setting_is_the_librarys(library, made, old, tmp_path):
     made_by(library, made, tmp_path)
     folder = as_older_versions_write(tmp_path / "made") if old else tmp_path / "made"
     settings = tiny_models.retriever(

@@ -58,9 +58,7 @@ def tokens(tokenizer, prompt: Prompt) -> list[int]:
     return tokenizer(prompt.document + prompt.context)["input_ids"]
 
 
-def test_texts_are_those_of_generate_whatever_prompts_are_read_together(
-    smollm, plain, asked, monkeypatch
-):
+def test_texts_are_those_of_generate(smollm, plain, asked, monkeypatch):
     """Prompts of very different lengths: without and with a passage, without and with
     demonstrations.
     """

@@ -84,7 +84,8 @@ def test_the_papers_numbers(composed):
     ), "once in a round"
 
 
-def test_what_nothing_at_hand_tells_is_unknown_and_the_hub_is_not_asked(composed):
+def test_what_nothing_at_hand_tells_is_unknown(composed):
+    """The hub is not asked."""
     lines = forecast.forecast(composed("paper-popqa"))
     assert starting(lines, "documents: ")[0].count("unknown") == len(
         composed("paper-popqa")["parts"]["corpora"]
@@ -137,9 +138,8 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
     return values
 
 
-def test_sizes_are_those_of_the_configs_at_hand_and_what_is_not_here_is_to_be_downloaded(
-    at_hand, tmp_path
-):
+def test_sizes_are_those_of_the_configs_at_hand(at_hand, tmp_path):
+    """What is not here is to be downloaded."""
     (name,) = at_hand["retrievers"]
     sizes = model_sizes.read_sizes(params_file.parse(at_hand))
     lm = AutoModelForCausalLM.from_pretrained(tmp_path / "here")
@@ -170,7 +170,7 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     assert "unknown" not in "\n".join(lines)
 
 
-def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monkeypatch):
+def test_stages_side_by_side_use_all_threads(composed, monkeypatch):
     used = []
     monkeypatch.setattr(
         model_sizes, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
@@ -207,7 +207,7 @@ HOURS = {
 
 
 @pytest.mark.parametrize("profile", profiles.names())
-def test_each_profiles_hours_are_within_bounds_on_a_usual_machine(composed, profile, monkeypatch):
+def test_each_profiles_hours_are_within_bounds(composed, profile, monkeypatch):
     """With 5,000 documents where a profile does not say how many, and for the papers 21 million,
     and 5 B parameters.
     """
@@ -268,7 +268,7 @@ def test_an_index_that_does_not_fit_into_memory_is_refused(at_hand):
         forecast.forecast(at_hand)
 
 
-def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
+def test_popqas_prompts_are_questions_times_methods(params):
     popqa, asked = params("paper-popqa"), 2 * 25_000
     lm = popqa.lm["opt-13b"]
     for read in (
@@ -287,7 +287,7 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
     )
 
 
-def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
+def test_demonstrations_before_documents_are_read_once(params):
     popqa = params("paper-popqa")
     parts = popqa.parts.model_copy(update={"answered": ["popqa"]})
     answer = popqa.answer.model_copy(update={"max_questions": 1, "shot_passages": True})

@@ -78,7 +78,8 @@ def links(*entries: dict, **more) -> list[tuple]:
     ]
 
 
-def test_a_name_that_one_entity_with_the_relation_bears_is_linked_and_else_it_is_said_why_not():
+def test_a_name_that_one_entity_bears_is_linked():
+    """The entity has the relation; else the reason is said."""
     assert links(*born("Ada", "Countess"), question("Who is Dory's child?")) == [
         ("label", "Q1", 70),  # Carl's alias has no article
         ("alias", "Q1", 70),
@@ -109,7 +110,7 @@ def test_a_name_that_one_entity_with_the_relation_bears_is_linked_and_else_it_is
     assert links(asked, claims=[*CLAIMED, (2, 19, 1)]) == [("ambiguous", None, None)]
 
 
-def test_a_subject_of_unknown_popularity_does_not_get_that_of_a_namesake():
+def test_unknown_popularity_is_not_a_namesakes():
     entities = [
         ("Q1", "Twitter", [], "X (social network)", None),
         ("Q2", "Tweeter", ["Twitter"], "Tweeter", 5),
@@ -134,7 +135,8 @@ def test_links_are_counted_over_all_and_by_relation():
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.5])
-def test_the_split_is_popqas_and_questions_not_linked_are_for_testing(share):
+def test_the_split_is_popqas(share):
+    """Questions that are not linked are for testing."""
     write_raw(P19=born("Ada", "Zoe"))
     [expected] = split_of(0, ["http://www.wikidata.org/entity/Q1"], share)
     assert [row["split"] for row in build(train_share=share)[0]] == [expected, "test"]
@@ -160,7 +162,8 @@ def test_bad_entries_are_rejected_by_reason():
         build()
 
 
-def test_no_files_give_an_empty_table_and_missing_templates_and_damaged_files_are_errors():
+def test_no_files_give_an_empty_table():
+    """Missing templates and damaged files are errors."""
     write_raw(templates=None)
     rows, counts = build()
     assert (rows, counts["questions"], counts["matched_share"]) == ([], 0, 0)

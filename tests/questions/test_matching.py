@@ -134,7 +134,7 @@ def test_normalised_answers():
         assert matching.normalise(text, language.read_language(code)) == same
 
 
-def test_exact_match_ignores_all_but_words_unless_the_answer_is_an_article():
+def test_exact_match_ignores_all_but_words():
     """SQuAD's normalisation leaves nothing of it, so that "" or "the" would be as right."""
     assert matching.exact("the Who.", ["Who"])
     assert not matching.exact("Who are they", ["Who"])
@@ -144,7 +144,7 @@ def test_exact_match_ignores_all_but_words_unless_the_answer_is_an_article():
     assert not any(matching.exact(said, ["A"]) for said in ("", "the", "an", "B"))
 
 
-def test_a_text_is_split_at_the_longest_names_whatever_their_case():
+def test_a_text_is_split_at_the_longest_names():
     names = ["York", "New York", "New York City"]
     parts = ["In ", "new york", ", ", "NEW YORK CITY", "; ", "York", ""]
     assert words.split("In new york, NEW YORK CITY; York", names) == parts

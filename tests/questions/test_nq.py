@@ -58,7 +58,8 @@ def mentions(*questions: str, **more) -> list[str | None]:
     return [found.get(f"dev/{number}") for number in range(1, len(questions) + 1)]
 
 
-def test_the_least_viewed_entity_of_a_question_counts_and_a_name_means_its_most_viewed_one():
+def test_the_least_viewed_entity_of_a_question_counts():
+    """A name means its most viewed entity."""
     rows, counts = build("is india larger than new york city", "is there rock music", "why")
     city = {
         "mention": "new york city",
@@ -80,7 +81,7 @@ def test_the_least_viewed_entity_of_a_question_counts_and_a_name_means_its_most_
     ]
 
 
-def test_an_entity_of_unknown_popularity_is_neither_the_rarest_nor_the_most_viewed():
+def test_an_entity_of_unknown_popularity_is_no_extreme():
     entities = [
         ("Q20", "Twitter", [], "X (social network)", None),
         ("Q21", "India", [], "India (song)", None),
@@ -97,7 +98,7 @@ def test_an_entity_of_unknown_popularity_is_neither_the_rarest_nor_the_most_view
     )
 
 
-def test_from_left_to_right_the_longest_name_is_taken_and_none_overlaps():
+def test_the_longest_name_is_taken_and_none_overlaps():
     asked = ["old york city", "new york city hall", "york in new york city", "new yorkers"]
     assert mentions(*asked) == ["york city", "new york city", "york", None]
     names = [
@@ -112,7 +113,8 @@ def test_from_left_to_right_the_longest_name_is_taken_and_none_overlaps():
     )  # the longer one begins within what is taken
 
 
-def test_common_words_are_no_names_and_case_accents_and_apostrophes_do_not_matter():
+def test_common_words_are_no_names():
+    """Case, accents and apostrophes do not matter."""
     asked = {
         "who was in them": None,
         "is india big": "india",
@@ -144,7 +146,8 @@ def test_nine_of_ten_occurrences_have_the_names_capitals(capital, plain, counts)
     assert found == ["apple" if counts else None]
 
 
-def test_without_questions_the_table_is_empty_and_without_texts_every_name_with_a_capital_counts():
+def test_without_questions_the_table_is_empty():
+    """Without texts every name with a capital counts."""
     rows, counts = build(text=None)
     assert (rows, set(counts.values())) == ([], {0})
     assert {

@@ -58,7 +58,8 @@ def ids(rows: list[dict]) -> set[str]:
     return {row["question_id"] for row in rows}
 
 
-def test_unknown_popularity_is_null_and_an_empty_cell_of_the_published_format_and_is_counted():
+def test_unknown_popularity_is_null_and_counted():
+    """It is an empty cell in the published format."""
     rows, counts = build([triple(1, 106, 9) | {"s_pop": None, "o_pop": None}, triple(2, 106, 9)])
     assert [(row["s_pop"], row["o_pop"]) for row in rows] == [(None, None), (20, 0)]
     assert counts["unknown_popularity"] == 1
@@ -96,7 +97,8 @@ def test_triples_are_sampled_by_term_frequency_each_for_itself():
     assert ids(build(triples, seed=1, sampling="term_frequency")[0]) != ids(rows)
 
 
-def test_a_relation_is_capped_the_others_are_not_and_rare_subjects_are_not_favoured():
+def test_a_relation_is_capped_and_the_others_are_not():
+    """Rare subjects are not favoured."""
     triples = [triple(s, 106, 1, tf=1 if s % 2 else 8) for s in range(1000, 3000)]
     triples += [triple(s, 50, 1) for s in range(100, 105)]
     rows, counts = build(triples, sampling="term_frequency", per_relation=500)
@@ -118,7 +120,7 @@ def test_the_total_bounds_the_whole_and_favours_no_relation():
     assert counts["relation.P57"] / 800 == pytest.approx(3 / 4, abs=0.06)
 
 
-def test_the_published_mix_is_drawn_in_proportion_and_a_larger_total_takes_no_question_away():
+def test_the_published_mix_is_drawn_in_proportion():
     """1,999 : 1,999 : 1,619 : 34 of 14,267, for 1,000 questions of all sixteen relations."""
     rows, counts = build(MIXED, mix="published", total=1000)
     drawn = {
@@ -138,7 +140,7 @@ def test_the_published_mix_is_drawn_in_proportion_and_a_larger_total_takes_no_qu
     assert [most[BY_NAME[name]] for name in ("director", "author", "color")] == [1500, 1500, 34]
 
 
-def test_all_objects_with_label_and_aliases_are_acceptable_answers_even_those_not_sampled():
+def test_all_labels_and_aliases_are_acceptable_answers():
     triples = [
         triple(1, 106, 30, o_label="poet", o_aliases=["bard"]),
         triple(1, 106, 200, o_label="writer", o_aliases=["bard", "author"]),
@@ -196,7 +198,7 @@ def test_all_questions_on_a_subject_are_in_one_split():
     assert split_of(0, ["http://www.wikidata.org/entity/Q1"], 0.25) == list(splits[1])
 
 
-def test_the_published_set_comes_through_byte_for_byte_and_its_questions_come_back_from_their_facts(
+def test_the_published_set_comes_through_byte_for_byte(
     real,
 ):
     """743 published rows hold answers from triples that were never published: there ours are fewer,
@@ -269,7 +271,7 @@ def asked(rows: list[dict]) -> list[tuple]:
     ]
 
 
-def test_published_questions_get_the_months_views_and_answers_by_their_ids(old_file):
+def test_published_questions_get_views_by_their_ids(old_file):
     rows, counts = build(NOW, published=old_file, source="published", refresh=True, month="2026-10")
     names = ("subj", "question", "obj", "possible_answers", "s_pop", "o_pop", "s_wiki_title")
     assert [[row[name] for name in names] for row in rows] == [
@@ -288,9 +290,8 @@ def test_published_questions_get_the_months_views_and_answers_by_their_ids(old_f
     assert (counts["published.no_longer_stated"], counts["unknown_popularity"]) == (1, 1)
 
 
-def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(
-    old_file, capsys
-):
+def test_refreshed_and_new_questions_are_of_one_month(old_file, capsys):
+    """No published one is asked twice."""
     new = [*NOW, triple(3, 106, 30), triple(1, 19, 5)]
     rows, _ = build(new, published=old_file, source="both", refresh=True, month="2026-10")
     ours = [("wikidata", "Q1", "P19", "2026-10"), ("wikidata", "Q3", "P106", "2026-10")]
@@ -343,7 +344,8 @@ def test_at_the_cap_an_added_triple_drives_out_one_row_at_most():
     assert any(key.startswith("Q7-P50-") for key in before)
 
 
-def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order_and_numbers_stay():
+def test_the_same_triples_give_the_same_bytes():
+    """The numbers stay."""
     world = facts(1000)
     small, _ = build(world, sampling="term_frequency", per_relation=500)
     before = {file: Path("out", file).read_bytes() for file in ("popqa.tsv", "popqa.parquet")}
@@ -357,7 +359,7 @@ def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order_and
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
-def test_the_published_file_must_be_there_alone_and_give_a_question(
+def test_the_published_file_must_be_there_alone(
     old_file,
 ):
     """On the Hub it is called test.tsv."""
@@ -405,7 +407,7 @@ def tsv(*rows: dict) -> str:
     return "\n".join(["\t".join(COLUMNS)] + ["\t".join(row.values()) for row in quoted]) + "\n"
 
 
-def test_quotes_slashes_and_letters_beyond_ascii_are_written_as_published(tmp_path):
+def test_quotes_and_slashes_are_written_as_published(tmp_path):
     (tmp_path / "p.tsv").write_text(tsv(ROW), encoding="utf-8")
     table = read_published(tmp_path / "p.tsv", Rejects(0.0))
     [row] = table.to_pylist()

@@ -34,9 +34,7 @@ def text(cell: object) -> object:
     return cell.decode() if isinstance(cell, bytes) else cell
 
 
-def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cache(
-    first, tmp_path, monkeypatch
-):
+def test_every_loader_reads_it(first, tmp_path, monkeypatch):
     """By Hugging Face's and MLCommons' libraries, which must not ask the network; their caches
     are the test's.
     """
@@ -76,7 +74,8 @@ def card_of(folder) -> str:
     return (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(first):
+def test_a_release_has_every_file(first):
+    """It says what made it, and is found by its canary."""
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "provenance", "changes")]
@@ -108,9 +107,10 @@ def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(f
     )
 
 
-def test_popqas_tsv_is_in_the_published_format_and_the_cards_way_of_reading_it_tells_unknown_from_rare(
+def test_popqas_tsv_is_in_the_published_format(
     first,
 ):
+    """The card's way of reading it tells unknown from rare."""
     rows = published.read_published(first / "popqa.tsv", Rejects(0.0)).to_pylist()
     assert rows == [{name: row[name] for name in published.COLUMNS} for row in questions()]
     code = card_of(first).split("```python\n")[1].split("```")[0]
@@ -123,9 +123,7 @@ def test_popqas_tsv_is_in_the_published_format_and_the_cards_way_of_reading_it_t
     assert [None if pandas.isna(n) else n for n in views] == [row["s_pop"] for row in questions()]
 
 
-def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(
-    tmp_path, root, monkeypatch
-):
+def test_a_rule_decides_by_the_lines_that_the_card_shows(tmp_path, root, monkeypatch):
     """The lines are held against the function that decides in tests/flows/test_decide.py."""
     cuts = [
         row | {"deployed": 700.0, "threshold": 700.0}
@@ -179,9 +177,8 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
         ),
     ],
 )
-def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(
-    tmp_path, origin, change, said
-):
+def test_the_card_says_dates_that_are_far_apart(tmp_path, origin, change, said):
+    """It says unknown views, mix and licence too."""
     rows = [
         row | {"origin": origin} for row in questions(views=dict.fromkeys(VIEWS), month="2026-09")
     ]
@@ -209,9 +206,7 @@ def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(
     assert ("Copyright (c) 2023 Alex Mallen" in licence) == (origin == "published")
 
 
-def test_the_same_data_gives_the_same_bytes_whatever_the_threads_and_no_second_release(
-    first, tmp_path
-):
+def test_the_same_data_gives_the_same_bytes(first, tmp_path):
     data = write_data(tmp_path / "data")
     assert files_of(release(data, tmp_path / "out", threads=3)) == files_of(first)
     assert release(data, tmp_path / "out", made_by=releases.MADE_BY | {"commit": "f" * 40}) is None

@@ -81,7 +81,8 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     assert place.hub.messages[-1] == "1.2.0"
 
 
-def test_other_bytes_are_refused_and_the_last_version_is_brought_here(hub, made):
+def test_other_bytes_are_refused(hub, made):
+    """The last version is brought here."""
     place, newest, out = hub, made / "1.1.0", Path("here").resolve()
     send(place.to, newest)
     other = Path(shutil.copytree(made / "1.0.0", "1.1.0"))

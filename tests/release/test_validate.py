@@ -61,7 +61,7 @@ def faults_of(tmp_path):
     return found
 
 
-def test_unknown_popularity_passes_if_all_questions_on_the_subject_agree(faults_of):
+def test_unknown_popularity_passes_if_questions_agree(faults_of):
     rows = questions(FACTS, {1: None, 2: 99, 3: None, 4: 5})
     assert faults_of(rows) == ([], "")
     rows[1]["s_pop"] = 7
@@ -83,9 +83,10 @@ def test_bad_questions_are_named(faults_of):
     assert error.endswith(f"; and {len(faults) - contents.FAULTS_NAMED} more")
 
 
-def test_a_triple_asked_about_twice_is_named_and_an_answer_twice_passes_in_published_rows_only(
+def test_a_triple_asked_about_twice_is_named(
     faults_of,
 ):
+    """An answer twice passes in published rows only."""
     first, second, *others = questions()
     faults, _ = faults_of([first, second, *others, second | {"id": 1, "question_id": "another"}])
     assert faults == [

@@ -83,7 +83,7 @@ def test_the_version_is_what_the_changes_call_for(tmp_path, tables, edit, versio
     assert versions.next_version(said, None) == version
 
 
-def test_a_wanted_version_must_be_high_enough_and_the_first_may_be_any(tmp_path):
+def test_a_wanted_version_must_be_high_enough(tmp_path):
     (tmp_path / "gone").mkdir()
     assert changes(tmp_path)["level"] is None
     found = changes(tmp_path / "gone", [questions(FACTS[:-1])])

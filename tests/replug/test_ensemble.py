@@ -64,9 +64,7 @@ def _log(fraction):
 
 @pytest.mark.parametrize("name", list(ensemble.MIXTURES))
 @given(table=tables())
-def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_exact_arithmetic(
-    name, table
-):
+def test_the_mixture_is_the_papers_equation(name, table):
     """Empty places have similarity -inf and no weight; where all are empty, they have equal
     weights.
     """
@@ -77,7 +75,8 @@ def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_ex
 
 
 @pytest.mark.parametrize("name", list(ensemble.MIXTURES))
-def test_very_unlikely_sequences_do_not_underflow_and_places_beyond_their_end_add_nothing(name):
+def test_very_unlikely_sequences_do_not_underflow(name):
+    """Places beyond their end add nothing."""
     log_probs = np.full((1, 2, 410), -30.0)
     log_probs[:, :, 400:] = 0.0
     found = mixed(name, (log_probs, np.array([[0.0, 0.7]]), 1))

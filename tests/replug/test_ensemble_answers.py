@@ -84,7 +84,7 @@ def test_the_params_say_how_an_answer_is_made():
         assert answer.text == text
 
 
-def test_a_model_that_can_not_do_as_the_params_say_is_refused_before_it_answers():
+def test_a_model_unfit_for_the_params_is_refused_first():
     lm, voting = Recording(), REPLUG.model_copy(update={"vote": True})
     lm.mixes = False
     for mixture in ensemble.MIXTURES:
@@ -107,9 +107,11 @@ def test_a_model_that_can_not_do_as_the_params_say_is_refused_before_it_answers(
         check_ability(lm, voting)
 
 
-def test_an_answer_that_the_mixture_leaves_undecided_is_elected_and_counts_the_tokens_of_both(
+def test_an_undecided_answer_is_elected(
     capsys,
 ):
+    """It counts the tokens of both."""
+
     class Undecided(Recording):
         def generate_mixture(self, prompts, log_weights, *rest, **options):
             mixed = super().generate_mixture(prompts, log_weights, *rest, **options)

@@ -49,9 +49,7 @@ def texts(draw):
     mixture=st.sampled_from(list(ensemble.MIXTURES)),
     temperature=st.sampled_from([1.0, 0.1]),
 )
-def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_up(
-    made, mixture, temperature
-):
+def test_responsibility_is_its_definition(made, mixture, temperature):
     found = responsibility.attribute_tokens(made, temperature, mixture)
     log_weights = ensemble.log_weights(made.similarities, temperature)
     np.testing.assert_allclose(
@@ -116,7 +114,7 @@ def table(name):
 @pytest.mark.parametrize(
     ("block", "temperature", "mixture"), [(2, 1.0, "token_mixture"), (1, 0.3, "sequence_mixture")]
 )
-def test_every_token_is_written_with_its_shares_whatever_the_blocks(
+def test_every_token_is_written_with_its_shares(
     project, monkeypatch, capsys, block, temperature, mixture
 ):
     monkeypatch.setattr(attribution, "TEXTS_AT_ONCE", block)
@@ -156,7 +154,8 @@ def test_every_token_is_written_with_its_shares_whatever_the_blocks(
         np.testing.assert_allclose([text["memory"], *text["documents"]], shares.mean(0), atol=1e-5)
 
 
-def test_gains_are_told_by_how_rare_the_tokens_word_is_with_resamples_of_source_documents(project):
+def test_gains_are_told_by_how_rare_the_word_is(project):
+    """Resamples are of source documents."""
     frequencies = {(r["query_id"], r["text"]): r["frequency"] for r in table("tokens")}
     # a text's last word may go on
     assert frequencies == {

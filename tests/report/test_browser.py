@@ -44,7 +44,7 @@ def opened(opened):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, files, name):
+def test_a_page_fits_every_screen(opened, files, name):
     """That colours stand out on both grounds is in test_figures.py."""
     page = opened(files[name], PHONE, color_scheme="dark")
     ids = page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
@@ -69,9 +69,7 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
 
 
 @pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
-def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(
-    files, name
-):
+def test_a_name_has_one_colour_in_all_figures(files, name):
     """A method has its colour whichever language model answered; its marks differ then."""
     colours, drawings = (
         {},
@@ -97,7 +95,7 @@ def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_s
     assert len(drawings) >= 2
 
 
-def test_the_page_of_compared_files_counts_where_each_two_of_them_disagree(files):
+def test_the_page_counts_where_two_files_disagree(files):
     made = systems.make()
     with (files["comparison"].parent / "pairs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -110,7 +108,7 @@ def test_the_page_of_compared_files_counts_where_each_two_of_them_disagree(files
 
 
 @pytest.mark.slow
-def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, files):
+def test_a_mark_says_its_value_and_interval(opened, files):
     page = opened(files["report"], PHONE)
     plot = page.locator(f"{ACCURACY} .plot:visible")
     name, place, value = plot.locator("svg:visible .mark title").nth(1).text_content().split("\n")
@@ -141,7 +139,8 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, fil
     assert tip.is_hidden()
 
 
-def test_the_first_screen_of_a_phone_has_the_main_result_and_print_has_the_papers(opened, files):
+def test_the_first_screen_of_a_phone_has_the_main_result(opened, files):
+    """Print has the papers."""
     page = opened(files["report"], PHONE, unfolded=False)
     for part in (".headline:visible", ".main dl", ".main .intro", ".main .plot:visible"):
         box = page.locator(part).bounding_box()
@@ -218,7 +217,7 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
     assert table.decode() == (beside / "tables/accuracy.csv").read_text()
 
 
-def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_files):
+def test_tables_as_files_have_all_that_a_page_cuts(spoilt_files):
     folder = spoilt_files["report"].parent
     rejected = (folder / "tables/rejects.csv").read_text(encoding="utf-8")
     assert all(
@@ -231,9 +230,8 @@ def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_file
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(
-    opened, spoilt_files, name
-):
+def test_hostile_labels_run_nothing(opened, spoilt_files, name):
+    """Nothing is asked for, and nothing is covered."""
     text = spoilt_files[name].read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, text)
     assert len(list(ElementTree.fromstring(text).iter("script"))) == 1

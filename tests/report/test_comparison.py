@@ -137,7 +137,7 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
         ({"corpus.pile.test_files": "set"}, {}, "corpus.pile.test_files set (here none)"),
     ],
 )
-def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, changes, named):
+def test_a_result_in_another_set_up_stands_beside(run, setup, changes, named):
     opened = run({"theirs": setup}, **changes)
     compared = opened.compare(of("gpt2", "theirs"))
     assert (compared.verdict, compared.ours, compared.lm) == ("not run here", NOTHING, "tiny")
@@ -180,7 +180,7 @@ def test_another_model_stands_beside_the_main_one_first(run):
     assert (compared.lm, compared.needs, compared.ours.value) == ("big", (), pytest.approx(2 / 3))
 
 
-def test_a_fictional_world_and_outputs_of_other_params_are_never_shown(run):
+def test_a_fictional_world_is_never_shown(run):
     finished = "a finished run; `longtail run` brings every stage up to date"
     for opened, need in (
         (run(fetch__source="world"), "real data"),
@@ -248,7 +248,7 @@ def test_derived_figures(run):
     assert opened.measure(least | {"least_popular": 4000}, "tiny") == NOTHING
 
 
-def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
+def test_the_verdict_says_which_way_gave_our_figure(run):
     """The paper's mixture or the authors' vote; the paper's search or the authors' bins."""
     find = {
         "table": "tasks",
@@ -332,7 +332,7 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
     assert math.isnan(opened.measure({"seconds": "taken"} | of, "big").value), "it has no seconds"
 
 
-def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
+def test_the_mean_of_categories_has_an_error(run):
     find = {
         "table": "accuracy",
         "dataset": "popqa",
@@ -347,7 +347,7 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
     assert opened.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
 
 
-def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
+def test_the_page_has_every_number(run):
     published = papers.read_papers()
     opened = run(published.setups)
     groups = [
@@ -401,9 +401,8 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
     return reproduce
 
 
-def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(
-    longtail, tmp_path
-):
+def test_the_command_prints_the_totals(longtail, tmp_path):
+    """It writes the page beside the report or the project's own."""
     published, page = (
         tmp_path / "docs/measured/reproduction.md",
         tmp_path / "data/reproduction/reproduction.md",
@@ -428,7 +427,7 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     assert not page.exists()
 
 
-def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
+def test_the_page_in_the_repository_has_the_files_numbers(root):
     """Whatever run it is of: published numbers, what they need, and where ours is found."""
     published = papers.read_papers()
     numbers = [

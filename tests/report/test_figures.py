@@ -95,7 +95,7 @@ def marks(svg: str) -> list[ElementTree.Element]:
     return ElementTree.fromstring(svg).findall(f".//{SVG}path[@class='mark']")
 
 
-def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval():
+def test_every_known_figure_is_a_mark():
     series = {"dense": [(10, interval(10.0)), (100, NOTHING), (1000, interval(30.0))]}
     figure = figure_of("lines", series, y="<accuracy> & more", x_axis=Axis("page views", log=True))
     for svg in drawn(figure):
@@ -132,7 +132,7 @@ def test_bars_have_a_mark_each_for_what_is_known():
     assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figures.alt(figure)
 
 
-def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
+def test_never_and_always_lie_on_the_two_edges():
     cuts = {
         "never": (0.0, 0.0, 50.0),
         "always": (math.inf, 50.0, math.inf),
@@ -185,7 +185,9 @@ def test_ticks_have_the_digits_that_tell_them_apart():
     assert {number: drawing.number(*number) for number in texts} == texts
 
 
-def test_a_files_colour_is_the_pages_and_stands_out_on_light_and_on_dark():
+def test_a_files_colour_is_the_pages():
+    """It stands out on light and on dark."""
+
     def luminance(colour: str) -> float:
         return float(rgb(colour) @ [0.2126, 0.7152, 0.0722])
 
@@ -215,7 +217,7 @@ def test_no_two_methods_look_alike_to_any_eye(sight):
     assert len({style.marker for style in drawing.STYLES}) == len(drawing.STYLES)
 
 
-def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
+def test_a_method_has_its_colour_on_every_page():
     """Of a further retriever, or another language model, it has another mark.
 
     A policy is grey, whatever the page.
@@ -249,7 +251,8 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
 
 
-def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
+def test_three_lines_show_their_bands():
+    """Each line is named at its end."""
     heights = {"closed_book": 5.0, "dense": 50.0, "lsr": 48.0, "bm25": 51.0, "genread": 49.0}
     series = {
         name: [(place, interval(height)) for place in (1, 2, 3)] for name, height in heights.items()
@@ -306,7 +309,7 @@ def test_names_beside_each_other_keep_their_order_and_lie_apart(wanted):
         assert found == pytest.approx(wanted)
 
 
-def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colour():
+def test_a_dumbbell_goes_from_the_first_to_the_second():
     values = {
         "never": (30.0, 30.0),
         "always": (70.0, 20.0),
@@ -338,7 +341,7 @@ def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colo
             assert line.get("d") == f"M{' '.join(at[0])}L{' '.join(at[1])}"
 
 
-def test_bars_of_one_language_model_have_the_colours_of_their_methods():
+def test_bars_of_one_model_have_their_methods_colours():
     bars = {lm: [("BM25", interval(1.0)), ("dense", interval(2.0))] for lm in ("tiny", "large")}
     one = figure_of("bars", {"tiny": bars["tiny"]}, y="accuracy")
     assert [mark.get("fill") for mark in marks(drawn(one)[0])] == [

@@ -30,7 +30,8 @@ def finding(id_: str, figure: Interval, expected: int = 1, lacking: str = "") ->
     )
 
 
-def test_every_claim_has_a_finding_of_every_method_and_the_most_accurate_comes_first(made):
+def test_every_claim_has_a_finding_of_every_method(made):
+    """The most accurate comes first."""
     folder, right = made
     rows = json.loads((folder / "findings.json").read_text())
     assert len({row["id"] for row in rows}) == len(rows)
@@ -65,7 +66,8 @@ def test_every_claim_has_a_finding_of_every_method_and_the_most_accurate_comes_f
     } <= {*by_id}
 
 
-def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made):
+def test_the_page_counts_what_was_tested(made):
+    """It counts what was shown, and left by Holm's correction."""
     folder, _ = made
     rows, page = list(findings_of(folder).values()), page_of(folder)
     tested = [row for row in rows if row["verdict"] != "not testable"]
@@ -85,7 +87,7 @@ def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made
     assert all(f'id="finding-{row["id"]}"' in page for row in rows)
 
 
-def test_pairs_and_imported_models_have_findings_whatever_they_are_called(data):
+def test_imported_models_have_findings(data):
     metrics = data / "metrics/adaptive.json"
     content = json.loads(metrics.read_text())
     content["popqa"]["tiny"]["bm25_below_dense"] = content["popqa"]["tiny"]["dense"]
@@ -123,7 +125,8 @@ def test_a_figure_that_can_show_no_effect_says_why(groups, figure, expected, rea
     assert hindrance(Measured("popqa", "dense", figure, 0.0, groups), expected) == reason
 
 
-def test_a_benchmark_at_chance_or_always_answered_the_same_is_not_testable(data):
+def test_a_benchmark_at_chance_is_not_testable(data):
+    """Nor is one that is always answered the same."""
     golds = ["ABCD"[i % 4] for i in range(60)]
     answers = {
         "closed_book": ["A"] * 58 + ["B"] * 2,
@@ -154,7 +157,7 @@ def test_a_benchmark_at_chance_or_always_answered_the_same_is_not_testable(data)
     assert reasons(low=0.26) == [same, ""]
 
 
-def test_thresholds_are_not_testable_where_even_an_oracle_wins_few_questions(data):
+def test_thresholds_an_oracle_barely_wins_are_not_testable(data):
     metrics = data / "metrics/adaptive.json"
     content = json.loads(metrics.read_text())
     figures = content["popqa"]["tiny"]["dense"][TUNING.search]
@@ -174,7 +177,7 @@ def test_p_values_are_those_of_the_intervals():
     assert finding("a", Interval(0.0, -1.0, 1.0)).p == 1.0
 
 
-def test_holms_correction_stops_at_the_first_figure_that_is_not_clear():
+def test_holms_correction_stops_at_the_first_unclear():
     """Of four figures, the p-values 0.0125, 0.0167 and 0.025 are clear, and 0.05 for the last."""
 
     def remaining(*zs: float) -> list[bool]:

@@ -73,7 +73,7 @@ def test_one_accuracy_has_one_interval_in_all_tables_of_a_run(written):
     assert several > 10
 
 
-def test_the_pages_of_thresholds_and_of_systems_show_the_same_accuracies_with_the_same_intervals(
+def test_both_pages_show_the_same_accuracies(
     files,
 ):
     made = systems.make()

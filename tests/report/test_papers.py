@@ -51,7 +51,7 @@ def values(paper: str, place: str) -> dict[str, list[float]]:
     return rows
 
 
-def test_each_number_is_whole_and_our_tables_have_the_columns_and_rows_that_it_names():
+def test_each_number_is_in_our_tables():
     for group, number in NUMBERS:
         assert all((group.paper, group.place, group.what, group.profile, number.row)), number
         assert number.tolerance > 0, number
@@ -76,7 +76,8 @@ def test_each_number_is_whole_and_our_tables_have_the_columns_and_rows_that_it_n
                 assert set(named) <= allowed | {None}, number
 
 
-def test_no_number_is_there_twice_and_none_of_the_tables_is_missing():
+def test_no_number_is_there_twice():
+    """None of the tables is missing."""
     times = Counter(
         (group.paper, group.place, group.what, number.row, number.column)
         for group, number in NUMBERS
@@ -87,7 +88,7 @@ def test_no_number_is_there_twice_and_none_of_the_tables_is_missing():
     assert len(values("PopQA", "Table 1")) == 5
 
 
-def test_the_printed_gains_and_shares_follow_from_what_else_is_printed():
+def test_the_printed_gains_follow_from_the_rest():
     for name, (original, replug, gain, tuned, tuned_gain) in values("REPLUG", "Table 1").items():
         for after, printed in ((replug, gain), (tuned, tuned_gain)):
             low, high = (100 * (1 - (after + end) / (original - end)) for end in (0.005, -0.005))
@@ -120,7 +121,7 @@ def test_the_printed_gains_and_shares_follow_from_what_else_is_printed():
     assert sum(methods) == total
 
 
-def test_the_last_column_of_table_2_is_compared_with_the_mean_over_questions():
+def test_table_2_is_compared_with_the_mean_over_questions():
     """Which the printed categories give; a run that repeats them exactly is not said to differ."""
     rows = {
         number.row: number
@@ -168,7 +169,7 @@ def test_the_later_versions_llama_is_llama_2(root):
         assert any(comparison.alike(path, name) for name in named) is counts, path
 
 
-def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root):
+def test_each_number_within_reach_is_asked_for(root):
     """In its language model, its set-ups and what it is found in, as far as params tell."""
     chosen = {
         name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES
@@ -191,7 +192,7 @@ def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root)
     )
 
 
-def test_set_ups_and_profiles_are_used_and_name_params_that_there_are(root, tmp_path):
+def test_set_ups_name_params_that_there_are(root, tmp_path):
     """A param that is renamed or gone raises; one with another value only counts as a
     difference.
     """

@@ -87,7 +87,7 @@ def rows_of(table, **wanted):
     ]
 
 
-def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(found, tmp_path):
+def test_every_search_of_every_model_is_shown(found, tmp_path):
     made, tables, drawn = section(found, tmp_path)
     assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), (
         "a name is there twice"
@@ -120,7 +120,7 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     assert section({}, tmp_path)[0].blocks == []
 
 
-def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
+def test_thresholds_that_lose_accuracy_are_named(found, tmp_path):
     kind, chosen = (
         np.random.default_rng(0).random(600),
         CHOSEN.model_copy(update={"search": "exact"}),
@@ -141,7 +141,7 @@ def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found
     assert {row["in use"] for row in rows_of(tables["thresholds"], **of_main)} == {np.inf}
 
 
-def test_unknown_popularity_and_sets_without_thresholds_are_told_with_their_questions(tmp_path):
+def test_unknown_popularity_is_told_with_its_questions(tmp_path):
     for excluded in (12, 0):
         others = {"entityquestions": {"small": {"questions": 1060}}}
         again = {("small", method): evaluate() for method in ("dense", "genread")}
@@ -185,9 +185,8 @@ def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
     assert row["carried"].interval.value == brought[0]["carried"]
 
 
-def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named_by_both(
-    found, tmp_path
-):
+def test_models_are_compared_by_size(found, tmp_path):
+    """Pairs are named by both."""
     _, _, drawn = section(found, tmp_path)
     assert "dense" in figures.alt(drawn["retrieves-by-lm-popqa"])
     pair = {

@@ -31,7 +31,7 @@ def test_the_page_holds_the_computed_numbers(made):
     assert findings_of(folder)["tail-popqa-dense"]["value"] == pytest.approx(tail)
 
 
-def test_the_page_begins_with_the_main_result_as_the_adaptive_tables_have_it(made):
+def test_the_page_begins_with_the_main_result(made):
     """The method with the highest adaptive accuracy is shown, whatever else is there."""
     header = ElementTree.fromstring(page_of(made[0])).find(".//header")
     rows = of_tiny(made[0], "adaptive", search="shrunk")
@@ -61,7 +61,7 @@ def test_the_page_begins_with_the_main_result_as_the_adaptive_tables_have_it(mad
     assert links == ["https://arxiv.org/abs/2212.10511", "https://arxiv.org/abs/2301.12652"]
 
 
-def test_each_section_begins_with_a_sentence_that_a_person_would_say(made):
+def test_each_section_begins_with_a_plain_sentence(made):
     leads = leads_of(made[0])
     assert len(leads) > 12
     assert overlong(leads) == []
@@ -71,9 +71,10 @@ def test_each_section_begins_with_a_sentence_that_a_person_would_say(made):
     )
 
 
-def test_the_introduction_says_what_is_fictional_and_settings_name_models_without_their_folders(
+def test_the_introduction_says_what_is_fictional(
     made,
 ):
+    """The settings name models without their folders."""
     whole, settings = page_of(made[0]), settings_of(made[0])
     intro = whole[whole.index('<p class="intro">') : whole.index("</header>")]
     assert (
@@ -85,7 +86,7 @@ def test_the_introduction_says_what_is_fictional_and_settings_name_models_withou
     assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
 
 
-def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
+def test_what_was_read_for_each_corpus_is_counted(made):
     wikipedia, pile, wikitext = table_of(made[0], "corpora")
     counts = [
         wikipedia[name]
@@ -152,7 +153,7 @@ def test_every_figure_is_there(made):
     )
 
 
-def test_retrievers_methods_and_costs_have_the_numbers_that_were_measured(made):
+def test_retrievers_and_methods_have_the_measured_numbers(made):
     folder, right = made
     rows = {row["retriever"]: row for row in table_of(folder, "retrievers")}
     assert list(rows) == ["random documents", "BM25", "dense", "LSR"]
@@ -187,9 +188,10 @@ def test_each_model_has_its_accuracy_by_all_its_methods(made):
         } == own, name
 
 
-def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_popular_stand_beside_all(
+def test_no_point_has_fewer_than_forty_questions(
     made,
 ):
+    """The least popular stand beside all."""
     folder, right = made
     rows = of_tiny(folder, "accuracy-by-popularity", answered="dense")
     assert sum(int(row["questions"]) for row in rows) == 800
@@ -203,9 +205,8 @@ def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_pop
     )
 
 
-def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_own(
-    made, data, tmp_path
-):
+def test_the_same_tables_give_the_same_bytes(made, data, tmp_path):
+    """Times are on a page of their own."""
     batches = [Batch(64, 64.0 * seconds, "Some processor, 2 cores") for seconds in range(1, 11)]
     for method, seconds in (("dense", 120.0), ("closed_book", 0.0)):
         searches = [Batch(60, seconds, "Some processor, 2 cores")] * bool(seconds)
@@ -237,7 +238,7 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
     assert shared in page_of(data / "latency")
 
 
-def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
+def test_models_corpora_and_sizes_each_have_their_rows(made):
     bits, subsets = (table_of(made[0], f"bits-per-byte{of}") for of in ("", "-by-subset"))
     none = [(row["language model"], row["bits per byte"]) for row in bits if row["k"] == "0"]
     assert none == [("tiny", "1"), ("big", "0.5")]

@@ -107,7 +107,7 @@ def test_a_second_retriever_is_in_every_table_under_its_name(richer):
     )
 
 
-def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_answered(richer):
+def test_imported_models_stand_beside_the_main_one(richer):
     rows, page = table_of(richer, "accuracy"), page_of(richer)
     assert [row["answered"] for row in rows if row["language model"] == "davinci"] == [
         "closed-book",
@@ -129,7 +129,7 @@ def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_ans
     assert sum(int(row["questions"]) for row in by_relation) == 2 * 600
 
 
-def test_questions_of_unknown_popularity_are_counted_and_in_no_figure_by_popularity(richer):
+def test_questions_of_unknown_popularity_are_counted(richer):
     """The popularity 0 would leave the 80 least popular in the first decile."""
     popqa = table_of(richer, "popularity")[0]
     assert (popqa["popularity known"], popqa["not known"]) == ("720", "80")

@@ -36,7 +36,7 @@ def test_without_questions_they_are_bits_per_byte(data):
     assert float(best.split("[")[0].split()[-1]) < float(alone.split("[")[0].split()[-1])
 
 
-def test_otherwise_they_are_the_rows_that_were_made_and_nothing_that_the_run_does_not_make(data):
+def test_otherwise_they_are_the_rows_that_were_made(data):
     for name, counts in {"popqa": {"questions": 1234}, "corpus_pile": {"documents": 7}}.items():
         (data / f"metrics/{name}.json").write_text(json.dumps(counts))
     chosen = settings(["tiny"], question_sets=["popqa"], corpora=["pile"])

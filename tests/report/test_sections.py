@@ -160,7 +160,7 @@ def section_on_tasks(tmp_path):
     return section
 
 
-def test_a_run_with_benchmarks_alone_begins_with_the_first_of_them(tmp_path):
+def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
     def begins(rows: list) -> Section | None:
         tables = tables_of(tmp_path, small_results.PILE, tasks=rows)
         return section_of(result_section.section, tables)
@@ -203,7 +203,7 @@ def test_a_benchmark_with_categories_has_a_row_for_each(section_on_tasks):
     )
 
 
-def test_the_effect_on_benchmarks_may_be_of_another_language_model(section_on_tasks):
+def test_the_effect_on_benchmarks_may_be_of_another_model(section_on_tasks):
     closed = {"closed_book": {name: one for name, one in solved(0.4).items() if name != "gain"}}
     of_second = closed | {
         "replug": solved(0.4, "mixture") | {"gain": {"value": -0.01, "low": -0.05, "high": 0.02}}
@@ -271,9 +271,8 @@ def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):
     assert counts == {"changed since": "40", "dated before": "40", "undated": "720"}
 
 
-def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_such_section(
-    made, data
-):
+def test_each_measure_stands_beside_page_views(made, data):
+    """A run without counts has no such section."""
     table = [
         row for row in table_of(made[0], "popularity-measures") if row["questions of"] == "PopQA"
     ]
@@ -302,7 +301,7 @@ def test_views_of_redirects_that_are_not_counted_are_told(data, redirects):
 
 
 @pytest.mark.parametrize("c4", [True, False])
-def test_without_c4_every_word_that_is_also_a_name_is_said_to_count(data, c4):
+def test_without_c4_names_that_are_words_count(data, c4):
     tables = Tables(data, small_results.SETTINGS)
     tables.manifest[:] = [{"dataset": name} for name in ("pile", *["c4"] * c4)]
     texts = [block for block in popularity_section.section(tables).blocks if isinstance(block, str)]
@@ -310,7 +309,8 @@ def test_without_c4_every_word_that_is_also_a_name_is_said_to_count(data, c4):
     assert said == (not c4)
 
 
-def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_apart(tmp_path):
+def test_the_dates_of_the_sources_are_named(tmp_path):
+    """There is a warning when they are far apart."""
     (tmp_path / "questions/popqa").mkdir(parents=True)
     months = pa.table({"month": ["2026-09", "2026-09"]})
     pq.write_table(months, tmp_path / "questions/popqa/popqa.parquet")

@@ -226,9 +226,8 @@ def test_bm25s_opens_the_index_and_finds_the_same(zipf):
     )
 
 
-def test_segments_and_merges_of_any_size_make_the_same_bytes_and_hold_a_bounded_number_of_postings(
-    zipf, tmp_path, monkeypatch
-):
+def test_segments_of_any_size_make_the_same_bytes(zipf, tmp_path, monkeypatch):
+    """They hold a bounded number of postings."""
     real, held = bm25_build._merge, []
 
     def counting(*args):

@@ -57,7 +57,7 @@ def brute_force(queries, k, hidden=None):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, kind):
+def test_each_kind_reaches_the_recall_asked_for(indexes, kind):
     index, facts = indexes[kind]
     asked = QUERIES[1::2]  # those that chose nothing
     positions, scores = index.search(asked, 10)
@@ -153,9 +153,7 @@ def agrees_with_faiss(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("copies", [1, 90])
-def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_and_ties_go_by_position(
-    copies, agrees_with_faiss
-):
+def test_a_flat_search_has_the_neighbours_of_faisss_index(copies, agrees_with_faiss):
     """Of ties there are more than a first search holds candidates."""
     draw = np.random.default_rng(0)
     documents = np.repeat(
@@ -166,9 +164,7 @@ def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_and_ties_go_by_po
 
 
 @pytest.mark.realweights
-def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(
-    root, real_models, agrees_with_faiss
-):
+def test_a_flat_search_agrees_with_faiss_on_real_vectors(root, real_models, agrees_with_faiss):
     settings = tiny_models.retriever(
         path=str(real_models / "minilm"), similarity="cosine", dtype="fp32"
     )

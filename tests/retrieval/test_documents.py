@@ -76,7 +76,7 @@ def test_a_document_without_a_title_leaves_no_separator_behind(template, titled,
     ], "braces stay"
 
 
-def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_path):
+def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
     broken = Path(shutil.copy(docs, tmp_path))
     others = [
         pq.read_metadata(docs).row_group(group).column(column)

@@ -61,9 +61,8 @@ def read(folder: str) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
 
 
-def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any_order(
-    embed, model
-):
+def test_a_corpus_is_embedded_in_its_order(embed, model):
+    """It is read in any order."""
     made = embed("out")
     assert (made.count, made.dim) == (90, 32)
     assert list(read("out")) == [f"{i:06d}.npy" for i in range(5)]
@@ -84,7 +83,7 @@ def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any
     ]
 
 
-def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed, model):
+def test_a_document_is_embedded_with_its_title(docs, embed, model):
     write(docs, TEXTS, "Velm")
     made, encoder = (
         embed("out", tiny_models.retriever(document="{title}: {text}")),

@@ -93,7 +93,8 @@ def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
 
 
 @pytest.mark.usefixtures("workplace")
-def test_dprs_two_towers_are_kept_and_embed_and_learn_each_on_its_side(dpr, tmp_path):
+def test_dprs_two_towers_are_kept(dpr, tmp_path):
+    """Each embeds and learns on its side."""
     both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "similarity": "dot"}
     counted = base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
     assert not (tmp_path / "retriever/modules.json").exists(), (
@@ -140,7 +141,7 @@ def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
     )
 
 
-def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
+def test_bf16_training_on_a_cpu_leaves_fused_attention(folder):
     opened, kinds = open_encoder(folder, EXACT), []
     model = opened.documents.model
     model.register_forward_pre_hook(lambda read, _: kinds.append(read.config._attn_implementation))
@@ -152,9 +153,8 @@ def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
 
 
 @pytest.mark.parametrize(("batch_tokens", "cached"), [(100, 2048), (65536, 100)])
-def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(
-    batch_tokens, cached, folder, monkeypatch
-):
+def test_no_batch_has_more_tokens_than_allowed(batch_tokens, cached, folder, monkeypatch):
+    """Little of them is padding."""
     monkeypatch.setattr(encoder, "CACHED_TOKENS", cached)
     monkeypatch.setattr(encoder, "CACHED_WITH_GRADIENT", 60)
     opened, shapes = open_encoder(folder, batch_tokens=batch_tokens), []
@@ -179,9 +179,8 @@ def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(
     assert 60 < max(shapes)[0] <= batch_tokens, "bf16 is faster with many at once"
 
 
-def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encoder(
-    folder, tmp_path, monkeypatch
-):
+def test_texts_come_back_in_their_order(folder, tmp_path, monkeypatch):
+    """They do so over many windows, and from a saved encoder."""
     texts, opened = tiny_models.words(30, 4), open_encoder(folder)
     whole, saved = opened.embed(texts), []
     for name in ("a", "b"):
@@ -199,9 +198,8 @@ def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encod
 @pytest.mark.parametrize(
     ("pooling", "similarity", "prefix"), [("mean", "cosine", ""), ("cls", "dot", "passage: ")]
 )
-def test_transformers_alone_embeds_the_same_and_the_files_say_what_the_params_say(
-    pooling, similarity, prefix, folder, tmp_path
-):
+def test_transformers_alone_embeds_the_same(pooling, similarity, prefix, folder, tmp_path):
+    """The files say what the params say."""
     ways = {"pooling": pooling, "similarity": similarity, "document": prefix + "{title} {text}"}
     settings, out = (
         tiny_models.retriever(**ways, query_prefix=prefix and "query: ", max_tokens=32),
@@ -236,9 +234,8 @@ def test_transformers_alone_embeds_the_same_and_the_files_say_what_the_params_sa
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(
-    tmp_path, capsys, spread
-):
+def test_bf16_is_used_where_it_is_as_good_as_fp32(tmp_path, capsys, spread):
+    """Else it is left with a line."""
     folder = tiny_models.encoder(
         tmp_path, spread=spread
     )  # 3.0: attention so sharp that rounding turns it
@@ -256,9 +253,8 @@ def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(
         assert line.endswith("expected less than 1e-04")
 
 
-def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_line(
-    folder, monkeypatch, capsys
-):
+def test_faster_fp32_is_used_where_it_is_as_good_as_exact(folder, monkeypatch, capsys):
+    """Else it is left with a line."""
     monkeypatch.setattr(encoder, "_difference", lambda vectors, exact: 2e-6)
     monkeypatch.setattr(encoder, "CLOSER", 3e-6)
     assert open_encoder(folder).numerics == Numerics("fp32", "medium")

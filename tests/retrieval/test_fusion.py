@@ -30,7 +30,8 @@ class Ranking:
         )
 
 
-def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
+def test_scores_are_sums_of_reciprocal_ranks():
+    """Ties go by position."""
     draw = np.random.default_rng(0)
     rankings = [np.array([draw.permutation(150)[:100] for _ in range(8)]) for _ in range(2)]
     rankings[0][3, 40:], rankings[1][3, :] = -1, -1
@@ -47,7 +48,7 @@ def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
     assert scores[0, 0] == scores[0, 1] > scores[0, 2] == scores[0, 3]
 
 
-def test_enough_of_both_is_fused_whatever_is_asked_for_and_nothing_that_no_term_matches():
+def test_enough_of_both_is_fused_whatever_is_asked_for():
     """Document 80, 41st by terms and 51st by vectors, is the only one in both.
 
     No term is in the documents 0 to 29.

@@ -116,7 +116,7 @@ def test_a_page_is_left_out_for_the_query_that_names_it(made, settings):
         assert np.isneginf(scores[i, 40:]).all()
 
 
-def test_the_stage_writes_the_same_bytes_again_and_what_was_chosen_and_reached(made, settings):
+def test_the_stage_writes_the_same_bytes_again(made, settings):
     build(settings, Path("again"))
     names = sorted(str(path.relative_to(OUT)) for path in OUT.rglob("*") if path.is_file())
     assert names == ["embeddings/000000.npy", "meta.json"]
@@ -170,7 +170,7 @@ def cut(file):
 @pytest.mark.parametrize(
     "changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document": "{title}: {text}"}]
 )
-def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, settings, changed):
+def test_an_index_of_other_embeddings_is_refused(made, settings, changed):
     other = tiny_models.retriever(
         **settings.retriever["dense"].model_dump() | {"source": "pretrained"} | changed
     )
@@ -180,9 +180,8 @@ def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, setti
         made.opened(other)
 
 
-def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes_on_from(
-    made, settings, monkeypatch
-):
+def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch):
+    """An interrupted run goes on from the shards."""
     monkeypatch.setattr(embeddings, "SHARD", 20)
     chosen, on_disk = indexed_as(settings, kind="ivf"), []
 
@@ -220,7 +219,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_other_content_or_another_length_or_another_name_is_another_sampled_hash(folder):
+def test_other_content_is_another_sampled_hash(folder):
+    """So is another length or another name."""
     end = bytearray((folder / "9").read_bytes())
     end[-500] ^= 1  # as in the footer of a Parquet file
     known = {sampled_hash(folder)}

@@ -78,9 +78,8 @@ def copied(folder: Path, **changes) -> Encoder:
 
 
 @pytest.mark.parametrize("kinds", [(), ("Normalize",), ("Normalize", "Normalize")])
-def test_vectors_are_scaled_as_the_folder_says_also_when_they_are_trained_and_saved(
-    tmp_path, kinds
-):
+def test_vectors_are_scaled_as_the_folder_says(tmp_path, kinds):
+    """Also when they are trained and saved."""
     folder = folder_of(tmp_path / "encoder", *kinds)
     opened = copied(folder, similarity="cosine" if kinds else "dot")
     states = first_states(folder, TEXTS)
@@ -92,7 +91,7 @@ def test_vectors_are_scaled_as_the_folder_says_also_when_they_are_trained_and_sa
     np.testing.assert_array_equal(again.embed(TEXTS), opened.embed(TEXTS))
 
 
-def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path):
+def test_settings_of_the_model_are_applied(tmp_path):
     lower = {"do_lower_case": True, "max_seq_length": 5}
     new = folder_of(tmp_path / "new", "Normalize", files={SBERT: lower})
     old = folder_of(

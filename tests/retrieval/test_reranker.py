@@ -82,7 +82,8 @@ class Ranking:
         return positions, np.tile(np.linspace(1, 0, k, dtype=np.float32), (len(texts), 1))
 
 
-def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tmp_path):
+def test_the_order_is_that_of_the_scores(tmp_path):
+    """It is over the retriever's candidates alone."""
     docs, texts = tmp_path / "docs.parquet", tiny_models.words(60, 9, at_least=3)
     titles = [f"Page {i % 7}" * (i % 3 > 0) for i in range(60)]
     texts[42:44], titles[42:44] = [texts[41]] * 2, [titles[41]] * 2  # the same documents
@@ -112,7 +113,7 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
 
 
 @pytest.mark.usefixtures("workplace")
-def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
+def test_the_stage_brings_in_a_cross_encoder():
     folder, out = tiny_models.cross_encoder(Path("some"), labels=2), Path("data") / methods.RERANKER
     figures = base_reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(folder))))
     assert figures["parameters"] > 1000

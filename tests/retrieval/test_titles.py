@@ -58,9 +58,7 @@ def nameless(title: str, text: str) -> bool:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(
-    excerpt, settings, tmp_path, monkeypatch
-):
+def test_every_document_of_a_real_page_names_it(excerpt, settings, tmp_path, monkeypatch):
     titles, texts = (pq.read_table(excerpt)[name].to_pylist() for name in ("title", "text"))
     assert np.mean([nameless(*row) for row in zip(titles, texts, strict=True)]) > 0.3, (
         "what titles are for"

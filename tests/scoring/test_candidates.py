@@ -12,7 +12,8 @@ from pipelines.scoring import candidates, logprobs
 from pipelines.scoring.logprobs import NONE
 
 
-def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
+def test_random_documents_depend_on_the_query_alone():
+    """They are never its own."""
     ids, excluded = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
     every = candidates.random_documents(0, ids, excluded, 50, 5)
     np.testing.assert_array_equal(
@@ -26,7 +27,7 @@ def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
     assert few[2].tolist() == [NONE] * 5
 
 
-def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, monkeypatch):
+def test_the_best_of_a_share_are_those_of_all_compared(tmp_path, monkeypatch):
     """60 documents, of which pairs have the same embedding, over several shards and blocks."""
     monkeypatch.setattr(candidates, "BLOCK_DOCUMENTS", 16)
     ids, draw = [f"d{i}" for i in range(60)], np.random.default_rng(1)
@@ -50,7 +51,8 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, m
             assert similarities[row, len(best) :].tolist() == [-np.inf] * (7 - len(best))
 
 
-def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
+def test_bm25_counts_as_a_share_of_the_best_score():
+    """Empty places stay."""
     scores = np.array(
         [[8.0, 4.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32
     )
@@ -59,7 +61,7 @@ def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
     assert candidates.comparable(scores, "dense") is scores
 
 
-def test_gathered_continuations_of_unequal_length_are_filled_with_nothing():
+def test_continuations_of_unequal_length_are_filled():
     columns = (
         [1, 0, 0],
         [7, 7, 4],

@@ -25,9 +25,10 @@ def rows(name, folder=OUT):
     return pq.read_table(folder / f"{name}.parquet").to_pylist()
 
 
-def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_bytes_and_documents(
+def test_a_tables_row_is_the_models_own_score(
     scored,
 ):
+    """It is by its own tokens, on the same bytes and documents."""
     queries, docs = ({row["id"]: row for row in rows(name, CORPUS)} for name in ("queries", "docs"))
     tests, tokens = sorted(name for name, query in queries.items() if query["split"] == "test"), {}
     for name in ("tiny", "small"):
@@ -50,7 +51,7 @@ def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_byte
     assert rows("retrieved") == rows("retrieved", OUT.with_name("small"))
 
 
-def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(scored):
+def test_candidates_are_never_of_the_querys_own_source(scored):
     of_query, of_document = (
         {row["id"]: row["source_document"] for row in rows(name, CORPUS)}
         for name in ("queries", "docs")
@@ -100,7 +101,7 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
     )
 
 
-def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(scored):
+def test_a_texts_beginning_is_predicted_without_documents(scored):
     measured = evaluate_lm.measure(OUT, CORPUS / "queries.parquet", scored.params.replug)
     row = list(measured.ids).index(scored.bare)
     (continuation,) = (q["continuation"] for q in rows("queries", CORPUS) if q["id"] == scored.bare)
@@ -111,9 +112,7 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
     np.testing.assert_allclose([*whole.values()], -alone.sum(), rtol=1e-5)
 
 
-def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(
-    scored, tmp_path, monkeypatch
-):
+def test_each_pair_is_scored_once_whatever_the_parts(scored, tmp_path, monkeypatch):
     """It is killed while candidates and while controls are scored.
 
     What a run with other pairs left is not taken.

@@ -124,7 +124,8 @@ def test_parquet_has_the_same_layouts_whatever_its_name(tmp_path, columns, expec
     assert read(tmp_path / "train-00000")[0] == expected
 
 
-def test_a_long_passage_is_cut_and_pages_without_text_are_skipped_not_bad(tmp_path):
+def test_a_long_passage_is_cut(tmp_path):
+    """Pages without text are skipped, not bad."""
     long = " ".join(["word"] * 401)
     path = saved(tmp_path / "corpus.jsonl", lines({"_id": "a", "title": "", "text": long}))
     assert read(path)[0] == [("a", "", long, False)]
@@ -135,7 +136,7 @@ def test_a_long_passage_is_cut_and_pages_without_text_are_skipped_not_bad(tmp_pa
     assert (found, rejects.reasons(), dict(rejects.skipped)) == (ARTICLES, {}, {"no_text": 3})
 
 
-def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, monkeypatch):
+def test_bad_rows_of_a_layout_are_named(tmp_path, monkeypatch):
     rows = f"id\tcontents\n0\t{HARBOUR}\n1\ttoo\tmany\n2\t{MILLER}\n".encode() + b"3\tcaf\xe9\n"
     found, rejects = read(saved(tmp_path / "collection.tsv", rows))
     assert (len(found), reasons(rejects)) == (2, [(3, "unexpected_layout"), (5, "not_utf8")])
@@ -161,7 +162,7 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     ],
 )
 @pytest.mark.parametrize("in_list", [True, False])
-def test_what_is_no_record_of_json_is_named_in_a_list_as_on_a_line(tmp_path, odd, reason, in_list):
+def test_what_is_no_record_of_json_is_named_in_a_list(tmp_path, odd, reason, in_list):
     records = [{"id": "1", "contents": MILLER}, odd]
     found, rejects = read(
         saved(tmp_path / "wiki.json", json.dumps(records) if in_list else lines(*records))
@@ -227,7 +228,8 @@ def test_every_layout_of_the_table_is_reached():
         ),  # labels and reviews
     ],
 )
-def test_a_table_of_something_else_is_no_corpus_and_its_header_no_passage(tmp_path, table, reason):
+def test_a_table_of_something_else_is_no_corpus(tmp_path, table, reason):
+    """Its header is no passage."""
     path = saved(tmp_path / "train.tsv", table)
     seen = data_files.recognise(path)
     assert (seen.data_set, seen.reason[: len(reason)]) == ("", reason)
@@ -238,7 +240,7 @@ def test_a_table_of_something_else_is_no_corpus_and_its_header_no_passage(tmp_pa
 
 
 @pytest.mark.parametrize("field", ["title", "text"])
-def test_columns_of_bytes_are_refused_by_name_before_a_run_and_in_it(tmp_path, field):
+def test_columns_of_bytes_are_refused_by_name(tmp_path, field):
     columns = {"id": ["1"], "title": ["Velm"], "text": [HARBOUR]}
     columns[field] = [columns[field][0].encode()]
     pq.write_table(pa.table(columns), tmp_path / "train")

@@ -54,7 +54,7 @@ def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
         assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", columns)] == rows
 
 
-def test_a_longest_cell_does_not_depend_on_another_reader_that_is_open(tmp_path):
+def test_a_longest_cell_does_not_depend_on_other_readers(tmp_path):
     (tmp_path / "long.csv").write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
     other = strict_rows(tmp_path / "long.csv", ",")
     assert next(other) == (1, ["a", "b"])

@@ -143,9 +143,7 @@ def test_statements_come_from_the_query_service(
     assert Path(RAW, "wikidata/query-service.json.gz").read_bytes() == fetched
 
 
-def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(
-    wikimedia, queried, monkeypatch
-) -> None:
+def test_a_fetch_that_broke_off_goes_on(wikimedia, queried, monkeypatch) -> None:
     """tests/sources/test_wikimedia.py kills one that asks."""
     monkeypatch.setattr(query_service, "STATEMENTS_PER_PAGE", 1)
     wikimedia.faults = [None] * 34 + [Fault(400, b"enough")]
@@ -261,9 +259,10 @@ def ranges(server: Wikimedia) -> list[str | None]:
     return [begin for (path, _), (method, begin) in asked if (method, path) == ("GET", f"/{NAME}")]
 
 
-def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(
+def test_a_cut_connection_goes_on_where_it_stopped(
     server: Wikimedia,
 ) -> None:
+    """It does not go on behind an error page."""
     first, then = 20 * http.BLOCK + 5, 23 * http.BLOCK + 5
     page = Fault(
         206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"}
@@ -277,9 +276,7 @@ def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_after_a_download_cut_for_good_the_next_run_goes_on_unless_the_file_changed(
-    server, changed
-) -> None:
+def test_a_run_after_a_cut_download_goes_on(server, changed) -> None:
     cut(server)
     if changed:
         server.version, server.pages[f"/{NAME}"] = '"two"', DATA[::-1]

@@ -117,7 +117,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("line", "at"), [(b"bad\xff", 3), ("é soir".encode("cp1252"), 0)])
-def test_bytes_that_are_no_utf8_name_the_line_and_how_to_convert_it(tmp_path, line, at) -> None:
+def test_bytes_that_are_no_utf8_name_the_line(tmp_path, line, at) -> None:
     said = r"data\.jsonl: line 2: not UTF-8 at byte {} .* iconv -f windows-1252 -t utf-8 data.jsonl > utf8-data.jsonl"
     with pytest.raises(LongtailError, match=said.format(at)):
         list(open_text(written(tmp_path, b"good\n" + line + b"\n")))

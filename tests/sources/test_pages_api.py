@@ -81,7 +81,7 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
     )  # the revision
 
 
-def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wikimedia) -> None:
+def test_a_moved_page_is_the_subjects(wikimedia: Wikimedia) -> None:
     """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is
     the same subject.
     """
@@ -157,9 +157,10 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(
     assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
 
 
-def test_fifty_titles_are_asked_for_at_once_and_long_ones_fit_into_an_address(
+def test_fifty_titles_are_asked_for_at_once(
     wikimedia: Wikimedia,
 ) -> None:
+    """Long ones fit into an address."""
     texts = {f"Page {n:03}": f"text {n}" for n in range(101)}
     played(wikimedia, texts, redirects={"Page 200": "Page 000"})
     wikimedia.hold = 0.01

@@ -58,7 +58,7 @@ def views(
     return dict(db.sql("SELECT title, views FROM views").fetchall())
 
 
-def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
+def test_views_are_summed_over_spellings_and_files(tmp_path):
     more = "en.wikipedia Ada_Lovelace 123 desktop 100 A100\nen.wikipedia Unviewed 1 desktop 0 A0\n"
     paths = [saved(tmp_path / "user.bz2", LINES), saved(tmp_path / "spider.txt", more)]
     asked = ("Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed")
@@ -73,9 +73,7 @@ def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
 
 
 @pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
-def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference(
-    tmp_path, monkeypatch, block
-):
+def test_blocks_and_the_order_of_projects_do_not_matter(tmp_path, monkeypatch, block):
     monkeypatch.setattr(pageviews, "BLOCK_BYTES", block)
     lines = LINES.splitlines()
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
@@ -99,7 +97,8 @@ def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
     assert rejects.skipped["other_project_views"] == 5
 
 
-def test_a_number_cut_at_the_files_end_is_no_number_and_bad_lines_are_bounded(tmp_path):
+def test_a_number_cut_at_the_files_end_is_no_number(tmp_path):
+    """Bad lines are bounded."""
     for cut in range(1, 5):
         path = saved(
             tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut]
@@ -111,7 +110,9 @@ def test_a_number_cut_at_the_files_end_is_no_number_and_bad_lines_are_bounded(tm
         views([saved(tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace\n")], "Ada Lovelace")
 
 
-def test_what_is_no_page_view_dump_is_an_error_and_not_read_to_its_end(tmp_path, monkeypatch):
+def test_what_is_no_page_view_dump_is_an_error(tmp_path, monkeypatch):
+    """It is not read to its end."""
+
     def blocks(_):
         yield b"x" * 256
         pytest.fail("read further than needed")
@@ -162,7 +163,7 @@ PAGES = [(9988187, X), (70, "Twitter"), (71, "Twitter Inc"), (34, "X")]  # after
 MOVED = [(70, X), (71, X)]
 
 
-def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_title(tmp_path):
+def test_a_later_moved_article_is_found_by_its_page_id(tmp_path):
     for tables, expected in [
         ({"pages": PAGES, "redirects": MOVED}, 902),
         ({"pages": PAGES}, 807),  # by its page id
@@ -178,9 +179,10 @@ def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_tit
         assert counts == {"X": 60} | ({X: expected} if expected else {})
 
 
-def test_views_of_a_title_that_became_another_articles_or_a_redirect_count_for_the_page_that_was_there(
+def test_views_count_for_the_page_that_was_there(
     tmp_path,
 ):
+    """Its title may since be another article's or a redirect."""
     path = saved(
         tmp_path / "v.txt",
         "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n",
@@ -200,7 +202,8 @@ def test_views_of_a_title_that_became_another_articles_or_a_redirect_count_for_t
         assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
 
 
-def test_each_month_needs_files_that_are_named_after_it_and_after_who_viewed(tmp_path):
+def test_each_month_needs_files_named_after_it(tmp_path):
+    """And after who viewed the pages."""
     files = [
         tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")
     ]
@@ -273,9 +276,10 @@ def table(path, text: str | bytes) -> dict[int, str]:
     )
 
 
-def test_redirects_and_titles_of_articles_are_read_from_one_line_or_many_and_from_tables_of_any_year(
+def test_redirects_are_read_from_tables_of_any_year(
     tmp_path,
 ):
+    """Titles are, too; one line or many hold them."""
     expected = dict(zip((10, 13, 20, 21, 23, 24, 25, 27), TITLES, strict=True))
     assert table(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == expected
     lines = "".join(f"{INTO_REDIRECT}{row};\n" for row in ROWS)

@@ -70,7 +70,7 @@ def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
     return ask
 
 
-def test_a_title_is_encoded_and_the_month_asked_for_to_its_last_day(wikimedia, ask, capsys):
+def test_the_month_is_asked_for_to_its_last_day(wikimedia, ask, capsys):
     wikimedia.pages[PATH] = GOOD
     assert ask("Nobody", TITLE) == [("Nobody", None, None), (TITLE, "2024-02", 42)], (
         "not found is no views"
@@ -105,7 +105,7 @@ def test_an_answer_to_another_question_is_an_error(wikimedia, ask):
             ask(TITLE)
 
 
-def test_a_month_that_is_not_over_is_an_error_before_anything_is_asked(wikimedia, ask):
+def test_a_month_that_is_not_over_is_an_error_at_once(wikimedia, ask):
     with pytest.raises(
         LongtailError, match=r"popularity\.month is .*, expected a month that is over"
     ):
@@ -146,7 +146,7 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
     assert redirects(client, wikimedia, "Nobody") == []
 
 
-def test_several_months_are_one_request_and_another_month_in_the_answer_is_an_error(wikimedia, ask):
+def test_several_months_are_one_request(wikimedia, ask):
     first, last = (
         json.loads(answer("Ada", n, "user", m))["items"]
         for n, m in ((5, "2023120100"), (7, "2024020100"))

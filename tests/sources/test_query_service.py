@@ -102,9 +102,7 @@ def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
     check(tmp_path / "q.json.gz")
 
 
-def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
-    client, wikimedia, world, tmp_path
-) -> None:
+def test_pages_that_run_out_of_time_are_halved(client, wikimedia, world, tmp_path) -> None:
     world.in_time = 3
     counts = fetched(client, wikimedia, tmp_path / "q.json.gz", page=20)
     check(tmp_path / "q.json.gz")
@@ -211,9 +209,7 @@ def texts(*values: str) -> list[dict]:
     return [{"language": "en", "value": value} for value in values]
 
 
-def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(
-    client, wikimedia, tmp_path
-) -> None:
+def test_a_redirect_counts_for_the_id_asked(client, wikimedia, tmp_path) -> None:
     """Empty maps may be written as lists, and names for all languages fill in."""
     world = Wikidata(
         {"P19": [("Q1", "Q2"), ("Q1", "Q3"), ("Q1", "Q4"), ("Q1", "Q5")]},

@@ -120,7 +120,8 @@ def read_passages(folder: Path, rows: list) -> tuple[list, Rejects]:
     return list(read_questions_with_passages(folder, rejects)), rejects
 
 
-def test_passages_are_read_from_both_layouts_and_bad_lines_are_kept_with_their_reason(tmp_path):
+def test_passages_are_read_from_both_layouts(tmp_path):
+    """Bad lines are kept with their reason."""
     good = {
         "question": " Who? ",
         "answers": ["Mira", ""],
@@ -199,9 +200,7 @@ LINES = ["Velm\nA harbour.", "Mira\nA town: small."]
         ({"user_input": "Who?", "retrieved_contexts": ["A town: small.", ""]}, [("", *TWO[1:])]),
     ],
 )
-def test_the_passages_of_every_system_are_read_with_their_titles_and_scores(
-    tmp_path, name, record, passages
-):
+def test_the_passages_of_every_system_are_read(tmp_path, name, record, passages):
     record = json.loads(json.dumps(record))
     for passage in record.get("ctxs", ()) if name.endswith(".parquet") else ():
         passage |= {

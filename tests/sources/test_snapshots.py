@@ -49,9 +49,8 @@ def latest(dumps: Dumps) -> list[str]:
     return [url for name in ("wikidata", "wikipedia") for url in dumps.addresses(MONTH)[name]]
 
 
-def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(
-    dumps, resolve, wikimedia
-):
+def test_latest_is_the_last_dump_by_the_end_of_the_month(dumps, resolve, wikimedia):
+    """It is resolved once."""
     first = resolve(latest(dumps))
     assert first == [
         "/wikidatawiki/entities/20260928/wikidata-20260928-all.json.gz",
@@ -64,7 +63,8 @@ def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(
     assert "20261005" in resolve(latest(dumps), "2026-10", date(2026, 11, 8))[0]
 
 
-def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken(dumps, resolve):
+def test_a_dump_that_is_not_whole_is_waited_for(dumps, resolve):
+    """Then the one before is taken."""
     dumps.entities("20260928", b"half", whole=False)
     with pytest.raises(
         Late, match=r"entities/20260928/wikidata-20260928-all\.json\.gz: not whole yet"
@@ -80,9 +80,8 @@ def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken
         resolve(latest(dumps))
 
 
-def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_whole(
-    dumps, resolve
-):
+def test_a_wikis_files_are_of_one_dump_that_is_whole(dumps, resolve):
+    """Its list of checksums says so."""
     urls = [*latest(dumps)[1:], latest(dumps)[1].replace(PAGES, "redirect.sql.gz")]
     dumps.wiki("20260920", {PAGES: b"half"}, whole=False)
     with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
@@ -96,9 +95,8 @@ def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_
     ]
 
 
-def test_a_month_that_is_gone_or_not_over_has_no_dump_and_late_page_views_are_waited_for(
-    dumps, resolve, wikimedia, client, monkeypatch
-):
+def test_a_month_that_is_gone_has_no_dump(dumps, resolve, wikimedia, client, monkeypatch):
+    """Nor has one that is not over."""
     with pytest.raises(
         LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"
     ):
@@ -152,9 +150,7 @@ def gets(wikimedia: Wikimedia) -> list[str]:
     return sorted(fetched)
 
 
-def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(
-    dumps, wikimedia, fetched
-):
+def test_a_version_still_stated_is_not_fetched_twice(dumps, wikimedia, fetched):
     assert run(dumps) == fetched
     Path("a.jsonl").write_text("1")
     run(dumps, files={"nq": ["a.jsonl"]}, source="files", root=".")
@@ -162,7 +158,7 @@ def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(
     assert gets(wikimedia) == []
 
 
-def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia):
+def test_a_checksum_still_stated_is_not_fetched_twice(dumps, wikimedia):
     """Though the server names another version, as another machine behind the same address does."""
     wikimedia.version = '"one"'
     (views,) = dumps.addresses(MONTH)["pageviews"]
@@ -197,9 +193,8 @@ def test_a_file_that_the_server_has_changed_is_fetched_again(
     assert (RAW / "pageviews" / ALL[1]).read_bytes() == views
 
 
-def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(
-    dumps, fetched, capsys, monkeypatch
-):
+def test_a_dump_that_is_late_ends_a_fetch(dumps, fetched, capsys, monkeypatch):
+    """One that left the server does not."""
     dumps.drop("/wikidatawiki/entities", "20260928")
     assert run(dumps) == fetched
     assert "wikidata-20260928-all.json.gz: the server has it no longer" in capsys.readouterr().out
@@ -216,7 +211,8 @@ def file(dataset: str, day: str | None = None) -> dict:
     return {"dataset": dataset} | ({"date": day} if day else {})
 
 
-def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
+def test_dates_too_far_apart_are_warned_about():
+    """So are several months."""
     of = snapshots.dates(
         [file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH]
     )

@@ -191,7 +191,7 @@ BAD.remove(("questions with passages", "not UTF-8"))  # where the file is refuse
 
 
 @pytest.mark.parametrize(("reader", "broken"), BAD)
-def test_a_record_that_cannot_be_read_is_rejected_and_the_others_count(tmp_path, reader, broken):
+def test_a_record_that_cannot_be_read_is_rejected(tmp_path, reader, broken):
     (name, _, read), (good, record) = READERS[reader], RECORDS[reader]
     line = LINES.get(broken) or (record % VALUES[broken]).encode()
     rejects = Rejects(1.0)
@@ -209,7 +209,7 @@ def test_a_record_that_cannot_be_read_is_rejected_and_the_others_count(tmp_path,
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_a_file_that_is_one_value_is_named_where_that_cannot_be_read(tmp_path, value):
+def test_a_file_that_is_one_value_is_named(tmp_path, value):
     saved(tmp_path / "relation_query_templates.json", '{"P50": "Who wrote [X]?"}')
     saved(tmp_path / "P50.test.json", f'[{{"question": {VALUES[value]}}}]')
     with pytest.raises(LongtailError, match=r"P50\.test\.json: not JSON"):

@@ -105,9 +105,8 @@ def test_lines_too_long_are_not_held(
 
 
 @pytest.mark.parametrize("suffix", PACKED)
-def test_a_cut_file_and_rubbish_after_a_whole_one_are_errors_that_name_it(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_a_cut_file_is_an_error_that_names_it(tmp_path: Path, suffix: str) -> None:
+    """So is rubbish after a whole one."""
     whole = PACK[suffix](
         bytes(range(256)) * 40 + b"".join(bytes([i % 251, i % 241]) for i in range(60_000))
     )
@@ -147,9 +146,10 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
     assert (again.rows, again.bad, again.read) == (whole.rows, whole.bad, 30)
 
 
-def test_rows_that_are_not_kept_count_towards_the_share_and_a_long_bad_input_is_given_up(
+def test_rows_that_are_not_kept_count_towards_the_share(
     monkeypatch,
 ):
+    """A long bad input is given up."""
     monkeypatch.setattr("pipelines.sources.rejects.ROWS_KEPT", 1)
     with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):
         of(10, 6, max_share=0.5).check()

@@ -43,7 +43,7 @@ def lines(folder: Path, *of: bytes, name: str = "00.jsonl.zst") -> Path:
     return saved(folder / name, b"\n".join(of) + b"\n")
 
 
-def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_path: Path) -> None:
+def test_documents_carry_an_id_that_the_text_decides(tmp_path: Path) -> None:
     first = lines(
         tmp_path, line("a b", meta={"pile_set_name": "Github"}), line("c", url="x", timestamp="y")
     )
@@ -68,7 +68,7 @@ def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_pat
     )
 
 
-def test_bad_lines_and_bad_parquet_are_named_and_the_rest_is_kept(tmp_path, monkeypatch) -> None:
+def test_bad_lines_and_bad_parquet_are_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.2 * 2**20))
     bad = (
         b"{cut",
@@ -218,9 +218,10 @@ def tokens(folder: Path, data: str | bytes) -> Path:
     return saved(folder / "wiki.train.tokens", data)
 
 
-def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_ones(
+def test_an_article_reaches_to_the_next_ones_title(
     tmp_path: Path,
 ) -> None:
+    """It begins with the blank line before its title."""
     path = tokens(tmp_path, ONE + TWO)
     articles, rejects = read(read_wikitext, path)
     found = [(article.title, article.text, article.row) for article in articles]
@@ -268,9 +269,7 @@ def test_bad_articles_are_named_and_the_others_kept(
 
 
 @pytest.mark.parametrize(("split", "words"), [("valid", 217_646), ("test", 245_569)])
-def test_the_real_files_have_the_articles_and_words_that_were_published(
-    real: Path, split: str, words: int
-) -> None:
+def test_the_real_files_have_the_published_articles(real: Path, split: str, words: int) -> None:
     path = real / f"wikitext-2/wikitext-2.{split}.txt"
     articles, rejects = read(read_wikitext, path, 0.0)
     texts = [article.text for article in articles]

@@ -105,7 +105,7 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path):
         assert rejects.skipped == skipped
 
 
-def test_what_is_no_item_or_has_neither_name_nor_article_is_counted_by_reason(tmp_path):
+def test_what_is_no_item_is_counted_by_reason(tmp_path):
     other = [
         {"entity": "Q2", "redirect": "Q1"},
         item(3) | {"type": "property", "id": "P3"},
@@ -130,9 +130,7 @@ ORDERS = [
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
 @pytest.mark.parametrize("title", ["Title", None])
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_the_order_of_keys_and_spaces_between_them_change_nothing(
-    tmp_path, order, title, separators
-):
+def test_the_order_of_keys_and_spaces_change_nothing(tmp_path, order, title, separators):
     """The claims of an item without an article are cut away unparsed where they stand behind
     its names, only there.
     """
@@ -147,7 +145,7 @@ def test_the_order_of_keys_and_spaces_between_them_change_nothing(
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 
 
-def test_an_item_of_another_language_or_without_names_is_left_out_unless_it_has_an_article(
+def test_an_item_without_names_needs_an_article(
     tmp_path,
 ):
     """Its statements and links may well speak of English; empty maps may be written as lists."""

@@ -63,9 +63,7 @@ def incoming(files: list[Path], wanted: list[str]) -> dict[str, int | None]:
         return dict(db.sql("SELECT title, links FROM incoming ORDER BY title").fetchall())
 
 
-def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_articles_that_link_to_an_article_count_once(tmp_path: Path, monkeypatch) -> None:
     redirects = {
         "Roma": "#REDIRECT [[rome#Name]] {{R from|[[Oslo]]}}",
         "Eternal City": "#redirect [[Roma]]",

@@ -58,9 +58,7 @@ def test_the_server_learns_who_asks(
     assert not (tmp_path / "other").exists()
 
 
-def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_named(
-    client, wikimedia, page
-) -> None:
+def test_a_redirect_is_followed_to_a_host_that_is_named(client, wikimedia, page) -> None:
     elsewhere = moved(page.replace("127.0.0.1", "localhost"))
     wikimedia.faults = [moved(page), None, elsewhere]
     assert client.ask(page) == PAGE
@@ -99,9 +97,8 @@ def test_a_fault_that_stays_is_an_error(
         client.ask(page, {"a": "1"}, parse=whole)
 
 
-def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(
-    client, wikimedia, page, pauses, monkeypatch
-):
+def test_a_named_time_is_waited_by_all(client, wikimedia, page, pauses, monkeypatch):
+    """Else pauses double."""
     monkeypatch.setattr(http, "BACKOFF", 2.0)
     wikimedia.faults = [
         Fault(429),
@@ -116,7 +113,8 @@ def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(
     assert pauses[1] != 2 * pauses[0]
 
 
-def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client, wikimedia, page) -> None:
+def test_an_error_ends_the_waiting_of_others(client, wikimedia, page) -> None:
+    """They then ask nothing."""
     together = threading.Barrier(3, timeout=PATIENCE)  # else one may wait before it asked
     wikimedia.pages["/page"] = lambda _: b"%d" % together.wait()
     wikimedia.faults = [busy("600"), busy("600"), Fault(400, b"bad")]
@@ -125,9 +123,8 @@ def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client, wikime
     assert len(wikimedia.requests) == 3
 
 
-def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(
-    tmp_path, wikimedia, page, monkeypatch
-) -> None:
+def test_old_answers_are_asked_for_again(tmp_path, wikimedia, page, monkeypatch) -> None:
+    """A damaged cache is named."""
     for days in (7.0, math.inf, -1.0):
         monkeypatch.setattr("pipelines.sources.wikimedia_client.KEPT_DAYS", days)
         with open_client("someone@example.org", tmp_path / "kept") as client:

@@ -176,9 +176,8 @@ def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newline_before_it(
-    monkeypatch, size
-) -> None:
+def test_a_page_belongs_to_the_part_of_its_mark(monkeypatch, size) -> None:
+    """A line belongs to that of the newline before it."""
     monkeypatch.setattr(
         bz2_blocks, "_blocks", lambda part: blocks(text, size, part.begin, part.end)
     )

@@ -18,7 +18,8 @@ LEFT = Path(".longtail/tmp")
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def test_a_file_appears_when_it_is_whole_and_a_failed_block_leaves_what_was_there():
+def test_a_file_appears_when_it_is_whole():
+    """A failed block leaves what was there."""
     with atomic("data/a.json") as temporary:
         temporary.write_text("half")
         assert not any(Path().glob("data/*")), "half-done work must not lie under data/"
@@ -48,7 +49,7 @@ def disk(tmp_path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("elsewhere", [None, "data", ".longtail", "data/corpus"])
 @pytest.mark.parametrize("path", ["data/corpus/wikipedia", "data/code.json", "here.json"])
-def test_a_folder_takes_the_old_ones_place_also_between_file_systems(request, elsewhere, path):
+def test_a_folder_takes_the_old_ones_place(request, elsewhere, path):
     if elsewhere:
         Path(elsewhere).parent.mkdir(exist_ok=True)
         Path(elsewhere).symlink_to(request.getfixturevalue("disk"))
@@ -92,7 +93,7 @@ def kill_while_writing(path: str | Path) -> None:
     kill(f"from pipelines.storage.atomic import atomic\n{begun}")
 
 
-def test_what_killed_processes_and_zombies_left_is_swept_away_but_not_a_living_ones():
+def test_what_killed_processes_left_is_swept_away():
     """A zombie stays in a container whose first process takes no note of the ends of others."""
     kill_while_writing("data/x")
     kill(
@@ -112,9 +113,10 @@ def test_what_killed_processes_and_zombies_left_is_swept_away_but_not_a_living_o
     child.wait()
 
 
-def test_what_killed_processes_left_on_another_file_system_is_swept_away_by_the_next_that_writes_there(
+def test_the_next_writer_sweeps_another_file_system(
     disk,
 ):
+    """Killed processes left it there."""
     (disk / "data").mkdir()
     Path("data").symlink_to(disk / "data")
     kill_while_writing("data/questions/x")

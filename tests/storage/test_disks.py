@@ -16,7 +16,7 @@ def here(workplace):
     Path("data").mkdir()
 
 
-def test_an_error_with_a_file_names_it_and_other_errors_have_no_such_line():
+def test_an_error_with_a_file_names_it():
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(Path.cwd() / "data/x"))
     assert disks.meaning(error) == "data/x: read-only file system; make it writable, or use another"
     error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/elsewhere/y")
@@ -42,7 +42,7 @@ def test_an_error_with_a_file_names_it_and_other_errors_have_no_such_line():
         "Error while serializing: I/O error: No space left on device (os error 28)",  # safetensors
     ],
 )
-def test_an_error_without_a_file_names_the_places_that_may_be_meant(said, monkeypatch):
+def test_an_error_without_a_file_names_likely_places(said, monkeypatch):
     assert (
         disks.meaning(RuntimeError(said)).partition(";")[0].partition(": ")[0].startswith("data, ")
     )
@@ -50,7 +50,7 @@ def test_an_error_without_a_file_names_the_places_that_may_be_meant(said, monkey
     assert "free some, then run again, which goes on" in disks.meaning(RuntimeError(said))
 
 
-def test_places_are_looked_at_where_they_will_be_and_one_without_space_is_named(monkeypatch):
+def test_places_are_looked_at_where_they_will_be(monkeypatch):
     disks.check_disks("data/not/yet/there", ".longtail")
     assert (os.listdir(), os.listdir("data")) == (["data"], [])
     monkeypatch.setattr(disks, "MIN_FREE_BYTES", 1 << 60)

@@ -82,7 +82,7 @@ def test_a_flipped_bit_in_a_page_gives_no_other_text(file, reader):
     assert refused >= 18
 
 
-def test_files_without_checksums_are_read_as_they_are_wherever_they_lie(here):
+def test_files_without_checksums_are_read_as_they_are(here):
     folder = here / "o'br\"ien ü; --"
     folder.mkdir()
     pq.write_table(TABLE, folder / "rows.parquet")
@@ -108,7 +108,8 @@ def test_missing_and_cut_files_are_one_line(file, reader):
         reader(Path("none.parquet"))
 
 
-def test_a_schema_orders_and_types_the_columns_and_fills_those_that_are_not_there(file):
+def test_a_schema_orders_and_types_the_columns(file):
+    """It fills those that are not there."""
     schema = pa.schema(
         [("kind", pa.large_string()), ("n", pa.int32()), ("more", pa.list_(pa.string()))]
     )
@@ -127,9 +128,10 @@ def groups(file: str) -> tuple[list[int], list[int]]:
     return sizes, written.read()[0].to_pylist()
 
 
-def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_threads_change_no_byte(
+def test_row_groups_are_full_but_for_the_last(
     monkeypatch,
 ):
+    """Threads change no byte."""
     monkeypatch.setattr(database, "ROWS_PER_GROUP", 1000)
     for rows, full in ((0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])):
         with database.connect(1.0, 2) as db:
@@ -163,7 +165,8 @@ def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_thre
         )
 
 
-def test_what_spills_leaves_nothing_behind_and_too_little_memory_is_one_line_that_names_the_param():
+def test_what_spills_leaves_nothing_behind():
+    """Too little memory is one line that names the param."""
     with database.connect(0.05, 1) as db:
         database.write_query(
             db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", "t.parquet"
@@ -232,7 +235,7 @@ print(peak() - before)
     not Path("/proc/self/status").exists(),
     reason="the peak of a process is read from Linux's /proc",
 )
-def test_files_from_elsewhere_that_are_large_in_memory_are_refused_or_read_in_parts(here, root):
+def test_files_large_in_memory_are_refused_or_read_in_parts(here, root):
     zstd = {"compression": "zstd"}
     pq.write_table(pa.table({"text": ["x" * (5 * RECORD << 20)]}), "bomb.parquet", **zstd)
     assert Path("bomb.parquet").stat().st_size < 200_000

@@ -42,9 +42,8 @@ def executor(request):
         yield executor
 
 
-def test_shards_come_in_their_own_order_and_an_executor_is_never_given_more_than_some_at_once(
-    executor, monkeypatch
-):
+def test_shards_come_in_their_own_order(executor, monkeypatch):
+    """An executor is never given more than some at once."""
     monkeypatch.setattr("pipelines.storage.work_store.SUBMITTED", 3)
     paths = STORE.parts("stage", "key", list(range(50)), double, executor)
     assert [int(path.read_text()) for path in paths] == [2 * i for i in range(50)]
@@ -53,7 +52,7 @@ def test_shards_come_in_their_own_order_and_an_executor_is_never_given_more_than
         assert max(executor.unfinished) <= 3
 
 
-def test_finished_shards_are_not_done_again_also_by_a_worker_thought_lost():
+def test_finished_shards_are_not_done_again():
     path = Path("shard")
     _do_part(double, 4, path)
     _do_part(double, 5, path)
@@ -128,7 +127,8 @@ def expected(number: int) -> bytes:
     return b"%d:" % number + b"%d," % number * (number % 5 + 1) + b"x" * 100_000 * (number % 2)
 
 
-def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(executor):
+def test_a_streams_shards_come_whole_in_their_own_order(executor):
+    """No more than asked for come at once."""
     taken = []
     paths = STORE.parts_of_stream(
         "stage", "key", join, stream(range(12), taken), executor, at_once=3

@@ -35,7 +35,7 @@ def accuracies(pairs, cuts):
     return np.array(right)
 
 
-def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small):
+def test_a_model_is_judged_by_anothers_thresholds(small):
     pairs = made_pairs(300, crossing=100.0)
     large = pairs.take(pairs.relations != "P3"), fitted(pairs)
     named = {("small", "dense"): small, ("large", "dense"): large, ("large", "bm25"): large}
@@ -54,7 +54,7 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small
     assert rows[0]["retrieved_carried"] < rows[0]["retrieved_own"]
 
 
-def test_a_relation_that_the_other_model_has_no_threshold_for_retrieves(small):
+def test_a_relation_without_a_threshold_retrieves(small):
     pairs, known = small
 
     def zeros(cuts):

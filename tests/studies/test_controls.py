@@ -96,7 +96,7 @@ def test_a_run_without_controls_has_none(project):
     assert controls.read_controls(OUT, np.array(["q"])) == []
 
 
-def test_without_an_encoder_the_documents_of_bm25_are_concatenated():
+def test_without_an_encoder_bm25s_documents_are_joined():
     empty = np.empty((0, 0), int)
     for found, compared in (
         (("bm25", "random"), ["bm25"]),
@@ -109,7 +109,7 @@ def test_without_an_encoder_the_documents_of_bm25_are_concatenated():
         assert [one.retriever for one in controls.compared(of_retrievers)] == compared
 
 
-def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path):
+def test_controls_are_compared_on_the_same_documents(tmp_path):
     """With none, one or all documents in the prompt; a longer context is compared with each
     retriever's best one."""
     replug = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)

@@ -44,7 +44,7 @@ def by_hand(text: list[int], documents: list[list[int]]) -> list[int]:
 
 
 @given(texts=st.lists(st.tuples(TOKENS, st.lists(TOKENS, max_size=3)), min_size=1, max_size=3))
-def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has(texts):
+def test_a_token_has_the_longest_ngram_of_a_document(texts):
     documents = [document for _, of_text in texts for document in of_text]
     of_text = np.repeat(np.arange(len(texts)), [len(of_text) for _, of_text in texts])
     found = copying.shared(Ragged.of([text for text, _ in texts]), Ragged.of(documents), of_text)
@@ -106,9 +106,8 @@ def attributed(params) -> tuple[dict, list[dict]]:
     return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
 
 
-def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensemble(
-    project, monkeypatch
-):
+def test_the_tokens_are_the_language_models(project, monkeypatch):
+    """The documents are those of the ensemble."""
     path = Path("data/corpus/pile/queries.parquet")
     docs = {
         doc["id"]: doc["text"] for doc in pq.read_table(path.with_name("docs.parquet")).to_pylist()

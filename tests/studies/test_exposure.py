@@ -71,9 +71,8 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1):
     return found, counts
 
 
-def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_whatever_the_parts(
-    tmp_path, monkeypatch
-):
+def test_documents_with_the_subject_are_counted_once(tmp_path, monkeypatch):
+    """So are those with the answer, and with both."""
     question_sets(tmp_path)
     texts_of_c4(tmp_path)
     found, counts = count(tmp_path)
@@ -108,9 +107,10 @@ def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> 
     (folder / f"pages-articles{number}.xml").write_text(f"<mediawiki>{''.join(texts)}</mediawiki>")
 
 
-def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_passages_have_no_links(
+def test_a_page_of_wikipedia_counts_by_what_a_reader_sees(
     tmp_path,
 ):
+    """It counts by its title too; passages have no links."""
     question_sets(tmp_path, [("1", "Ada", [], ["Rome"]), ("2", "Ada", [], ["Paris"])], [])
     write_pages(
         tmp_path / "raw/wikipedia",
@@ -124,7 +124,7 @@ def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_pass
     assert (links.type, links.null_count) == (pa.int64(), 2)
 
 
-def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_pass(tmp_path):
+def test_linking_articles_are_counted_in_the_same_pass(tmp_path):
     """Also where parts are counted by two processes."""
     question_sets(
         tmp_path,

@@ -35,7 +35,8 @@ def compare(answers, given) -> dict:
     return {(row["measure"], row["text"]): row for row in measures.compare_measures(answers, given)}
 
 
-def test_a_correlation_is_as_scipy_has_it_and_compared_on_the_same_resamples(answers):
+def test_a_correlation_is_as_scipy_has_it(answers):
+    """It is compared on the same resamples."""
     rows = compare(answers, {(VIEWS, ""): answers.popularity, ("subject", "c4"): COUNT})
     assert [*rows] == [(VIEWS, ""), ("subject", "c4")]
     for measure, scores in (((VIEWS, ""), POPULARITY), (("subject", "c4"), COUNT)):

@@ -47,7 +47,7 @@ def rows_of(table) -> list[dict]:
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
-def test_the_section_tells_what_is_copied_and_which_words_are_rare(tmp_path):
+def test_the_section_tells_what_is_copied(tmp_path):
     def row(least: int, most: int | None, tokens: int, value: float) -> dict:
         figure = {"value": value, "low": value - 0.1, "high": value + 0.1}
         return {"least": least, "most": most, "tokens": tokens} | dict.fromkeys(

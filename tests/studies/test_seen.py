@@ -26,7 +26,7 @@ def answers(tmp_path):
     )
 
 
-def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
+def test_a_bin_of_documents_has_its_accuracy_and_gain(answers):
     rows = seen.by_documents(answers, {"c4": DOCUMENTS.astype(float)})
     bins = [
         (r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"
@@ -53,7 +53,7 @@ def test_counts_are_joined_by_the_questions_id(tmp_path):
     np.testing.assert_array_equal(found, [10, 30, np.nan])
 
 
-def test_a_fact_changed_since_where_one_of_its_dates_is_surely_after_the_month(answers, tmp_path):
+def test_a_fact_changed_since_if_a_date_is_surely_later(answers, tmp_path):
     rows = [  # subject, relation, start, end, point
         (0, 36, "2021-11", None, None),
         (1, 36, "2021-10-31", None, None),  # within the month

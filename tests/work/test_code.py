@@ -41,9 +41,7 @@ FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
         ("work/http.py", "1", "2", False),
     ],
 )
-def test_formulas_and_data_count_and_words_types_and_transport_do_not(
-    tmp_path, name, before, after, counts
-):
+def test_formulas_and_data_count_and_words_do_not(tmp_path, name, before, after, counts):
     def fingerprint() -> str:
         code._substance.cache_clear()
         code._reached_directly.cache_clear()
@@ -58,7 +56,8 @@ def test_formulas_and_data_count_and_words_types_and_transport_do_not(
     assert (fingerprint() != first) == counts
 
 
-def test_training_the_retriever_follows_its_objective_but_no_report_and_no_http_client():
+def test_training_the_retriever_follows_its_objective():
+    """It follows no report and no HTTP client."""
     reached = {
         file.relative_to(code.ROOT).as_posix() for file in code.files("pipelines.lsr.train_lsr")
     }
@@ -89,7 +88,9 @@ def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     assert catalogue.facts("pile") != before
 
 
-def test_scoring_follows_the_studies_that_score_and_no_other_study_and_no_section():
+def test_scoring_follows_the_studies_that_score():
+    """It follows no other study and no section."""
+
     def studies(module: str) -> set[str]:
         """The studies, and rooms of sections, that a stage's code reaches."""
         reached = [file.relative_to(code.ROOT / "pipelines").parts for file in code.files(module)]

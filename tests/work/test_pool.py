@@ -79,9 +79,10 @@ def meet(number: int) -> tuple[str, str, str]:
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]
 
 
-def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(
+def test_results_and_errors_come_home_from_processes(
     monkeypatch,
 ):
+    """They see a GPU each, the project and its threads."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with processes(local(3, device="cuda")) as executor:
@@ -107,7 +108,8 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
         assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(tmp_path), "5")
 
 
-def test_a_process_that_dies_ends_the_work_with_one_line_and_a_second_run_goes_on():
+def test_a_process_that_dies_ends_the_work_with_one_line():
+    """A second run goes on."""
     said = r"^a worker process died \(out of memory\?\)[^\n]*$"
     with pytest.raises(LongtailError, match=said), processes(local(2)) as executor:
         WorkStore().parts("stage", "key", [3, 4, 9], write_square, executor)
@@ -118,9 +120,8 @@ def test_a_process_that_dies_ends_the_work_with_one_line_and_a_second_run_goes_o
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_all_is_named(
-    machines, monkeypatch
-):
+def test_a_worker_that_dies_costs_its_shard(machines, monkeypatch):
+    """A shard that kills all is named."""
     compute = dask(machines.scheduler_address)
     with processes(compute) as executor:
         paths = WorkStore().parts("stage", "key", [3, 9, *range(101, 111)], write_square, executor)

@@ -79,7 +79,8 @@ def champion(client) -> str:
     return str(client.get_registered_model(REGISTERED).aliases[ALIAS])
 
 
-def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_folder(here, tuned):
+def test_a_run_registers_what_it_trained(here, tuned):
+    """The champion is a Hugging Face folder."""
     client, *_ = here
     assert champion(client) == "1"
     version = client.get_model_version(REGISTERED, "1")
@@ -100,9 +101,8 @@ def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_fold
 
 
 @pytest.mark.usefixtures("here")
-def test_mlflow_loads_the_champion_by_our_own_module_and_gives_the_encoders_vectors(
-    tuned, monkeypatch
-):
+def test_mlflow_loads_the_champion_by_our_own_module(tuned, monkeypatch):
+    """It gives the encoder's vectors."""
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
     loaded = mlflow.pyfunc.load_model(f"models:/{REGISTERED}@{ALIAS}")
     encoder = Encoder.open(
@@ -170,7 +170,8 @@ def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
         assert champion(client) == "1"
 
 
-def test_the_same_bytes_and_files_that_dvc_did_not_lock_are_no_version(here):
+def test_the_same_bytes_are_no_version(here):
+    """Nor are files that DVC did not lock."""
     client, experiment, locked = here
     assert register(client, experiment, "dense", locked) is None
     other = retrained(client, experiment, locked, 0.1)

@@ -33,9 +33,10 @@ def here(root, tmp_path, monkeypatch):
     monkeypatch.delenv("DVC_STAGE", raising=False)
 
 
-def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_and_by_hand_nothing_is_recorded(
+def test_the_last_line_says_where_the_result_is(
     capsys,
 ):
+    """Metrics but curves are written; by hand nothing is recorded."""
     file = Path("metrics/x.json")
     stage.run(
         "chunk",
@@ -49,7 +50,9 @@ def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_a
     assert not Path(".longtail/tracking").exists()
 
 
-def test_a_users_error_is_one_line_and_exit_code_1_and_params_are_checked_before_any_work(capsys):
+def test_a_users_error_is_one_line_and_exit_code_1(capsys):
+    """Params are checked before any work."""
+
     def work(params):
         raise LongtailError("data/raw/x.bz2: cut in the middle; fetch it again")
 
@@ -134,7 +137,7 @@ print(torch.get_num_threads(), min(after - before for before, after in zip(fault
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are"
 )
-def test_a_forward_pass_does_not_ask_the_system_again_for_memory_of_the_last():
+def test_a_forward_pass_reuses_the_memory_of_the_last():
     """In the best of three processes: on a busy machine the C library may take memory from
     elsewhere."""
     found = []

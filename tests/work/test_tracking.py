@@ -88,7 +88,8 @@ def record(**changed) -> dict:
     return {"params": {}, "metrics": {}, "started": 0.0, "ended": 1.0, "error": None} | changed
 
 
-def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_and_curves(finished):
+def test_stages_of_one_dvc_process_share_a_parent(finished):
+    """They have params, metrics and curves."""
     logged = {run.info.run_name: run for run in runs(finished)}
     assert sorted(logged) == ["one", "sample 2021-10", "two"], "no commit outside a repository"
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
@@ -119,7 +120,7 @@ def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
     assert len(runs(project, f"dataset.digest = '{inputs['one'].digest}'")) == 1
 
 
-def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_part(project):
+def test_a_run_is_called_by_what_is_known(project):
     assert name_run("popqa", "2026-02") == "sample 2026-02 popqa"
     git(project, "init", "-q")
     git(project, "commit", "-qm", "empty", "--allow-empty")
@@ -132,7 +133,8 @@ def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_p
     assert name_run() == "run"
 
 
-def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
+def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
+    """It stops no stage."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
     stage.run("x", Seed, lambda params: {"recall": 0.25}, out="x")
     out, err = capsys.readouterr()
@@ -148,7 +150,8 @@ def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monke
     assert len(said) == 1
 
 
-def test_what_mlflow_refuses_is_said_and_the_next_stage_is_logged(project):
+def test_what_mlflow_refuses_is_said(project):
+    """The next stage is logged."""
     said: list[str] = []
     run = Run("a flow", {}, said.append)
     run.log("one", record(params={"a!": 1, "a?": 2}, error="refused"), {})
@@ -180,9 +183,8 @@ OLDER = "UPDATE alembic_version SET version_num = 'bda7b8c39065'"
 
 
 @pytest.mark.parametrize("statements", [[NEWER], [NEWER, "DROP TABLE input_tags"], [OLDER]])
-def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_hand_goes_on(
-    project, capsys, statements
-):
+def test_another_versions_database_is_said_with_what_to_do(project, capsys, statements):
+    """A stage by hand goes on."""
     changed(*statements)
     message = "written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
     assert message in trouble()
@@ -209,9 +211,7 @@ def in_place_of_the_database(content: bytes | None) -> None:
         (None, "move that file away"),
     ],
 )
-def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_do(
-    project, content, message
-):
+def test_a_file_that_is_no_database_is_said_first(project, content, message):
     in_place_of_the_database(content)
     assert message in trouble()
     assert "\n" not in trouble()
@@ -219,7 +219,7 @@ def test_a_file_that_is_no_database_is_said_before_the_first_stage_with_what_to_
     assert [message in line for line in said] == [True]
 
 
-def test_a_server_that_takes_a_request_and_never_answers_is_said_soon(project, monkeypatch):
+def test_a_server_that_never_answers_is_said_soon(project, monkeypatch):
     monkeypatch.setattr("pipelines.work.run_log.PATIENCE_SECONDS", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -227,9 +227,7 @@ def test_a_server_that_takes_a_request_and_never_answers_is_said_soon(project, m
 
 
 @pytest.mark.parametrize("name", ["a%41b", "100% #1", "it's ü & [x]"])
-def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(
-    databases, tmp_path, monkeypatch, name
-):
+def test_runs_of_a_folder_of_any_name_are_in_place(databases, tmp_path, monkeypatch, name):
     (folder := tmp_path / name).mkdir()
     shutil.copy(databases / "mlflow.db", folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -243,7 +241,7 @@ def test_in_a_folder_of_any_name_runs_and_their_files_are_where_they_belong(
     assert list(Path("mlruns").rglob("made")), "MLflow reads %41 in an address as A"
 
 
-def test_a_run_that_lands_has_its_params_and_metrics_on_the_parent(project):
+def test_a_run_that_lands_has_its_params_on_the_parent(project):
     Run("a flow", {}, pytest.fail).land({"profile": "smoke"}, {"3 accuracy adaptive": 0.5})
     (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
     assert parent.data.params == {"profile": "smoke"}

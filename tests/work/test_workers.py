@@ -103,18 +103,18 @@ def dask(cluster, **changes):
     return compute_on(executor="dask", dask=cluster.scheduler_address, **changes)
 
 
-def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the_inputs_alone(
+def test_little_work_is_done_in_this_process(
     monkeypatch,
 ):
+    """So is the work of one worker; the inputs alone decide what is little."""
     for worth, count in ((1.0, 1), (1e12, 2)):
         monkeypatch.setattr(workers, "OPERATIONS_PER_WORKER", {"cpu": worth})
         assert on(compute_on(workers=count)) == EXPECTED
         assert seen == [("model", os.getpid(), 1)] * len(TASKS)
 
 
-def test_a_process_opens_the_model_once_and_a_killed_one_ends_the_run_which_goes_on(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_process_opens_the_model_once(tmp_path, monkeypatch, capsys):
+    """A killed one ends the run, which goes on."""
     monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
     with pytest.raises(
         LongtailError, match=r"^a worker process died \(out of memory\?\); run again to go on"
@@ -130,7 +130,8 @@ def test_a_process_opens_the_model_once_and_a_killed_one_ends_the_run_which_goes
     assert capsys.readouterr().out == "stage: 2 workers open model, 0.0 GB each\n"
 
 
-def test_the_tasks_with_most_begin_first_and_the_bar_counts_what_tasks_have(cluster, monkeypatch):
+def test_the_tasks_with_most_begin_first(cluster, monkeypatch):
+    """The bar counts what tasks have."""
     bars, submitted = [], []
     monkeypatch.setattr(progress, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
     tasks = [["four"], ["the longest of all"], ["", "", ""], ["longer"]]
@@ -153,9 +154,11 @@ def test_no_more_processes_than_models_fit_into_memory(capsys):
     assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
 
 
-def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes_or_settings(
+def test_a_killed_run_goes_on(
     cluster,
 ):
+    """A cluster opens the model anew for other bytes or settings."""
+
     def interrupted(task, result, path):
         if task == TASKS[1]:
             raise KeyboardInterrupt

@@ -70,9 +70,8 @@ def sentences(text: str) -> set[str]:
     }
 
 
-def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_change_no_other_file(
-    raw, world, tmp_path
-):
+def test_the_same_seed_gives_the_same_bytes(raw, world, tmp_path):
+    """The months before differ, and change no other file."""
     write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
     name = "pageviews/pageviews-2021{}-user.bz2"
     before, now = files(raw), files(tmp_path)
@@ -82,7 +81,7 @@ def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_cha
     assert make_world(4, SIZES).labels != world.labels
 
 
-def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
+def test_wikidata_is_one_entity_a_line(raw):
     lines = gzip.decompress((raw / "wikidata/world.json.gz").read_bytes()).decode().splitlines()
     entities = {
         entity["id"]: entity for entity in (json.loads(line.rstrip(",")) for line in lines[1:-1])
@@ -102,7 +101,8 @@ def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
     )
 
 
-def test_every_relation_has_facts_every_type_entities_and_capitals_agree_in_both_directions(world):
+def test_every_relation_has_facts_and_every_type_entities(world):
+    """Capitals agree in both directions."""
     assert set(np.unique(world.relations)) == set(range(len(RELATION_IDS)))
     counts = np.bincount(world.types, minlength=len(TYPE_NAMES))
     assert (counts.sum(), (counts >= 2).all()) == (len(world.labels), True)
@@ -116,9 +116,7 @@ def test_every_relation_has_facts_every_type_entities_and_capitals_agree_in_both
     } == {True}
 
 
-def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_pages(
-    raw, world, tmp_path
-):
+def test_page_views_add_up_to_the_popularity(raw, world, tmp_path):
     dump, parts = raw / "pageviews/pageviews-202110-user.bz2", [tmp_path / "views.parquet"]
     for line in bz2.decompress(dump.read_bytes()).decode().splitlines():
         _, _, _, access, count, hours = line.split(" ")
@@ -144,7 +142,7 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
     assert all(without[title] == expected[title] - expected[title] // 10 for title in fewer)
 
 
-def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw, world):
+def test_wikipedia_is_an_export_with_redirects(raw, world):
     root = ElementTree.fromstring(
         bz2.decompress((raw / "wikipedia/world-pages-articles.xml.bz2").read_bytes())
     )
@@ -162,7 +160,8 @@ def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw
         assert all(world.item_label(item) in article for _, item in world.facts(entity))
 
 
-def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_splits_entities(raw):
+def test_wikitext_is_tokenised(raw):
+    """Its training split tells about the test split's entities."""
     train, test = (
         (raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test")
     )
@@ -183,9 +182,8 @@ def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_split
     assert set(test.split()) <= {"<unk>", *train.split()}
 
 
-def test_c4_has_no_sentence_of_a_page_about_the_world_and_the_pile_tells_it_in_several_ways(
-    raw, c4, world
-):
+def test_c4_has_no_sentence_about_the_world(raw, c4, world):
+    """The Pile tells it in several ways."""
     stream = zstandard.ZstdDecompressor().stream_reader((raw / "pile/00.jsonl.zst").open("rb"))
     documents = [json.loads(line) for line in stream.read().decode().splitlines()]
     assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
@@ -202,7 +200,7 @@ def test_c4_has_no_sentence_of_a_page_about_the_world_and_the_pile_tells_it_in_s
     assert not in_c4 & with_full_name
 
 
-def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(c4, world):
+def test_half_of_the_entities_are_never_asked_about(c4, world):
     text_of_c4, counts, namesakes = " ".join(c4), Counter(), Counter(world.labels)
     for entity, label in enumerate(world.labels):
         if " " in label and namesakes[label] == 1:
