@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Every parameter
 
-`params.yaml` is composed from `conf/config.yaml` and a profile (`longtail init --profile NAME`), and checked key by
+`params.yaml` is composed from `conf/config.yaml` and a profile (`longtail run --profile NAME`), and checked key by
 key. The values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they
 differ.
 This page is made from `pipelines/params/params.py` (`python tests/params_reference.py`): what is said of a key
