@@ -202,13 +202,15 @@ def refitted_means(
 def _bounds(column: Column) -> tuple[float, float]:
     """The least and the largest mean that a column can have.
 
-    A mean lies between the least and the largest of the values that it is taken of. For a column
-    that is `apart`, the means of the least and of the largest values bound it.
+    A mean lies between the least and the largest value of a question, whichever questions are
+    drawn. A share, or a difference between two sets of thresholds (`apart`), depends on the
+    decisions alone: it lies between the means that the lowest and the highest decisions on these
+    questions would give.
     """
-    smallest = [np.minimum(slope, 0.0) for slope in column.slopes.values()]
-    largest = [np.maximum(slope, 0.0) for slope in column.slopes.values()]
-    least = np.asarray(column.base + sum(smallest))
-    most = np.asarray(column.base + sum(largest))
+    lowest = [np.minimum(slope, 0.0) for slope in column.slopes.values()]
+    highest = [np.maximum(slope, 0.0) for slope in column.slopes.values()]
+    least = np.asarray(column.base + sum(lowest))
+    most = np.asarray(column.base + sum(highest))
     if column.apart:
         return least.mean(), most.mean()
     return least.min(), most.max()

@@ -5,6 +5,7 @@ claims.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,22 +91,21 @@ class Figure:
     @cached_property
     def points(self) -> Points:
         """The marks of each series; none where there is nothing to draw."""
-        with_values = [row for row in self.rows if not math.isnan(as_interval(row[self.y]).value)]
-        names = list(dict.fromkeys(row[self.series] for row in with_values))
-        points: Points = {name: [] for name in names[:SERIES_DRAWN]}
-        marks = dict.fromkeys(names, 0)
+        n_known: Counter = Counter()  # series -> its marks with a known figure
+        for row in self.rows:
+            if not math.isnan(as_interval(row[self.y]).value):
+                n_known[row[self.series]] += 1
+        if max(n_known.values(), default=0) < self.min_marks:
+            return {}
 
+        points: Points = {name: [] for name in list(n_known)[:SERIES_DRAWN]}
         factor = 100 if column(self.y).unit in ("share", "points") else 1
         for row in self.rows:
             name = row[self.series]
-            if name in marks:
-                marks[name] += 1
             if name in points:
                 place = label(row[self.x]) if isinstance(row[self.x], str) else row[self.x]
                 points[name].append((place, as_interval(row[self.y]).times(factor)))
-
-        enough = max(marks.values(), default=0) >= self.min_marks
-        return points if enough else {}
+        return points
 
 
 @dataclass(frozen=True)

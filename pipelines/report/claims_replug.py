@@ -29,7 +29,7 @@ def _bits(tables: Tables, column: str) -> Iterator[Measured]:
     """What documents save of the bits per byte with each retriever, against what `column` says."""
     for corpus in tables.settings.parts.scored:
         figures = tables.scored(corpus).get(tables.lm, {})
-        rows: dict[tuple[str, int] | None, Row] = {}
+        rows: dict[tuple[str, int], Row] = {}
         for row in tables.rows("bits_per_byte", "lm = $lm AND corpus = $of", of=corpus):
             rows[row["retriever"], row["k"]] = row
 
@@ -38,9 +38,10 @@ def _bits(tables: Tables, column: str) -> Iterator[Measured]:
             k = row["k"]
             if k != tables.top_k or name == "random":
                 continue
-            before = rows.get(_compared_with(column, name, k))
-            if before is None or before is row:
+            other = _compared_with(column, name, k)
+            if other is None or other == (name, k) or other not in rows:
                 continue
+            before = rows[other]
 
             if column == "saved_over_one":
                 figure = interval(figures.get(f"gain_over_one_{name}_k{k}"))
@@ -58,8 +59,8 @@ def _bits(tables: Tables, column: str) -> Iterator[Measured]:
 
 
 def _compared_with(column: str, name: str, k: int) -> tuple[str, int] | None:
-    """The retriever and the number of documents that a retriever's k documents are
-    compared with.
+    """The retriever and the number of documents that a retriever's k documents are compared with;
+    None where the column compares this retriever with nothing.
     """
     if column == "saved":
         return "none", 0

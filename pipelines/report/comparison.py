@@ -211,8 +211,9 @@ class Run:
             key = name
             value = self.params.retriever.get(next(iter(self.params.retrievers), ""))
         for part in key.split("."):
-            if value:
-                value = value.get(part) if isinstance(value, dict) else getattr(value, part)
+            if value is None:
+                return None
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part)
         return value
 
     def _questions_asked(self, name: str, lm: str) -> int | None:

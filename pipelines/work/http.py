@@ -194,14 +194,14 @@ class Client:
                 problem = str(failure)
                 seconds = failure.seconds
 
-            if seconds is None:
+            if not seconds:  # the host names no time, or "now", at which it just failed
                 if attempt < attempts - 1:
                     self.pause(BACKOFF * 2**attempt * random.uniform(1 - JITTER, 1))
             elif seconds > MAX_WAIT:
                 raise LongtailError(
                     f"{shown(url, params)}: {problem}, asks to wait {seconds:.0f} s; run again then"
                 )
-            elif seconds:
+            else:
                 # The whole host asks for a pause, not only for this request.
                 until = time.monotonic() + seconds
                 self._not_before[host] = max(self._not_before.get(host, 0.0), until)

@@ -13,6 +13,7 @@ import logging
 import os
 import posixpath
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -360,7 +361,12 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _git_tags() -> dict[str, str]:
-    """The present commit, and whether files but dvc.lock differ from it; {} outside of git."""
+    """The present commit, and whether files but dvc.lock differ from it.
+
+    {} outside of git, or where git is not installed.
+    """
+    if shutil.which("git") is None:
+        return {}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return {}
