@@ -25,14 +25,14 @@ SINGLE_PROMPT = {"replug": "dense", "replug_lsr": "lsr", "replug_given": "given"
 UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
 
 # a retriever and its number of documents -> those that it is compared with
-Baseline = Callable[[str, int], tuple[str, int] | None]
+Baseline = Callable[[str, int], tuple[str, int]]
 
 
 def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]:
     """What documents save of the bits per byte with each retriever: the figure in `column`."""
     for corpus in tables.settings.parts.scored:
         figures = tables.scored(corpus).get(tables.lm, {})
-        rows: dict[tuple[str, int] | None, Row] = {}
+        rows: dict[tuple[str, int], Row] = {}
         for row in tables.rows("bits_per_byte", "lm = $lm AND corpus = $of", of=corpus):
             name = row["retriever"]
             k = row["k"]
@@ -43,7 +43,7 @@ def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]
             if k != tables.top_k or name == "random":
                 continue
             before = rows.get(baseline(name, k))
-            if before is None or before is row:
+            if before is None or before is row:  # not measured, or nothing to compare with
                 continue
 
             yield Measured(
@@ -57,10 +57,12 @@ def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]
             )
 
 
-def _untuned(name: str, k: int) -> tuple[str, int] | None:
-    """As many documents of the retriever that a tuned one was before; None for others."""
+def _untuned(name: str, k: int) -> tuple[str, int]:
+    """As many documents of the retriever that a tuned one was before; of another one, its own."""
     method = Method.of_name(name)
-    return (Method("dense", method.retriever).name, k) if method.kind == "lsr" else None
+    if method.kind != "lsr":
+        return name, k
+    return Method("dense", method.retriever).name, k
 
 
 def _beside_bits(before: Row, after: Row) -> str:
