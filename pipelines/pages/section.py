@@ -218,6 +218,15 @@ def as_interval(value: Any) -> Interval:
     return Interval(number, number, number)
 
 
+def values_and_bounds(points: Points) -> list[float]:
+    """The figures and the bounds of their intervals."""
+    values = []
+    for marks in points.values():
+        for _, value in marks:
+            values += [value.value, value.low, value.high]
+    return values
+
+
 def is_empty(block: Block) -> bool:
     """Whether a block shows nothing: no text, no row, no mark."""
     if isinstance(block, Table):

@@ -21,10 +21,10 @@ def section(tables: Tables) -> Section:
         *_by_method(tables),
         _whose_answers(tables),
         " ".join(row["why"] for row in tables.rows("left_out")),
-        "".join(_unknown(tables)).strip(),
+        " ".join(_unknown(tables)),
         _table(tables),
         _table_of_groups(tables),
-        "".join(_guessable(tables)).strip(),
+        " ".join(_guessable(tables)),
         *_beside_guesses(tables),
         _table_of_guesses(tables),
         _table_by_popularity(tables),
@@ -32,7 +32,7 @@ def section(tables: Tables) -> Section:
         _table_of_relations(tables),
     ]
 
-    missing = "".join(_too_few_known(tables)).strip()
+    missing = " ".join(_too_few_known(tables))
     return Section("accuracy", "Accuracy and popularity", blocks, _leads(tables), missing)
 
 
@@ -66,7 +66,7 @@ def _too_few_known(tables: Tables) -> Iterator[str]:
             yield (
                 f"The subject's popularity is known for {show(row['popularity_known'])} of "
                 f"{show(row['questions'])} questions of {label(row['dataset'])}. To show accuracy "
-                f"by popularity, {ENOUGH} are needed (answer.max_questions). "
+                f"by popularity, {ENOUGH} are needed (answer.max_questions)."
             )
 
 
@@ -127,7 +127,7 @@ def _unknown(tables: Tables) -> Iterator[str]:
             unknown = row["questions"] - row["popularity_known"]
             yield (
                 f"The popularity of {show(unknown)} of {show(row['questions'])} answered questions "
-                f"of {label(row['dataset'])} is unknown. The figures by popularity leave them out. "
+                f"of {label(row['dataset'])} is unknown. The figures by popularity leave them out."
             )
 
 
@@ -168,7 +168,7 @@ def _guessable(tables: Tables) -> Iterator[str]:
             f"{guessable} % of the questions of {label(row['dataset'])} can be answered without "
             f"knowing the fact: {named_answers} % name an answer, and the answer that most other "
             f"subjects of the relation have is right on {as_words} % as whole words and on "
-            f"{published} % by the published rule. "
+            f"{published} % by the published rule."
         )
 
 

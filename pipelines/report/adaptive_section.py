@@ -27,7 +27,7 @@ def section(tables: Tables) -> Section:
         "threshold, the answer with retrieved text counts; from the threshold on, the closed-book "
         "answer. Thresholds are fitted on one part of the subjects and judged on the others, over "
         "many seeded splits.",
-        "".join(_unknown_popularity(tables)).strip(),
+        " ".join(_unknown_popularity(tables)),
         _where_thresholds_lose(tables),
         _table_of_searches(tables),
         *_figures_of_thresholds(tables),
@@ -142,7 +142,7 @@ def _unknown_popularity(tables: Tables) -> Iterator[str]:
             yield (
                 f"{show(excluded)} questions of {label(dataset)} are of unknown popularity. They "
                 "are left out here, and no threshold is fitted to them. `longtail ask` retrieves "
-                "for such a question, and says why. "
+                "for such a question, and says why."
             )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,56 +24,49 @@ SAME_SHARE = 0.95  # of the questions from which on a model gives always the sam
 SINGLE_PROMPT = {"replug": "dense", "replug_lsr": "lsr", "replug_given": "given"}
 UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
 
+# a retriever and its number of documents -> those that it is compared with
+Baseline = Callable[[str, int], tuple[str, int]]
 
-def _bits(tables: Tables, column: str) -> Iterator[Measured]:
-    """What documents save of the bits per byte with each retriever, against what `column` says."""
+
+def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]:
+    """What documents save of the bits per byte with each retriever: the figure in `column`."""
     for corpus in tables.settings.parts.scored:
         figures = tables.scored(corpus).get(tables.lm, {})
         rows: dict[tuple[str, int], Row] = {}
         for row in tables.rows("bits_per_byte", "lm = $lm AND corpus = $of", of=corpus):
-            rows[row["retriever"], row["k"]] = row
-
-        for row in rows.values():
             name = row["retriever"]
             k = row["k"]
+            row["saved_over_one"] = interval(figures.get(f"gain_over_one_{name}_k{k}"))
+            rows[name, k] = row
+
+        for (name, k), row in rows.items():
             if k != tables.top_k or name == "random":
                 continue
-            other = _compared_with(column, name, k)
-            if other is None or other == (name, k) or other not in rows:
+            before = rows.get(baseline(name, k))
+            if before is None or before is row:  # not measured, or nothing to compare with
                 continue
-            before = rows[other]
 
-            if column == "saved_over_one":
-                figure = interval(figures.get(f"gain_over_one_{name}_k{k}"))
-            else:
-                figure = row[column]
             yield Measured(
                 on=corpus,
                 method=name,
-                figure=figure,
+                figure=row[column],
                 rank=row["saved"].value,
                 groups=[Group(figures["source_documents"])],
-                beside=_beside_bits(column, before, row),
+                beside=_beside_bits(before, row),
                 items="texts",
             )
 
 
-def _compared_with(column: str, name: str, k: int) -> tuple[str, int] | None:
-    """The retriever and the number of documents that a retriever's k documents are compared with;
-    None where the column compares this retriever with nothing.
-    """
-    if column == "saved":
-        return "none", 0
-    if column == "saved_over_one":
-        return name, 1
-    if column == "saved_over_random":
-        return "random", k
+def _untuned(name: str, k: int) -> tuple[str, int]:
+    """As many documents of the retriever that a tuned one was before; of another one, its own."""
     method = Method.of_name(name)
-    return (Method("dense", method.retriever).name, k) if method.kind == "lsr" else None
+    if method.kind != "lsr":
+        return name, k
+    return Method("dense", method.retriever).name, k
 
 
-def _beside_bits(column: str, before: Row, after: Row) -> str:
-    if column == "saved_over_random":
+def _beside_bits(before: Row, after: Row) -> str:
+    if before["retriever"] == "random":
         return f"random {show(before['saved'], signed=True, digits=1)}"
     return f"{before['bits_per_byte'].value:#.3g} → {after['bits_per_byte'].value:#.3g}"
 
@@ -188,7 +181,7 @@ CLAIMS = (
             "What an ensemble of {k} documents saves against none, in %. Beside it, bits per byte."
         ),
         unit="%",
-        figures=partial(_bits, column="saved"),
+        figures=partial(_bits, column="saved", baseline=lambda name, k: ("none", 0)),
     ),
     Claim(
         id="one",
@@ -200,7 +193,7 @@ CLAIMS = (
             "What {k} documents save against the first of them, in %. Beside it, bits per byte."
         ),
         unit="%",
-        figures=partial(_bits, column="saved_over_one"),
+        figures=partial(_bits, column="saved_over_one", baseline=lambda name, k: (name, 1)),
     ),
     Claim(
         id="random",
@@ -213,7 +206,7 @@ CLAIMS = (
             "%. Beside it, what random ones save against none."
         ),
         unit="%",
-        figures=partial(_bits, column="saved_over_random"),
+        figures=partial(_bits, column="saved_over_random", baseline=lambda name, k: ("random", k)),
     ),
     Claim(
         id="lsr",
@@ -223,7 +216,7 @@ CLAIMS = (
             "untuned one, in %. Beside it, bits per byte."
         ),
         unit="%",
-        figures=partial(_bits, column="saved_over_dense"),
+        figures=partial(_bits, column="saved_over_dense", baseline=_untuned),
     ),
     Claim(
         id="recall",

@@ -206,7 +206,7 @@ def _weights(model: LM | Retriever | Reranker) -> str:
 
 
 def dates(tables: Tables) -> list[Block]:
-    """What the sources are of, and a warning where their dates are too far apart."""
+    """The dates of the sources, and a warning where they are too far apart."""
     months = set()
     for file in tables.data.glob("questions/*/*.parquet"):
         if "month" in parquet.schema_of(file).names:
