@@ -182,7 +182,8 @@ def _no_dvc_writing(root: Path, repo: Repo | None = None) -> Iterator[None]:
 
     DVC does not hold it while a stage's command runs.
     """
-    with nullcontext(repo) if repo else opened(root) as project, project.lock:
+    manager = nullcontext(repo) if repo else opened(root)
+    with manager as project, project.lock:
         yield
 
 

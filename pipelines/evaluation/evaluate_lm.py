@@ -260,16 +260,15 @@ def figures(queries: ScoredQueries, settings: Settings) -> dict:
         figures_of_subset = _bits_and_gains(subset, top, settings)
         metrics["subsets"][source] = _counts(subset) | figures_of_subset
 
-    none = Ensemble("none", 0, settings.replug.temperature)
-    curve = {"0": none}  # share of the corpus -> the ensemble of its documents
+    by_share = {}  # share of the corpus -> the ensemble of its documents
     for ensemble in queries.nats:
         if not ensemble.whole_corpus:
             share = float(ensemble.retriever.partition("@")[2])
-            curve[f"{share:g}"] = ensemble
-    _, *ensembles_of_shares = curve.values()
-    first = ensembles_of_shares[0] if ensembles_of_shares else none
+            by_share[f"{share:g}"] = ensemble
+    none = Ensemble("none", 0, settings.replug.temperature)
+    first = next(iter(by_share.values()), none)
     drawn = queries.take(np.isfinite(queries.nats[first]))
-    figures_of_shares = _bits_and_gains(drawn, curve, settings)
+    figures_of_shares = _bits_and_gains(drawn, {"0": none} | by_share, settings)
     metrics["datastore"] = {"queries": len(drawn.ids)} | figures_of_shares
     return metrics
 

@@ -188,7 +188,8 @@ def build_lists(
     """
     embeddings = folder / "embeddings"
     store = WorkStore()
-    key = content_key((plan, seed, compute.threads), code.fingerprint(__name__), embeddings)
+    learnt_by = (plan.nlist, plan.sample, plan.codes, seed, compute.threads)
+    key = content_key(learnt_by, code.fingerprint(__name__), embeddings)
     faiss.omp_set_num_threads(compute.threads)
     learn = partial(_learn, embeddings, seed)
     (learnt,) = store.parts(f"{name}.learn", key, [plan], learn)

@@ -206,8 +206,7 @@ def best_of_shares(
     A document is in a share if its id's hash is below it. Returns positions (n, k) and scores. One
     block of embeddings is in memory at a time.
     """
-    nothing = np.full((len(vectors), k), EMPTY)
-    best = dict.fromkeys(shares, nothing)
+    best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
     with progress.bar("datastore curve", documents.count_documents(docs), "document") as bar:
         for batch in parquet.batches(docs, BLOCK_DOCUMENTS, columns=["id"]):
@@ -215,23 +214,31 @@ def best_of_shares(
             places = np.arange(start, stop)
             drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
             similarities = vectors @ embeddings.rows(start, stop).T
-            scores = np.rint(similarities * STEPS).astype(np.int64)
-            keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
+            keys = _keys(similarities, places)
             after_first = places >= excluded[:, :1]
             before_stop = places < excluded[:, 1:]
             keys[after_first & before_stop] = EMPTY
             for share, best_so_far in best.items():
                 keys_of_share = keys[:, drawn < share]
-                both = np.concatenate([best_so_far, keys_of_share], axis=1)
-                best_last = np.partition(both, -k, axis=1)
-                best[share] = best_last[:, -k:]
+                candidates = np.concatenate([best_so_far, keys_of_share], axis=1)
+                best[share] = np.partition(candidates, -k, axis=1)[:, -k:]
             bar.update(len(batch))
             start = stop
     return {share: _decoded(keys) for share, keys in best.items()}
 
 
+def _keys(similarities: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Documents' scores and positions in one number each, (n, documents) int64.
+
+    The larger number has the better score and, of equal scores, the smaller position. `_decoded`
+    takes the number apart.
+    """
+    scores = np.rint(similarities * STEPS).astype(np.int64)
+    return scores * PLACES + (PLACES - 1 - places)
+
+
 def _decoded(keys: np.ndarray) -> documents.Found:
-    """The positions and scores that keys (n, k) stand for, the best first."""
+    """The positions and scores that `_keys` (n, k) stand for, the best first."""
     keys = np.sort(keys, axis=1)[:, ::-1]
     is_empty = keys == EMPTY
     scores = (keys // PLACES) / STEPS

@@ -263,13 +263,14 @@ def compare_controls(
         is_concatenated = control.control == CONCATENATED
         with_documents = control.documents[control.documents > 0]
         mean_documents = float(with_documents.mean()) if len(with_documents) else 0.0
-        for retriever in [control.retriever] if is_concatenated else retrievers:
+        compared_with = [control.retriever] if is_concatenated else retrievers
+        for retriever in compared_with:
             ensembles = _ensembles(queries, retriever, replug)
             # an ensemble of as many documents as the prompt has room for, or of the best one
             sizes = np.ones(len(queries.ids), np.int64)
             if is_concatenated:
                 sizes = control.documents
-            same_documents = ensembles[sizes, np.arange(len(sizes))]
+            same_documents = _nats_at_sizes(ensembles, sizes)
             row = {"control": control.control, "retriever": retriever}
             row["k"] = len(ensembles) - 1
             row["documents"] = mean_documents
@@ -283,6 +284,13 @@ def compare_controls(
             rows.append(row | intervals_of(statistics))
 
     return rows
+
+
+def _nats_at_sizes(ensembles: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Each query's nats with the ensemble of its own size: (k + 1, queries), (queries,) ->
+    (queries,).
+    """
+    return ensembles[sizes, np.arange(len(sizes))]
 
 
 def _ensembles(queries: ScoredQueries, retriever: str, replug: Replug) -> np.ndarray:
