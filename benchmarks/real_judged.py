@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from benchmarks.project_copy import set_params
 from pipelines import draws
 from pipelines.answering import prompts
+from pipelines.arrays import arrays_of
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
@@ -154,7 +155,7 @@ def score_answers(
     pairs = logprobs.unique_pairs(numbers, positions)
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
-    asked = [column.tolist() for column in queries.columns().values()]
+    asked = [column.tolist() for column in arrays_of(queries).values()]
     compute = chosen.compute
     depends_on = (lm, compute.device, compute.threads, asked, pairs.tobytes())
     key = content_key(depends_on, "", folder, docs)
