@@ -157,7 +157,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     tuned = tuning.tune_pairs(pairs, CHOSEN, seed, RESAMPLES, [CHOSEN.search])
     calls = 1.0 * (pairs.confidence < np.random.default_rng([seed, 8]).random(n))
     closed = Answered(
-        "closed_book", pairs.right_above.astype(np.int8), None, [], doubt=1 - pairs.confidence
+        "closed_book", pairs.right_above.astype(np.int8), None, [], uncertainty=1 - pairs.confidence
     )
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)

@@ -34,9 +34,8 @@ class Answered:
     texts: list[str] | None  # what was said; None if the file only judges
     lines: list[str]  # what was read, and how it was joined and judged
     calls: np.ndarray | None = None  # how often it retrieved; NaN where that is not known
-    uncertainty: np.ndarray | None = (
-        None  # how unsure it is, in whatever unit; NaN where it has no row
-    )
+    # how unsure it is, in whatever unit; NaN where it has no row
+    uncertainty: np.ndarray | None = None
     says: bool = True  # whether the file has answers or judgements; without them all are wrong
 
     @property
