@@ -229,18 +229,21 @@ def _table_records(path: Path, names: list[str], rows: Iterable[tuple[int, list[
 
 
 def _quotes_close(path: Path, n_columns: int) -> bool:
-    """Whether the quotes of a file with tabs quote cells.
+    """Whether quotes in a file with tabs enclose cells.
 
-    They do not if every line is a row as it stands, and some line is none with its quotes read.
+    They are ordinary characters if all lines have `n_columns` cells as they stand, and one of them
+    has another number of cells once its quotes are read.
     """
-    closes = True
+    all_close = True
     for line in open_text(path):
+        if not line.strip():
+            continue
         if line.count("\t") != n_columns - 1:
             return True
-        if closes and '"' in line:
+        if '"' in line:
             cells = one_row([line], "\t") or ()
-            closes = len(cells) == n_columns
-    return closes
+            all_close = all_close and len(cells) == n_columns
+    return all_close
 
 
 def _open_list(path: Path) -> RecordFile:

@@ -143,7 +143,7 @@ def _other_titles(
 
     They are NEIGHBOURS or more after each of as many subjects as needed, drawn by hash.
     """
-    if count == 0:
+    if count == 0 or not subjects:
         return []
     uniforms = draws.uniforms(seed, "fetch.pages.others", subjects)
     order = np.lexsort((np.array(subjects), uniforms))

@@ -255,6 +255,9 @@ def _extracted_articles(path: Path, rejects: Rejects) -> Iterator[tuple[int, dic
         tag = DOC.fullmatch(line) if line else None
         if tag:
             rejects.read += 1
+            if begin:
+                problem = f"no </doc> before the next article, in line {number}"
+                rejects.add(path, begin, "unexpected_layout", problem)
             begin = number
             title = tag[1]
             article = bytearray()

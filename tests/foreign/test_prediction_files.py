@@ -28,6 +28,7 @@ GENERIC = {
     "bom.csv": (b"\xef\xbb\xbf" + as_quoted(",").encode(), "CSV"),
     "quoted.tsv": (as_quoted("\t"), "TSV"),
     "plain.tsv": (PLAIN, "TSV without quotes"),
+    "blank_line.tsv": (f"{PLAIN}\n", "TSV without quotes"),
     "called.csv": (as_quoted("\t"), "TSV"),
     "packed.csv.gz": (as_quoted(","), "CSV"),
     "list.json": (RECORDS, "JSON list"),

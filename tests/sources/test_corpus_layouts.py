@@ -144,6 +144,12 @@ def test_bad_rows_of_a_layout_are_named(tmp_path, monkeypatch):
         LongtailError, match=r"wiki_00: cut in the middle of b'Mira Olt', expected </doc>"
     ):
         read(saved(tmp_path / "wiki_00", DOCS.removesuffix("</doc>\n")))
+    unclosed = DOCS.replace("</doc>\n", "", 1)
+    found, rejects = read(saved(tmp_path / "wiki_00", unclosed))
+    assert ([title for _, title, *_ in found], reasons(rejects)) == (
+        ["Mira Olt"],
+        [(1, "unexpected_layout")],
+    )
     monkeypatch.setattr("pipelines.params.bounds.RECORD", 200)
     long = DOC.format(1, 1, "Long", "Long", f"{HARBOUR}\n" * 9)
     found, rejects = read(saved(tmp_path / "wiki_00", long + DOCS))
