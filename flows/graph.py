@@ -185,24 +185,33 @@ def ready(
     that compute share `compute.workers`; on a GPU each takes all. A stage that takes all starts as
     soon as one worker is free, and no other that computes starts beside it.
     """
-    one = 1 if compute.device == "cpu" else compute.workers
-    workers = {None: 0, "one": one, "all": compute.workers}
-    taken = sum(workers[stage.workers] for stage in running)
-    unfinished = {stage.name for stage in stages if stage.name not in started}
-    unfinished |= {stage.name for stage in running}
+    taken = sum(_workers_of(stage, compute) for stage in running)
+    # A stage that failed is not waited for; `refresh` leaves out those that need it.
+    awaited = {stage.name for stage in stages if stage.name not in started}
+    awaited |= {stage.name for stage in running}
 
     def urgency(stage: Stage) -> tuple[bool, int]:
-        waiting = behind(stages, {stage.name: [Reason("changed")]})
-        return not stage.long, -len(waiting)
+        n_waiting = len(behind(stages, {stage.name: [Reason("changed")]}))
+        return not stage.long, -n_waiting
 
     startable = []
     for stage in sorted(stages, key=urgency):
-        can_start = stage.name not in started and unfinished.isdisjoint(stage.needs)
-        has_room = not workers[stage.workers] or taken < compute.workers
-        if can_start and has_room:
+        if stage.name in started or not awaited.isdisjoint(stage.needs):
+            continue
+        n_workers = _workers_of(stage, compute)
+        if n_workers == 0 or taken < compute.workers:
             startable.append(stage)
-            taken += workers[stage.workers]
+            taken += n_workers
     return startable
+
+
+def _workers_of(stage: Stage, compute: params.Compute) -> int:
+    """How many of `compute.workers` a stage takes; 0 for one that computes next to nothing."""
+    if stage.workers is None:
+        return 0
+    if stage.workers == "one" and compute.device == "cpu":
+        return 1
+    return compute.workers
 
 
 def _ordered_stages(root: Path, repo) -> list[Stage]:

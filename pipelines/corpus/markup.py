@@ -127,6 +127,19 @@ class _Open(NamedTuple):
     begin: int
     end: int  # of the mark
 
+    @property
+    def is_tag(self) -> bool:
+        return self.mark.startswith("<")
+
+
+def _braces_to_close(n_braces: int) -> int:
+    """How many of so many facing braces are closed together: two by a template, three by an
+    argument.
+
+    2 -> 2, 3 -> 3, 4 -> 2 (two templates), 5 -> 3 (an argument in a template), 6 -> 3.
+    """
+    return 2 if n_braces in (2, 4) else 3
+
 
 class _Cut(NamedTuple):
     """A part of the text that goes."""
@@ -275,9 +288,7 @@ class _MarkupPass:
             opened = self._pop("{{")
             if not opened:
                 return
-            count = min(opened.end - opened.begin, end - begin)
-            # four braces are of two templates, five of an argument and a template
-            count = 2 if count in (2, 4) else 3
+            count = _braces_to_close(min(opened.end - opened.begin, end - begin))
             first = opened.end - count
             if count == 3 or not self._keep_template(opened.end, begin):
                 self._cuts.append(_Cut(first, begin + count, GAP))
@@ -298,8 +309,10 @@ class _MarkupPass:
     def _push(self, mark: str, begin: int, end: int) -> None:
         if mark == "{{" and end - begin > DEEPEST:
             raise BadWikitext(f"{end - begin} braces open at once")
-        self._stack.append(_Open(mark, begin, end))
-        self._depth += not mark.startswith("<")
+        opened = _Open(mark, begin, end)
+        self._stack.append(opened)
+        if not opened.is_tag:
+            self._depth += 1
         self._check()
 
     def _pop(self, mark: str) -> _Open | None:
@@ -310,12 +323,15 @@ class _MarkupPass:
             if self._stack[-back].mark == mark:
                 for _ in range(back - 1):
                     self._give_up()
-                self._depth -= not mark.startswith("<")
-                return self._stack.pop()
+                opened = self._stack.pop()
+                if not opened.is_tag:
+                    self._depth -= 1
+                return opened
         return None
 
     def _give_up(self) -> None:
-        if not self._stack.pop().mark.startswith("<"):  # the mark of a tag has been cut already
+        given_up = self._stack.pop()
+        if not given_up.is_tag:  # the mark of a tag has been cut already
             self._depth -= 1
             self._unclosed += 1
             self._check()

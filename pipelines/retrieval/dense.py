@@ -27,6 +27,7 @@ QUERIES_PER_BLOCK = {"cpu": 256, "cuda": 4096}  # compared with a block at once,
 FAISS_QUERIES = 1024  # queries that FAISS searches at once, at most
 CANDIDATES_HELD = 1 << 24  # candidates held at once, at most
 CELLS_HELD = 1 << 22  # numbers of candidates' embeddings: 16 MiB, nearly a core's cache
+LEAST_REFINED = 10  # results for which codes' candidates are refined, at least
 ALL_LISTS = 1 << 30  # more lists than an index has
 SCORE_DECIMALS = 5  # finer than fp16 embeddings, but equal documents tie in any order of sums
 
@@ -153,10 +154,11 @@ class Index:
         """
         if self.lists is None or reach == self.count:  # lists would save no time
             return self._nearest(queries, reach)
-        refined = self.refine * max(k, 10)
-        wanted = min(self.count, max(refined, reach))
-        lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))  # type: ignore[call-arg]
-        return self.lists.search(queries, wanted, params=lists)[1]
+        n_refined = self.refine * max(k, LEAST_REFINED)
+        n_candidates = min(self.count, max(n_refined, reach))
+        n_probed = min(probe, self.lists.nlist)
+        search_params = faiss.SearchParametersIVF(nprobe=n_probed)  # type: ignore[call-arg]
+        return self.lists.search(queries, n_candidates, params=search_params)[1]
 
     def _nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
         """Positions (queries, k) int64 of the k <= count best documents, ties in any order.

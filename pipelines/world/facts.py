@@ -223,21 +223,21 @@ def _names(
     namesake is drawn from all more popular entities, so that the best known entities have the most
     namesakes.
     """
-    numbers = rng.permutation(space)[: len(types)]
-    namesake = np.arange(len(types))
-    for is_member in (types < CITY, types == CITY):
-        members = np.flatnonzero(is_member)
+    names = rng.permutation(space)[: len(types)]
+    named_after = np.arange(len(types))  # the entity that has an entity's name first
+    for shares_names in (types < CITY, types == CITY):
+        members = np.flatnonzero(shares_names)
         by_popularity = np.argsort(-popularity[members], kind="stable")
         members = members[by_popularity]
         is_namesake = rng.random(len(members)) < NAMESAKE_SHARE
-        is_namesake[:1] = False
-        originals = members[~is_namesake]
-        more_popular = np.cumsum(~is_namesake)[is_namesake]  # among the originals
-        places = more_popular * rng.random(len(more_popular))
-        namesakes = members[is_namesake]
-        namesake[namesakes] = originals[places.astype(np.int64)]
+        is_namesake[:1] = False  # there is nobody more popular
 
-    return numbers[namesake]
+        originals = members[~is_namesake]
+        n_more_popular = np.cumsum(~is_namesake)[is_namesake]  # originals, for each namesake
+        ranks = (n_more_popular * rng.random(len(n_more_popular))).astype(np.int64)
+        named_after[members[is_namesake]] = originals[ranks]
+
+    return names[named_after]
 
 
 def _labels(
