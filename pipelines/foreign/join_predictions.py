@@ -211,19 +211,22 @@ def _compare_texts(ids: IdJoin, texts: Sequence[str], asked: QuestionKeys) -> No
     it has all of the question's words: it may be a whole prompt.
     """
     places = list(ids.places)
-    for row, place in enumerate(places):
+    for row, place in enumerate(ids.places):
         if not isinstance(place, int):
             continue
         ids.compared += 1
         text = texts[row]
-        same_text = asked.places.get(text_key(text), [])
-        if text in ("", asked.questions[place]) or place in same_text:
+        question = asked.questions[place]
+        if text in ("", question):
             continue
-        if same_text:
-            places[row] = OTHER_QUESTION
-        elif _words(text).issuperset(_words(asked.questions[place])):
-            continue
-        ids.contradicted.append(row)
+
+        questions_of_text = asked.places.get(text_key(text), [])
+        if questions_of_text:
+            if place not in questions_of_text:
+                places[row] = OTHER_QUESTION
+                ids.contradicted.append(row)
+        elif not _words(text).issuperset(_words(question)):
+            ids.contradicted.append(row)
 
     ids.places = places
 

@@ -10,13 +10,15 @@ from pipelines.foreign.records import known_fields, plain, value_at
 from pipelines.sources.question_files import ANSWERS, IDS, QUESTION
 
 # Columns of a file of predictions, the likeliest name first.
-PREDICTION = (
+CLEAR_PREDICTION = (
     *("prediction", "pred", "predictions", "preds", "predict", "predicted_answer", "pred_answer"),
     *("extracted_answer", "parsed_answer", "final_answer", "model_answer", "model_prediction"),
     *("generated_answer", "predicted_text", "prediction_text", "actual_output", "model_output"),
     *("model_response", "generated_text", "generation", "completion", "output", "response"),
-    *("outputs", "replies", "completions", "generations", "generated_texts", "responses", "answer"),
+    *("outputs", "replies", "completions", "generations", "generated_texts", "responses"),
 )
+ANSWER = "answer"  # a prediction, or gold answers
+PREDICTION = (*CLEAR_PREDICTION, ANSWER)
 # A prediction where there is no other column of predictions and no judgement.
 CONVERSATION = ("messages", "conversations", "conversation")
 # Anything but true or false in these is an error.

@@ -189,18 +189,21 @@ def _columns_by_role(cells: Cells) -> dict[str, str]:
     names = {}
     for role, candidates in layouts.ROLES.items():
         names[role] = next((name for name in candidates if name in filled), "")
-
-    is_judged = not filled.isdisjoint(layouts.JUDGED)
-    prediction = names["prediction"]
-    if not prediction and not is_judged:
-        # An import of judgements has a column of predictions without any text.
-        prediction = next((name for name in layouts.PREDICTION if name in cells), "")
-    if is_judged and prediction in ("answer", *layouts.CONVERSATION):
-        prediction = ""
-    if prediction == "answer" and all(map(_is_list_of_texts, cells["answer"])):  # gold answers
-        prediction = ""
-    names["prediction"] = prediction
+    names["prediction"] = _prediction_column(names["prediction"], cells, filled)
     return {role: name for role, name in names.items() if name}
+
+
+def _prediction_column(likeliest: str, cells: Cells, filled: Collection[str]) -> str:
+    """The column of predictions, by the likeliest of the `filled` columns; "" if there is none."""
+    is_judged = any(name in filled for name in layouts.JUDGED)
+    if is_judged:
+        return "" if likeliest in (layouts.ANSWER, *layouts.CONVERSATION) else likeliest
+    if not likeliest:
+        # An import of judgements has a column of predictions without any text.
+        return next((name for name in layouts.PREDICTION if name in cells), "")
+    if likeliest == layouts.ANSWER and all(map(_is_list_of_texts, cells[layouts.ANSWER])):
+        return ""  # these are gold answers
+    return likeliest
 
 
 def _is_list_of_texts(cell: Any) -> bool:
@@ -328,7 +331,7 @@ def _read_texts(predictions: Predictions, pattern: str | None) -> None:
     predictions.texts = texts
 
     unused = predictions.cells.keys() - {predictions.names["prediction"]}
-    others = [name for name in layouts.PREDICTION[:-1] if name in unused]
+    others = [name for name in layouts.CLEAR_PREDICTION if name in unused]
     if others:
         predictions.notes.append(
             f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"

@@ -9,12 +9,12 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import written_value
 from pipelines.foreign.cell_values import as_text, composed
-from pipelines.foreign.layouts import PREDICTION
+from pipelines.foreign.layouts import ANSWER, CLEAR_PREDICTION
 from pipelines.foreign.records import listed, plain
 from pipelines.sources.streams import parse_json
 
 # Fields of an object that hold an answer, or an object with one, the likeliest first.
-ANSWER_FIELDS = ("answer", *PREDICTION[:-1], "choices", "message", "content", "text", "result")
+ANSWER_FIELDS = (ANSWER, *CLEAR_PREDICTION, "choices", "message", "content", "text", "result")
 TEXT_PARTS = ("text", "output_text")  # types of a message's parts that the user is told
 ASSISTANTS = ("assistant", "model")  # roles
 # An object as programs write it into a text, or print it.

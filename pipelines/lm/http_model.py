@@ -404,7 +404,7 @@ class HttpModel:
             prompt += following
 
         def read(_: int, choice: Choice) -> None:
-            positions = np.arange(1, max(len(prompt), 2))
+            positions = np.arange(1, len(prompt))  # the first token follows nothing
             values = choice.prompt_log_probs(len(prompt), positions)
             tokens = choice.logprobs.tokens[: len(prompt)]
             if not values.any():

@@ -209,11 +209,12 @@ class PromptTokenizer:
                 again[i] = following_texts[i]
             tokens, ends = self.tokens(again, ends=True)
 
-        skipped = width * separate
-        remaining = tokens.lengths - skipped
-        tokens = tokens.slice(skipped, remaining)
-        ends = ends.slice(skipped, remaining)
-        characters_before = np.repeat(len(BEFORE) * separate, tokens.lengths)
+        # where BEFORE was tokenised with a text, its tokens and characters are not the text's
+        tokens_before = np.where(separate, width, 0)
+        lengths = tokens.lengths - tokens_before
+        tokens = tokens.slice(tokens_before, lengths)
+        ends = ends.slice(tokens_before, lengths)
+        characters_before = np.repeat(np.where(separate, len(BEFORE), 0), lengths)
         return tokens, Ragged(ends.values - characters_before, tokens.bounds)
 
     def _texts(self, prompts: Sequence[Prompt], reserved: int | np.ndarray) -> _Texts:
