@@ -118,7 +118,7 @@ def test_a_name_is_a_folder_of_its_own(run):
         import_passages(chosen, "retrieval")
 
 
-def test_records_without_passages_are_kept_as_rejects_and_too_many_stop_the_stage(run):
+def test_records_without_passages_are_kept_as_rejects(run):
     chosen = run([record(number % 60) for number in range(59)] + [{"question": "What is 59 ?"}])
     import_passages(chosen, "retrieval")
     (reject,) = pq.read_table("data/passages/retrieval/rejects.parquet").to_pylist()
