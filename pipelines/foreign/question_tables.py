@@ -60,7 +60,7 @@ class Questions:
     signal: np.ndarray  # float64, NaN if not known
     columns: dict[str, str]  # role -> the column's name
     month: str | None  # of the page views, or the first and the last one; None if it is not known
-    answers_note: str = ""  # how cells were read that may hold several answers in one text
+    notes: Sequence[str] = ()  # on what may surprise about the cells
 
     @property
     def unknown(self) -> int:
@@ -83,9 +83,7 @@ class Questions:
                 names = ", ".join(ROLES[role])
                 lines.append(f"{self.name} has no column with the {role} ({names}): {meaning}")
 
-        if self.answers_note:
-            lines.append(self.answers_note)
-
+        lines += self.notes
         empty = {"signal": self.unknown}
         if "answers" in self.columns:
             empty["answers"] = self.asked.answer_sets.count(frozenset())
@@ -104,6 +102,7 @@ class Table(NamedTuple):
     kind: str  # of the file, in words
     columns: dict[str, str]  # role -> column
     cells: Cells
+    notes: list[str]  # on what may surprise about the cells
 
     def texts(self, role: str) -> list[str]:
         """The column with a role as texts; none if there is no such column."""
@@ -130,10 +129,11 @@ def read_question_table(
     ids = _ids(table, n_questions)
 
     answers: list[list[str]] = [[]] * n_questions
-    answers_note = ""
     if "answers" in columns and "question" in needed:
         cells = table.cells[columns["answers"]]
-        answers, answers_note = gold_answers(cells, f"{path}: {columns['answers']}")
+        answers, note = gold_answers(cells, f"{path}: {columns['answers']}")
+        if note:
+            table.notes.append(note)
 
     group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
     groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
@@ -153,7 +153,7 @@ def read_question_table(
         signal=np.array(signal),
         columns=columns,
         month=_month(table, ids),
-        answers_note=answers_note,
+        notes=table.notes,
     )
 
 
@@ -198,7 +198,7 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
                 f"or a field of its objects with {role}=NAME.FIELD"
             )
 
-    return Table(path, file.kind, columns, cells)
+    return Table(path, file.kind, columns, cells, file.notes)
 
 
 def _signal(table: Table, is_needed: bool) -> list[float]:

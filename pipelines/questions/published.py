@@ -16,8 +16,8 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
 from pipelines.sources.delimited import table_rows
-from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import parse_json
+from pipelines.sources.rejects import NOT_UTF8, Rejects
+from pipelines.sources.streams import is_readable, parse_json
 
 COLUMN_TYPES = {
     "id": pa.int64(),
@@ -72,7 +72,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     title or number.
 
     The three published questions without a subject ("Who is the author of ?") stay, because
-    published results include them. Bad rows go to `rejects` (unreadable_row, columns, number, list,
+    published results include them. Bad rows go to `rejects` (unreadable_row, not_utf8, columns, number, list,
     no_answer, unknown_relation, uri, duplicate_id). Raises LongtailError on another header or on a
     file that ends within a row.
     """
@@ -89,7 +89,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     reason = ""
     for number, cells, text in reader:  # the header is row 1
         rejects.read += 1
-        row, reason = _parse(cells)
+        row, reason = _parse(cells, text)
         if not reason and row["id"] in ids:
             reason = "duplicate_id"
         if reason:
@@ -136,12 +136,12 @@ def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
             writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
+def _parse(cells: Sequence[str] | None, text: str) -> tuple[dict, str]:
     """The row as (values, ""), or why it is rejected as ({}, reason); None are cells that can't be
-    read.
+    read, of a line with this `text`.
     """
     if cells is None:
-        return {}, "unreadable_row"
+        return {}, "unreadable_row" if is_readable(text) else NOT_UTF8
     if len(cells) != len(COLUMNS):
         return {}, "columns"
     row: dict = dict(zip(COLUMNS, cells, strict=True))
