@@ -20,6 +20,7 @@ from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
 from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
 from pipelines.language.relations import BY_NAME, name_of
+from pipelines.safe_text import mended
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
@@ -143,7 +144,7 @@ def read_question_table(
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     signal = _signal(table, is_needed="signal" in needed)
     return Questions(
-        name=path.name,
+        name=mended(path.name),
         layout=table.kind,
         asked=_keys(table, answers),
         ids=ids,

@@ -15,10 +15,10 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import written_value
 from pipelines.foreign.unreadable import replace_unreadable
+from pipelines.safe_text import mended
 from pipelines.sources.delimited import one_row, strict_rows
 from pipelines.sources.streams import (
     is_parquet,
-    mended,
     open_escaped,
     parse_escaped,
     parse_whole,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import mended
+from pipelines.safe_text import mended
 from pipelines.storage.file_kinds import other_encoding
 
 MAX_SHARE = 0.05  # of rows that are not UTF-8; as ingest.max_reject_share for the sources

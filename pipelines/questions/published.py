@@ -89,7 +89,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     reason = ""
     for number, cells, text in reader:  # the header is row 1
         rejects.read += 1
-        row, reason = _parse(cells, text)
+        row, reason = _parse(cells)
         if not reason and row["id"] in ids:
             reason = "duplicate_id"
         if reason:
@@ -136,14 +136,16 @@ def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
             writer.writerows(zip(*columns.values(), strict=True))
 
 
-def _parse(cells: Sequence[str] | None, text: str) -> tuple[dict, str]:
+def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
     """The row as (values, ""), or why it is rejected as ({}, reason); None are cells that can't be
-    read, of a line with this `text`.
+    read.
     """
     if cells is None:
-        return {}, "unreadable_row" if is_readable(text) else NOT_UTF8
+        return {}, "unreadable_row"
     if len(cells) != len(COLUMNS):
         return {}, "columns"
+    if not is_readable(cells):
+        return {}, NOT_UTF8
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
         for name in NUMBERS:

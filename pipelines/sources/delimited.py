@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources.streams import UNREADABLE, open_escaped
+from pipelines.sources.streams import open_escaped
 
 # This holds for the whole process: what one reader permits must not depend on another that is open.
 csv.field_size_limit(bounds.RECORD)
@@ -23,11 +23,11 @@ def table_rows(
     path: Path, delimiter: str, columns: int
 ) -> Iterator[tuple[int, list[str] | None, str]]:
     """Yield (line number from 1, cells, the line's text) of each row; cells are None as in
-    `one_row`, and for a row that is not UTF-8.
+    `one_row`.
 
     A row is one line. A quoted cell may span lines, if the row then has as many cells as there are
-    `columns`. A blank line has no cells. A byte that is not UTF-8 is one of streams.UNREADABLE in
-    the text. Raises the errors of `open_lines`.
+    `columns`. A blank line has no cells. A byte that is not UTF-8 is a character of
+    safe_text.UNREADABLE. Raises the errors of `open_lines`.
     """
     lines = enumerate(open_escaped(path), start=1)
     ahead = deque(islice(lines, 1))  # lines that are read, but not yet part of a row
@@ -41,8 +41,6 @@ def table_rows(
                 cells, lines_used = row
                 for _ in range(lines_used):
                     ahead.popleft()
-        if cells and UNREADABLE.search("".join(cells)):
-            cells = None
         yield number, cells, text
 
         if not ahead:

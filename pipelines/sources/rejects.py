@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import mended
+from pipelines.safe_text import mended
 from pipelines.storage import parquet
 from pipelines.storage.file_kinds import other_encoding
 

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.decompression import decompressed, packing
@@ -27,9 +28,6 @@ from pipelines.storage.file_kinds import (
 
 # Half of a surrogate pair, or the escape in JSON for it; two of them stand for a character.
 SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
-# Half of a pair of UTF-16, or a byte that is not UTF-8 as `open_escaped` reads it.
-UNREADABLE = re.compile("[\ud800-\udfff]")
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # stands for a character that can't be read
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 A_LINE = "a line for each row"
 HEAD_BYTES = 1 << 16  # decompressed bytes of a file that tell how it is written
@@ -229,21 +227,16 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 def open_escaped(path: str | Path) -> Iterator[str]:
     """Yield the lines of `open_lines` decoded; a byte that is not UTF-8 becomes a character of
-    UNREADABLE, and a line's byte order mark is left out, as files that were put together have it.
+    safe_text.UNREADABLE, and a line's byte order mark is left out, as files that were put together have it.
     """
     for line in open_lines(path):
         yield line.removeprefix(UTF8_MARK).decode("utf-8", "surrogateescape")
 
 
-def mended(text: str) -> str:
-    """A text with U+FFFD for each character that could not be read."""
-    return UNREADABLE.sub(REPLACEMENT, text)
-
-
 def is_readable(value: Any) -> bool:
     """Whether all characters of a JSON value could be read."""
     text = json.dumps(value, ensure_ascii=False)
-    return text.isascii() or not UNREADABLE.search(text)
+    return text.isascii() or not safe_text.UNREADABLE.search(text)
 
 
 def parse_escaped(text: str) -> Any:
@@ -269,7 +262,8 @@ def parse_json(text: bytes | bytearray | str) -> Any:
 
 
 def parse_whole(path: Path) -> Any:
-    """The JSON value that a file is; a character that can't be read becomes one of UNREADABLE.
+    """The JSON value that a file is; a character that can't be read becomes one of
+    safe_text.UNREADABLE.
 
     Raises LongtailError for what is no JSON, or longer than `bounds.WHOLE`.
     """

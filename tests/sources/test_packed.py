@@ -12,9 +12,9 @@ import pytest
 from fetching import PACK
 
 from pipelines.errors import LongtailError
+from pipelines.safe_text import mended
 from pipelines.sources.streams import (
     is_readable,
-    mended,
     open_blocks,
     open_escaped,
     open_lines,
