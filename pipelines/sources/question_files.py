@@ -78,7 +78,7 @@ def _check_answers(path: Path, rejects: Rejects) -> None:
     """Raise LongtailError for a file of which no record has answers."""
     if rejects.read and rejects.bad["no answers"] == rejects.read:
         raise LongtailError(
-            f"{path}: none of its {rejects.read:,} records has answers, expected a split with them; "
+            f"{path}: none of its {rejects.read:,} records has answers, expected some; "
             "leave it out of fetch.files"
         )
 

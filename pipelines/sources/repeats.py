@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pipelines.sources.rejects import Rejects
 
-# in the name of a file that has a part of a table, as test-00000-of-00002.parquet or test/0000.parquet
+# in the name of a part of a table: test-00000-of-00002.parquet, test/0000.parquet
 SHARD = re.compile(r"(?:-\d+-of-\d+|(?<=/)\d{4})(?=\.|$)")
 REPEATED = "repeated_record"
 
@@ -31,7 +31,7 @@ class Repeats:
     def __init__(self, rejects: Rejects) -> None:
         self._rejects = rejects  # which counts the repeated ones as skipped
         self._first_places: dict[Hashable, Place] = {}
-        self._repeated: Counter[str] = Counter()  # by table
+        self._repeated: Counter[Path] = Counter()  # by file
 
     def has(self, file: Path, content: Hashable, id_: Hashable = None) -> bool:
         """Whether a record was read before; else it is read now. What it says and its answers are
@@ -46,15 +46,15 @@ class Repeats:
         is_of_one_table = first_place.table == place.table
         if is_of_one_table and (id_ is None or id_ != first_place.id):
             return False
-        self._repeated[place.table] += 1
+        self._repeated[file] += 1
         self._rejects.skip(REPEATED)
         return True
 
     def say(self, name: str) -> None:
-        """Print a line for each table with repeated records."""
-        for table, count in self._repeated.items():
+        """Print a line for each file with repeated records."""
+        for file, count in self._repeated.items():
             print(
-                f"{name}: {count:,} records of {table} were read before, from another file or under "
+                f"{name}: {count:,} records of {file} were read before, from another file or under "
                 "the same id; each counts once",
                 flush=True,
             )
