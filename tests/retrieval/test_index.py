@@ -211,15 +211,18 @@ def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Some files of together ten times what is read whole."""
-    for name, size in (("SAMPLES", 1000), ("SAMPLE_BYTES", 10), ("END_BYTES", 10_000)):
-        monkeypatch.setattr(f"pipelines.storage.work_store.{name}", size)
+    """Some files, whose hash together is kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pipelines.storage.work_store.LARGE_BYTES", 10_000)
+    monkeypatch.setattr("pipelines.storage.work_store.SECONDS_AT_REST", -1.0)
+    files = tmp_path / "files"
+    files.mkdir()
     for i in range(10):
-        (tmp_path / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))
-    return tmp_path
+        (files / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))
+    return files
 
 
-def test_other_content_is_another_content_hash(folder):
+def test_other_content_is_another_hash(folder):
     """So is another length or another name."""
     end = bytearray((folder / "9").read_bytes())
     end[-500] ^= 1  # as in the footer of a Parquet file
