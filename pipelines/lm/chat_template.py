@@ -20,7 +20,7 @@ TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")
 DAY = date(2024, 7, 26)  # takes the place of today, so that prompts do not change every day
 # A template's variable -> the values that switch reasoning off. A text counts only where the
 # template itself has it.
-SWITCHES: dict[str, tuple] = {
+SWITCHES = {
     "enable_thinking": (False,),  # Qwen3, GLM, SmolLM3, EXAONE, Hunyuan, ERNIE, Nemotron 3, Apertus
     "thinking": (False,),  # DeepSeek V3.1, Granite, Kimi K2.5, Holo
     "reasoning": (False,),  # Command A
