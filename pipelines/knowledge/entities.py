@@ -83,7 +83,7 @@ class Settings(Section):
 def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out` from the files under `raw`; return counts.
 
-    Of an item that occurs twice, the first line counts: that of the newest dump, by the dates in the
+    Of an item that occurs twice, the first line counts: that of the newest dump by the dates in the
     files' names, else by their order. Without dumps the tables are empty. Raises LongtailError on
     damaged input or too many bad rows.
     """
