@@ -47,6 +47,7 @@ class Reason(NamedTuple):
 
 RUNNING = Reason("another process runs it")
 ALWAYS_CHANGED = Reason("always changed")  # what DVC says of the stage local_files
+FILES_CHANGED = Reason("changed", "files outside of the project")
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ def read_graph(
     changed = {}
     for name, entries in status.items():
         reasons = list(_reasons(entries))
-        if reasons == [ALWAYS_CHANGED] and local_files.are_as_hashed():
-            continue
+        if reasons == [ALWAYS_CHANGED]:
+            if local_files.are_as_hashed():
+                continue
+            reasons = [FILES_CHANGED]
         changed[name] = reasons
     return stages, changed
 

@@ -141,13 +141,20 @@ def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> 
     generated = Origin(f"generated: sample world, seed {settings.seed}", None)
     (folder / name).mkdir(exist_ok=True)
     entries = []
-    for file in sorted((folder / name).rglob("*")):
+    path_by_digest: dict[str, Path] = {}
+    for file in sorted((folder / name).rglob("*"), key=_named_ones_first):
         if not file.is_file():
             continue
         path = file.relative_to(folder)
-        origin = origins.get(path, generated)
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        first = path_by_digest.setdefault(digest, path)
+        if first != path and DATASETS[name].documents:
+            print(f"{path}: has the same bytes as {first}; left out", flush=True)
+            file.unlink()
+            continue
+
+        origin = origins.get(path, generated)
         entry = {
             "path": path.as_posix(),
             "dataset": name,
@@ -160,7 +167,12 @@ def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> 
             entry["date"] = origin.day
         entries.append(entry)
 
-    return entries
+    return sorted(entries, key=lambda entry: Path(entry["path"]))
+
+
+def _named_ones_first(file: Path) -> tuple[bool, Path]:
+    """A sort key: a file whose suffix says its kind before the Hub's blob of the same bytes."""
+    return not file.suffix, file
 
 
 def _write_about(folder: Path, name: str, files: int, code: str) -> None:
