@@ -93,7 +93,9 @@ CUT = [{"id": str(number), "prediction": "Москва - столица#"} for n
 @pytest.mark.parametrize("encoding", ["windows-1251", "gb18030", "koi8-r", "shift-jis"])
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
     content = table(RUSSIAN, ",").decode().encode(encoding)
-    with pytest.raises(LongtailError, match=r"row 1: not UTF-8, as 40 of 40 rows; .*iconv") as error:
+    with pytest.raises(
+        LongtailError, match=r"row 1: not UTF-8, as 40 of 40 rows; .*iconv"
+    ) as error:
         read(tmp_path, content)
     assert "\n" not in str(error.value)
 
