@@ -96,7 +96,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     from pipelines.release import card
 
     citation = card.read_citation(root / card.PROJECT_CITATION)
-    _check_committed(root)
+    check_committed(root)
 
     stages, changed = graph.read_graph(root)
     if changed:
@@ -122,7 +122,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     }
 
 
-def _check_committed(root: Path) -> None:
+def check_committed(root: Path) -> None:
     """Raise LongtailError where a file other than RECORDED differs from git's last commit."""
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     names = [entry[3:].strip('"') for entry in entries]

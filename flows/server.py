@@ -43,10 +43,12 @@ STOP_SECONDS = 10  # that processes have to end
 SERVER_STOP_SECONDS = 15
 DRAIN_SECONDS = 30  # to send logs and events
 ERROR_LINE = re.compile(r"^[\w.]+(?:Error|Exception): (.+)$", re.MULTILINE)
-MOVE_AWAY = "move prefect.db there away, and the next run begins another"
 START_ADVICE = {  # what a server says that does not start -> what to do
-    "locate revision": f"another version of Prefect wrote its database: install that, or {MOVE_AWAY}",
-    "not a database|malformed|unable to open": f"its database is damaged: {MOVE_AWAY}",
+    "locate revision": (
+        "another version of Prefect wrote the database: install that version, or move prefect.db "
+        "there away"
+    ),
+    "not a database|malformed|unable to open": "move prefect.db there away; a run makes a new one",
 }
 # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
 ONLY_FROM_HERE = (

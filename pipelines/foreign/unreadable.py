@@ -19,8 +19,8 @@ from pipelines.storage.file_kinds import other_encoding
 
 MAX_SHARE = 0.05  # of rows that are not UTF-8; as ingest.max_reject_share for the sources
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes, as `open_escaped` reads them
-# Escapes in a text that is JSON itself, such as a cell with a list of answers. In the JSON around it
-# their backslash is doubled. An escaped backslash and a whole pair (group 1) stay as they are.
+# Escapes in a text that is JSON itself, such as a cell with a list of answers. In the JSON around
+# it their backslash is doubled. An escaped backslash and a whole pair (group 1) stay as they are.
 HIGH = r"\\\\u[dD][89abAB][0-9a-fA-F]{2}"
 LOW = r"\\\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 ESCAPES = re.compile(rf"(\\{{4}}|{HIGH}{LOW})|{HIGH}|{LOW}")
@@ -86,8 +86,8 @@ class Damage:
         if not self.mended:
             return []
         line = (
-            f"{path.name}: {len(self.mended):,} of {self.rows:,} rows have characters that can't be "
-            f"read, as row {self.mended[0]}; U+FFFD stands for each"
+            f"{path.name}: {len(self.mended):,} of {self.rows:,} rows have characters that can't "
+            f"be read, as row {self.mended[0]}; U+FFFD stands for each"
         )
         if self.may_be_encoding:
             line += f"; if the file is in another encoding, {other_encoding(path)}"

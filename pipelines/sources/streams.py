@@ -77,8 +77,8 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
     """Yield the decompressed file in blocks of UTF-8: at least one, none empty, all much shorter
     than a record may be.
 
-    A byte order mark at the file's beginning is left out. Half of a surrogate pair in UTF-16 becomes
-    bytes that are not UTF-8. Raises the errors of `open_lines`, except for long lines.
+    A byte order mark at the file's beginning is left out. Half of a surrogate pair in UTF-16 turns
+    into bytes that are not UTF-8. Raises the errors of `open_lines`, except for long lines.
     """
     path = Path(path)
     suffix = packing(check_start(path))
@@ -226,8 +226,10 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 
 def open_escaped(path: str | Path) -> Iterator[str]:
-    """Yield the lines of `open_lines` decoded; a byte that is not UTF-8 becomes a character of
-    safe_text.UNREADABLE, and a line's byte order mark is left out, as files that were put together have it.
+    """Yield the lines of `open_lines` decoded, whatever bytes they have.
+
+    A byte that is not UTF-8 becomes a character of safe_text.UNREADABLE. A byte order mark at the
+    beginning of a line is left out: files that were put together have such marks.
     """
     for line in open_lines(path):
         yield line.removeprefix(UTF8_MARK).decode("utf-8", "surrogateescape")
