@@ -99,7 +99,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
     write_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    chosen = {"tuned": ["encoder"]}
+    chosen = {"tuned": ["encoder"], "local_files": ["followed"]}
     assert (params.retrievers, params.parts) == (
         ["encoder"],
         sample.parts.model_copy(update=chosen),
