@@ -161,7 +161,11 @@ def test_of_an_old_and_a_new_dump_the_new_pages_stay(tokenizer, capsys):
 def test_of_two_configurations_of_the_hub_the_new_pages_stay(tokenizer, raw):
     """Another page of the same title has another number, and stays."""
     pages = {
-        "20231101.en": [("12", "Same", text_of(3)), ("13", "Namesake", text_of(4))],
+        "20231101.en": [
+            ("12", "Same", text_of(3)),
+            ("12", "Same", text_of(5)),  # a page in several records
+            ("13", "Namesake", text_of(4)),
+        ],
         "20220301.en": [("12", "Same", text_of(1)), ("14", "Namesake", text_of(2))],
     }
     for configuration, rows in pages.items():
@@ -171,7 +175,7 @@ def test_of_two_configurations_of_the_hub_the_new_pages_stay(tokenizer, raw):
         table = pa.Table.from_pylist(records)
         pq.write_table(table, raw / configuration / "train-00000-of-00001.parquet")
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
-    texts = {text_of(i) for i in (2, 3, 4)}
+    texts = {text_of(i) for i in (2, 3, 4, 5)}
     assert (metrics["duplicates"], set(joined(docs).values())) == (1, texts)
 
 
