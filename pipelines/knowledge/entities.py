@@ -88,7 +88,7 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
     damaged input or too many bad rows.
     """
     dumps = visible_files(raw / "wikidata")
-    dumps.sort(key=lambda dump: snapshots.day_of(dump.name) or "", reverse=True)
+    dumps.sort(key=lambda dump: snapshots.day_of(dump.as_posix()) or "", reverse=True)
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     fingerprint = code.fingerprint("pipelines.knowledge.entities")
     key = content_key((settings.language, properties), fingerprint, *dumps)

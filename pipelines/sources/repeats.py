@@ -15,10 +15,15 @@ SHARD = re.compile(r"(?:-\d+-of-\d+|(?<=/)\d{4})(?=\.|$)")
 REPEATED = "repeated_record"
 
 
+def table_of(file: Path) -> str:
+    """The path of a file without the number of a shard, which a table's shards have in common."""
+    return SHARD.sub("", file.as_posix())
+
+
 class Place(NamedTuple):
     """Where a record was read first."""
 
-    table: str  # the path of its file, without the number of a shard
+    table: str  # by `table_of`
     id: Hashable  # None if it has none
 
 
@@ -37,7 +42,7 @@ class Repeats:
         """Whether a record was read before; else it is read now. What it says and its answers are
         its `content`.
         """
-        place = Place(SHARD.sub("", file.as_posix()), id_)
+        place = Place(table_of(file), id_)
         if content not in self._first_places:
             self._first_places[content] = place
             return False
