@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import check_folder, count_parameters, read_object
+from pipelines.lm.model_files import check_folder, check_own_code, count_parameters, read_object
 from pipelines.retrieval.modules import Modules, read_modules, reader
 
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
@@ -105,6 +105,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder"
     if not re.fullmatch(known, architecture) or config.get("is_encoder_decoder"):
         raise _no_encoder(architecture)
+    check_own_code(inside)
     is_masked = architecture.endswith("ForMaskedLM") and modules.pooling is None
     if is_masked and _says_splade(folder, config):
         raise LongtailError(
