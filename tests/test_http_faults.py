@@ -191,7 +191,9 @@ FAULTS = {
     "escapes in an error": Row(
         Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED | ALONE
     ),
-    "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED | ALONE),
+    "error that is not UTF-8": Row(
+        Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED | ALONE
+    ),
 }
 # one of each way to ask, beside what asks for dumps
 QUICK = ("query service", "page views", "pages", "entity API", "scores")

@@ -66,8 +66,8 @@ def without_answers(files: Mapping[str, Path]) -> str:
     all_ids = set().union(*ids_of.values())
     folder = next(iter(files.values())).parent
     return (
-        f"{len(all_ids):,} questions do not count, as the server of {folder.name} gave no answer to "
-        f"them ({counts}); {folder / unanswered.FILE} says why, and the next run asks again."
+        f"{len(all_ids):,} questions do not count, as the server of {folder.name} gave no answer "
+        f"to them ({counts}); {folder / unanswered.FILE} says why, and the next run asks again."
     )
 
 
@@ -223,8 +223,8 @@ def join(
     has the same text about another subject as well) of the questions, and by method the `columns`:
     names and SQL expressions over the columns of predictions.PREDICTIONS, as floats, NaN if not
     known. Arrays are (n,), ordered by question id. A question without an answer by one of the
-    methods is left out (unanswered.py), so that methods are compared on the same questions. Raises LongtailError naming a file and an id
-    that it has twice, or that only one of two files has.
+    methods is left out (unanswered.py), so that methods are compared on the same questions. Raises
+    LongtailError naming a file and an id that it has twice, or that only one of two files has.
     """
     selected = []
     for name, expression in columns.items():

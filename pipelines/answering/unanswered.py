@@ -30,13 +30,13 @@ def check_share(n_unanswered: int, n_questions: int, max_share: float) -> None:
     if n_unanswered > max(1, max_share * n_questions):
         raise LongtailError(
             f"{n_unanswered} of {n_questions} questions have no answer, expected at most "
-            f"{max_share:.0%} (ingest.max_reject_share); the lines above say why, the other answers "
-            "are kept"
+            f"{max_share:.0%} (ingest.max_reject_share); the lines above say why, the other "
+            "answers are kept"
         )
 
 
 def take_reasons(table: pa.Table) -> pa.Table:
-    """Answers (PREDICTIONS) of a table of SCHEMA, with the reasons as metadata, if there are any."""
+    """Answers (PREDICTIONS) of a table of SCHEMA; the reasons, if there are any, are metadata."""
     reasons: Reasons = {}
     columns = (table["question_id"].to_pylist(), table["unanswered"].to_pylist())
     for question_id, reason in zip(*columns, strict=True):

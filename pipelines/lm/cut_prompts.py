@@ -17,8 +17,8 @@ SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 FEWEST_WORDS = 200  # words of a request that is looked at
 SMALLEST_CONTEXT = 256  # tokens; a count below it is no context of a server
 ADVICE = (
-    "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx, llama.cpp: --ctx-size, LM Studio: "
-    "Context Length), or shorten the prompts (answer.n_shots, answer.passages)"
+    "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx, llama.cpp: --ctx-size, "
+    "LM Studio: Context Length), or shorten the prompts (answer.n_shots, answer.passages)"
 )
 
 

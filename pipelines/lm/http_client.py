@@ -89,7 +89,9 @@ class CompletionsClient(http.Client):
         self.usage = self._ledger.usage
         # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
         self.harmless: str | Sequence[int] = ""
-        self._counts_cached = True  # whether the tokens that it counts can be those of whole prompts
+        self._counts_cached = (
+            True  # whether the tokens that it counts can be those of whole prompts
+        )
 
     def ask(
         self,

@@ -1,4 +1,4 @@
-"""The seconds that a server asks to wait before the next request, in every form that servers use."""
+"""The seconds that a server asks to wait before the next request, in whatever form."""
 
 import re
 import time
@@ -62,9 +62,10 @@ def _seconds(span: str) -> float | None:
 
 
 def _until(date: str, now: str) -> float | None:
-    """The seconds from the date `now` to a later `date`, in one of HTTP's forms; None if it is none.
+    """The seconds from the date `now` to `date`, both in one of HTTP's forms.
 
-    `now` is the server's own clock. Where it shows none, this machine's counts.
+    None if `date` is none, 0 if it is over. `now` is the server's own clock. Where it shows none,
+    this machine's counts.
     """
     until = _unix_seconds(date)
     if until is None:
