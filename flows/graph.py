@@ -17,6 +17,7 @@ import psutil
 from flows import dvc_repo
 from pipelines.errors import LongtailError
 from pipelines.params import params
+from pipelines.sources import local_files
 from pipelines.storage.atomic import SCRATCH
 from pipelines.work import code
 
@@ -45,6 +46,8 @@ class Reason(NamedTuple):
 
 
 RUNNING = Reason("another process runs it")
+ALWAYS_CHANGED = Reason("always changed")  # what DVC says of the stage local_files
+FILES_CHANGED = Reason("changed", "files outside of the project")
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,16 @@ def read_graph(
             status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
-    return stages, {name: list(_reasons(entries)) for name, entries in status.items()}
+
+    changed = {}
+    for name, entries in status.items():
+        reasons = list(_reasons(entries))
+        if reasons == [ALWAYS_CHANGED]:
+            if local_files.are_as_hashed():
+                continue
+            reasons = [FILES_CHANGED]
+        changed[name] = reasons
+    return stages, changed
 
 
 def read_with_cache(

@@ -2,10 +2,11 @@
 
 import re
 from itertools import chain
+from typing import NamedTuple
 
 MARKS = (  # how reasoning begins and ends
-    # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
-    (r"(?i:<(mm:)?think(ing)?\s*>)", r"(?i:</(mm:)?think(ing)?\s*>)"),
+    # DeepSeek R1, Qwen, GLM, MiniMax, Phi, Seed-OSS; many templates open it themselves
+    (r"(?i:<(\w+:)?think(ing)?\s*>)", r"(?i:</(\w+:)?think(ing)?\s*>)"),
     # EXAONE Deep, Gemini, Marco-o1 and prompts that ask for it
     (r"(?i:<(thoughts?|reason(ing)?|scratchpad)>)", r"(?i:</(thoughts?|reason(ing)?|scratchpad)>)"),
     # Magistral
@@ -14,6 +15,12 @@ MARKS = (  # how reasoning begins and ends
     ("◁think▷", "◁/think▷"),
     # Cohere's Command A
     (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
+    # OpenThinker, Sky-T1
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),
+    # Apertus
+    (r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    # Gemma 4
+    (r"<\|channel>thought", r"<channel\|>"),
     # gpt-oss
     (
         r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)",
@@ -21,29 +28,62 @@ MARKS = (  # how reasoning begins and ends
     ),
     # gpt-oss, without its special tokens
     (r"analysis(?=[A-Z])", "assistantfinal"),
+    # Granite
+    (r"Here(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),
 )
 # marks around the answer that comes after reasoning
 AROUND = re.compile(
     r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
+    r"|<\|(begin|end)_of_solution\|>"
 )
+CUT_OFF = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
 ANY_MARK = re.compile("|".join(chain.from_iterable(MARKS)))
+
+
+class Span(NamedTuple):
+    """Where reasoning stands in a text, in characters."""
+
+    begins: int  # after the mark that opens it
+    ends: int  # before the mark that closes it
+    answer: int  # where the answer begins; the text's length where the reasoning does not end
 
 
 def split(text: str) -> tuple[str, str]:
     """The reasoning of a text, and what comes after it; all is reasoning that begins and does not
     end.
     """
-    if not ANY_MARK.search(text):
+    span = find(text)
+    if span is None:
         return "", text
+    answer = AROUND.sub("", text[span.answer :])
+    return text[span.begins : span.ends], answer
+
+
+def find(text: str) -> Span | None:
+    """Where a text reasons before it answers; None where it does not."""
+    if not ANY_MARK.search(text):
+        return None
     for opening, closing in MARKS:
         begin = re.match(rf"\s*({opening})", text)
         ends = list(re.finditer(closing, text, re.DOTALL))
         start = begin.end() if begin else 0
         # a mark that begins with a letter may be an ordinary word, if nothing began before it
         if ends and (begin or not closing[0].isalpha()):
-            reasoning = text[start : ends[-1].start()]
-            answer = text[ends[-1].end() :]
-            return reasoning, AROUND.sub("", answer)
+            return Span(start, ends[-1].start(), ends[-1].end())
         if begin:
-            return text[start:], ""
-    return "", text
+            return Span(start, len(text), len(text))
+    return None
+
+
+def begun_by(prompt: str) -> str:
+    """The mark by which a prompt itself begins the reasoning, with the white space after it."""
+    for opening, _ in MARKS:
+        mark = re.search(rf"({opening})\s*$", prompt)
+        if mark:
+            return mark[0]
+    return ""
+
+
+def is_ended_by(prompt: str) -> bool:
+    """Whether a prompt ends with a mark after which a model answers."""
+    return any(re.search(rf"({closing})\s*$", prompt) for _, closing in MARKS)

@@ -77,6 +77,35 @@ def language_model(
     return save(folder, LlamaForCausalLM, LlamaConfig, tokenizer(bos=bos), **shape)
 
 
+def saying(
+    folder: Path, template: str, said: dict[str, list[str]], *, special: tuple[str, ...] = ()
+) -> Path:
+    """A chat model that says certain words after a token, each after the word before.
+
+    The keys of `said` are tokens. No word may come twice. `special` are special tokens.
+    """
+    own = tokenizer()
+    own.chat_template = template
+    own.add_tokens([*special], special_tokens=True)
+    for start, following in said.items():
+        own.add_tokens([start, *following])
+    size = len(own)
+    shape = SPECIAL | {"hidden_size": size, "intermediate_size": 8, "head_dim": 16}
+    one_layer = {"num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 128}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=size, **shape, **one_layer))
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()
+        model.model.norm.weight.fill_(1.0)
+        model.model.embed_tokens.weight.copy_(torch.eye(size))
+        for start, following in said.items():
+            ids = own.convert_tokens_to_ids([start, *following, own.eos_token])
+            model.lm_head.weight[ids[1:], ids[:-1]] = 1.0
+    model.save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
 def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32) -> Path:
     shape = ENCODER | {"hidden_size": size, "initializer_range": spread}
     return save(

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from filecmp import cmp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines import catalogue
+from flows.init import hub_caches
+from flows.init.unusable_questions import why_unusable
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import (
     corpus_layouts,
+    mediawiki_tables,
     pageviews,
     source_documents,
     streams,
     wikipedia,
     wikitext,
 )
-from pipelines.sources.corpus_layouts import DUMP, PLAIN, first_record
+from pipelines.sources.corpus_layouts import PLAIN, first_record
 from pipelines.sources.decompression import DECOMPRESSORS
 from pipelines.sources.passage_files import PASSAGES
 from pipelines.sources.question_files import values_at
@@ -39,6 +40,7 @@ PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES}
 TEMPLATES = "relation_query_templates.json"
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 NATURAL_QUESTIONS = re.compile(r"(?<![a-z])nq(?![a-z])|natural.?questions")
+CREATE_TABLE = re.compile(rb"^CREATE TABLE `(\w+)`", re.MULTILINE)
 LINES_READ = 40  # of a file's beginning
 FIELDS_SHOWN = 6  # of a file that is not recognised
 
@@ -53,13 +55,17 @@ class Seen(NamedTuple):
 def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Each visible folder at or below a folder, with its files.
 
-    Links are followed. A model's folder is given without the folders below it.
+    Links are followed. A model's folder is given without the folders below it. Of a cache of the
+    Hub, one revision is given.
     """
     visited: set[Path] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         path = Path(place)
         real = path.resolve()
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        skipped = hub_caches.other_folders(path)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name not in skipped
+        )
         if real in visited or is_model(path):
             folders.clear()
         if real not in visited:
@@ -84,47 +90,6 @@ def recognise(file: Path) -> Seen:
         return Seen("", str(error).removeprefix(f"{file}: "))
 
 
-def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
-    """The files of a data set that a run can use together.
-
-    Returns also each other file, with the one that is used instead. Of PopQA one file is used. Of
-    Wikipedia, files of one layout are used: passages come before dumps, and dumps before other
-    articles. A copy of another file is left out.
-    """
-    if data_set == "popqa":
-        first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
-        return [first], [(file, first) for file in files if file != first]
-
-    layouts = dict.fromkeys(files, PLAIN)
-    if data_set == "wikipedia":
-        layouts = {file: corpus_layouts.require_layout(file) for file in files}
-
-    def preference(file: Path) -> tuple[bool, bool, Path]:
-        return not layouts[file].passages, layouts[file] != DUMP, file
-
-    best = min(files, key=preference)
-    has_many_files = catalogue.has_many_files(data_set.partition("/")[0])
-    used: list[Path] = []
-    others: list[tuple[Path, Path]] = []
-    for file in files:
-        if layouts[file] != layouts[best]:
-            others.append((file, best))
-            continue
-        same = next((other for other in used if _is_copy(file, other, has_many_files)), None)
-        if same:
-            others.append((file, same))
-        else:
-            used.append(file)
-    return used, others
-
-
-def _is_copy(file: Path, other: Path, has_many_files: bool) -> bool:
-    """Whether two files have one name, and with `has_many_files` one content too."""
-    if file.name != other.name:
-        return False
-    return not has_many_files or cmp(other, file, shallow=False)
-
-
 def _by_head(file: Path) -> Seen:
     """What a file is by its first bytes."""
     head = streams.read_head(file)
@@ -134,8 +99,9 @@ def _by_head(file: Path) -> Seen:
         return Seen("popqa")
     if wikipedia.INDEX in file.name:
         return Seen("", "the index of a dump, which nothing needs")
-    if b"`redirect`" in head and ".sql" in file.name:
-        return Seen("redirects")
+    table = CREATE_TABLE.search(head)
+    if table:
+        return _by_table(table[1].decode())
     if re.match(pageviews.LINE, start):
         return Seen("pageviews")
     if any(wikitext.TITLE.fullmatch(line) for line in lines[:5]):
@@ -146,6 +112,14 @@ def _by_head(file: Path) -> Seen:
         return _by_record(file, first_record(head.decode("utf-8", "ignore")))
 
     return _by_columns_between_tabs(file, head)
+
+
+def _by_table(name: str) -> Seen:
+    """What a dump of MediaWiki's table is by the table's name."""
+    if name in mediawiki_tables.TABLES:
+        return Seen("redirects")
+    needed = " and ".join(mediawiki_tables.TABLES)
+    return Seen("", f"the table {name}; of MediaWiki's tables, {needed} are read")
 
 
 def _by_columns_between_tabs(file: Path, head: bytes) -> Seen:
@@ -213,9 +187,9 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     if {"id", "type", "labels"} <= fields:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= fields:
-        return _mmlu(_split(file))
+        return _if_usable(file, _mmlu(_split(file)))
     if fields & {"question", "input"} and fields & PASSAGE_FIELDS:
-        return Seen("retrieval")
+        return _if_usable(file, Seen("retrieval"), answered=False)
     if {"question", "answers"} <= fields and re.match(r"P\d+\.", file.name):
         if file.name.endswith(".test.json"):
             return Seen("entityquestions")
@@ -225,15 +199,23 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     return _texts(file, names)
 
 
+def _if_usable(file: Path, seen: Seen, *, answered: bool = True) -> Seen:
+    """What a file of questions is, or why they can't be asked."""
+    reason = ""
+    if seen.data_set:
+        reason = why_unusable(file, seen.data_set, answered=answered)
+    return Seen("", reason) if reason else seen
+
+
 def _open_questions(file: Path, has_aliases: bool) -> Seen:
     """Which benchmark a file of questions and answers is, by its name and its folder's."""
     if _split(file) == "train":
         return Seen("", "a train split, and benchmarks are made of test questions")
     path = _lower_path(file)
     if has_aliases or "trivia" in path:
-        return Seen("triviaqa")
+        return _if_usable(file, Seen("triviaqa"))
     if NATURAL_QUESTIONS.search(path):
-        return Seen("nq")
+        return _if_usable(file, Seen("nq"))
     advice = "name the file or its folder nq or triviaqa to have them asked"
     return Seen("", f"questions and answers; {advice}")
 
@@ -264,7 +246,8 @@ def _plain_suffix(file: Path) -> str:
 
 
 def _lower_path(file: Path) -> str:
-    return f"{file.parent.name}/{file.name}".lower()
+    """The names that may tell what a file is: its own, its folder's, and its cache's on the Hub."""
+    return f"{hub_caches.cache_name(file)}/{file.parent.name}/{file.name}".lower()
 
 
 def _split(file: Path) -> str:

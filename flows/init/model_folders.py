@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import check_folder, count_parameters, read_object
+from pipelines.lm.model_files import check_folder, check_own_code, count_parameters, read_object
 from pipelines.retrieval.modules import Modules, read_modules, reader
 
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
@@ -98,6 +98,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     if not architectures:
         raise _no_architecture(config)
     if modules.pooling is None and _is_causal(config):
+        check_own_code(folder, "AutoModelForCausalLM")
         return _language_model(folder, config)
 
     architecture = architectures[0]
@@ -105,6 +106,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder"
     if not re.fullmatch(known, architecture) or config.get("is_encoder_decoder"):
         raise _no_encoder(architecture)
+    check_own_code(inside, "AutoModel")
     is_masked = architecture.endswith("ForMaskedLM") and modules.pooling is None
     if is_masked and _says_splade(folder, config):
         raise LongtailError(

@@ -12,12 +12,14 @@ import jinja2
 import yaml
 
 from flows import dvc_repo, profiles
-from flows.init import data_files, model_folders
+from flows.init import data_files, dumps, hub_caches, model_folders, same_records
 from flows.init.choices import GIB, Choices, Contents, choose, this_machine
 from flows.init.model_folders import Encoder, LanguageModel
+from flows.init.unusable_questions import why_unusable
 from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import other_weights
+from pipelines.sources import corpus_layouts
 from pipelines.storage.atomic import atomic
 
 LOOKED_FOR = (
@@ -57,7 +59,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
         raise LongtailError(f"{folder}: {problem}; looked for {LOOKED_FOR}")
 
     used = list(_used(folder, contents, choices))
-    missing = list(_missing(choices))
+    missing = list(_missing(contents, choices))
     found = {"used": used, "not used": unused, "missing": missing}
     _write_checked(path, _render(folder, name, contents, choices, found))
 
@@ -76,24 +78,47 @@ def look(folder: Path) -> Contents:
     """The data sets and models in a folder, and why the other files and folders are not used."""
     contents = Contents({}, [], [], [])
     for place, files in data_files.folders_below(folder):
+        for name, reason in hub_caches.other_folders(place).items():
+            if reason:
+                contents.unused.append((place / name, reason))
         if data_files.is_model(place):
             _add_model(place, contents)
         else:
             for file in files:
                 _add_file(file, contents)
 
+    if any(name in contents.files for name in catalogue.names("learn")):
+        _leave_out_unanswered(contents)
     for data_set, files in contents.files.items():
-        used, others = data_files.together(data_set, files)
+        used, others = same_records.choose_files(data_set, files)
         contents.files[data_set] = used
-        for file, other in others:
-            reason = f"{other.relative_to(folder)} is used in its place"
-            contents.unused.append((file, reason))
+        for other in others:
+            why = f": {other.why}" if other.why else ""
+            reason = f"{other.used.relative_to(folder)} is used in its place{why}"
+            contents.unused.append((other.file, reason))
 
     contents.lms.sort(key=lambda lm: (lm.parameters, lm.name))
     encoders = model_folders.pair_dpr(contents.encoders)
     for encoder in encoders[1:]:
         contents.unused.append((encoder.folder, f"{encoders[0].folder.name} is the retriever"))
     return contents._replace(encoders=encoders)
+
+
+def _leave_out_unanswered(contents: Contents) -> None:
+    """Take out files of questions with passages that can't be judged, where there is a corpus.
+
+    Without a corpus the questions are PopQA's, which have answers.
+    """
+    for name in catalogue.names("passages"):
+        answered = []
+        for file in contents.files.pop(name, []):
+            reason = why_unusable(file, name)
+            if reason:
+                contents.unused.append((file, reason))
+            else:
+                answered.append(file)
+        if answered:
+            contents.files[name] = answered
 
 
 def _add_model(folder: Path, contents: Contents) -> None:
@@ -225,12 +250,21 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
             names += f" and {len(files) - FILES_SHOWN} more"
         data_set, _, split = key.partition("/")
         label = f"{catalogue.label(data_set)} {split}".rstrip()
-        yield f"{label}: {names}"
+        yield f"{label}: {names}{_reading(key, files)}"
     if choices.uses_lms:
         for lm in contents.lms:
             yield _about_lm(lm, folder)
     if choices.encoder and choices.parts.corpora:
         yield f"encoder {_shown(choices.encoder.folder, folder)}"
+
+
+def _reading(data_set: str, files: list[Path]) -> str:
+    """How the texts of Wikipedia are read; "" for other data sets."""
+    if data_set != "wikipedia":
+        return ""
+    if corpus_layouts.require_layout(files[0]).passages:
+        return "; each text is a passage"
+    return "; each text is an article, which is cut into documents"
 
 
 def _about_lm(lm: LanguageModel, folder: Path) -> str:
@@ -241,7 +275,7 @@ def _about_lm(lm: LanguageModel, folder: Path) -> str:
     return line
 
 
-def _missing(choices: Choices) -> Iterator[str]:
+def _missing(contents: Contents, choices: Choices) -> Iterator[str]:
     """Lines on what the run lacks: models, and data sets by the catalogue's `without`."""
     if not choices.encoder and choices.parts.corpora:
         instead = "Passages are found by words (BM25)."
@@ -263,6 +297,9 @@ def _missing(choices: Choices) -> Iterator[str]:
             continue  # only page views are counted with them
         if dataset.without and not is_there:
             yield dataset.without
+    if choices.parts.knowledge:
+        yield from dumps.notes_on_months(contents.files["pageviews"])
+        yield from dumps.notes_on_tables(contents.files.get("redirects", []))
 
 
 def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]:
@@ -270,12 +307,17 @@ def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]
     for key, reason in choices.set_aside.items():
         yield f"{key}: {reason}"
 
-    # of a folder's files with the same reason the first stands for all
-    for _, group in groupby(sorted(contents.unused, key=_place_and_reason), key=_place_and_reason):
-        (path, reason), *others = group
+    # of files with the same reason the first stands for all
+    by_reason: dict[tuple[str, ...], list[tuple[Path, str]]] = {}
+    for path, reason in sorted(contents.unused):
+        top_folder = path.parent.relative_to(folder).parts[:1] if path != folder else ()
+        without_names = re.sub(r"\S+\.\w+", "", reason)
+        by_reason.setdefault((*top_folder, without_names), []).append((path, reason))
+    for entries in by_reason.values():
+        path, reason = entries[0]
         line = f"{_shown(path, folder)}: {reason}"
-        if others:
-            line += f" (and {len(others)} more beside it)"
+        if len(entries) > 1:
+            line += f" ({_others(entries, folder)})"
         yield line
 
     if not choices.uses_lms:
@@ -285,10 +327,14 @@ def _unused(folder: Path, contents: Contents, choices: Choices) -> Iterator[str]
             yield f"language model {name}: there are no {needed} that it could read"
 
 
-def _place_and_reason(entry: tuple[Path, str]) -> tuple[str, str]:
-    """The folder of a file that is not used, and the reason without names of files."""
-    path, reason = entry
-    return str(path.parent), re.sub(r"\S+\.\w+", "", reason)
+def _others(entries: list[tuple[Path, str]], folder: Path) -> str:
+    """In words: how many files after the first have its reason, and where."""
+    parents = {path.parent for path, _ in entries}
+    place = "beside it"
+    if len(parents) > 1:
+        above = Path(os.path.commonpath(parents))
+        place = f"in {_shown(above, folder)}"
+    return f"and {len(entries) - 1} more {place}"
 
 
 def _commands(name: str, choices: Choices) -> list[str]:

@@ -11,6 +11,7 @@ A capped corpus takes source documents in the order of their keys, smallest firs
 of the document's id. So a document's place does not depend on files or processes.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -40,6 +41,7 @@ BYTES_PER_PROCESS = 1_000_000
 FIRST_ROUND = 0.01  # share of the source documents that the first round of a capped corpus reads
 MARGIN = 1.1  # how much more is read in the next round than seems to be needed
 BATCH_BYTES = 4_000_000  # of raw text
+FILES_NAMED = 5  # of those that repeat documents
 
 
 class Settings(Section):
@@ -63,7 +65,8 @@ class Pieces:
 
     parts: list[Path]
     batches: list[Path]
-    copies: int  # source documents that were left out, because they repeat another
+    # file -> source documents of it that were left out, because they repeat another
+    copies: Counter[str]
 
 
 def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) -> dict[str, float]:
@@ -107,7 +110,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, settings: Settings) 
         )
     for path in store.folder.glob(f"*-{name}/{key}"):
         store.forget(path.parent.name, key)
-    return metrics | {"duplicates": float(pieces.copies)}
+    _say_copies(name, pieces.copies)
+    return metrics | {"duplicates": float(pieces.copies.total())}
 
 
 def _check_globs(raw: Path, files: list[Path], name: str, corpus: Corpus) -> None:
@@ -158,10 +162,24 @@ def _read_and_cut(
                 break
             share = min(share * MARGIN * wanted / documents, 1.0) if documents else 1.0
 
-    copies = 0
+    copies: Counter[str] = Counter()
     for batch in batches:
-        copies += sum(new_id is None for new_id in batch.repeated.values())
+        for (file, _), new_id in batch.repeated.items():
+            if new_id is None:
+                copies[file] += 1
     return Pieces(part_folders, batch_folders, copies)
+
+
+def _say_copies(name: str, copies: Counter[str]) -> None:
+    """Print which files repeat documents, if any do."""
+    if not copies:
+        return
+    by_file = [f"{file} ({count:,})" for file, count in copies.most_common(FILES_NAMED)]
+    print(
+        f"{name}: {copies.total():,} source documents repeat a text, or a page of a newer dump, "
+        f"and are left out: {', '.join(by_file)}",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -21,11 +21,13 @@ from pipelines.params.params import Chunk, Corpus, Queries, Windows
 from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.snapshots import day_of
 from pipelines.sources.source_documents import read_raw
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 
-ORDER = "split = 'corpus', source, title, hash(text), file, row"  # of documents with one id
+# of documents with one id; the newest comes first
+ORDER = "split = 'corpus', day DESC, source, title, hash(text), file, row"
 BATCH = pa.schema(
     {
         "source_document": pa.string(),
@@ -34,6 +36,8 @@ BATCH = pa.schema(
         "text": pa.string(),
         "file": pa.string(),
         "row": pa.int64(),
+        "page": pa.string(),
+        "day": pa.string(),  # YYYY-MM-DD in the name of the file or its folder, or ""
         "wikitext": pa.bool_(),
         "whole": pa.bool_(),
         "split": pa.string(),
@@ -119,6 +123,7 @@ def _drawn_rows(
     settings: CorpusSettings, share: float, part: Part, rejects: Rejects
 ) -> Iterator[dict]:
     """Yield rows of BATCH: the part's documents whose key is up to `share`."""
+    day = day_of(part.file.as_posix()) or ""
     for document in read_raw(settings.name, part, rejects):
         if document.whole and settings.corpus.has_queries:
             raise LongtailError(
@@ -131,7 +136,7 @@ def _drawn_rows(
         if split == "corpus":
             key = draws.uniform(settings.seed, "corpus", document.source_document)
         if key <= share:
-            yield document._asdict() | {"split": split, "key": key}
+            yield document._asdict() | {"day": day, "split": split, "key": key}
 
 
 def _bytes_of_text(row: dict) -> int:
@@ -146,20 +151,31 @@ def write_rows(rows: list[dict], schema: pa.Schema, path: Path) -> None:
 def find_repeated(
     db: DuckDBPyConnection, batches: list[Path]
 ) -> dict[Path, dict[Place, str | None]]:
-    """Each batch's documents whose id another document has, but for the one that keeps the id.
+    """Each batch's documents whose id or page another document has, but for the one that stays.
 
-    A copy has None, for it is left out: of an article the page's id decides, of other texts the
-    text. Another text has a new id. Contents decide which one keeps the id, not the order of files.
-    Copies for queries come first.
+    A copy has None, for it is left out: of an article of a dump the page's id decides, of other
+    texts the text. Another text has a new id. Of a page's versions the newest stays, by the dates
+    in the files' names. Else contents decide which one keeps the id, not the order of files. Copies
+    for queries come first.
     """
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated
-    database.view(db, "ids", *batches, named=True)
+    database.view(db, "documents", *batches, named=True)
     db.execute(
-        """CREATE OR REPLACE TEMP TABLE repeated AS
+        """CREATE OR REPLACE TEMP TABLE outdated AS
+        SELECT filename, file, row FROM documents WHERE page <> '' AND day <> ''
+        QUALIFY day < max(day) OVER (PARTITION BY page);
+
+        CREATE OR REPLACE TEMP VIEW ids AS
+        FROM documents ANTI JOIN outdated USING (filename, file, row);
+
+        CREATE OR REPLACE TEMP TABLE repeated AS
         SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"""
     )
+    for path, file, row in db.sql("FROM outdated").fetchall():
+        repeated[Path(path)][file, row] = None
+
     # Only batches with copies are read as a whole.
     with_copies = db.sql(
         "SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)"
@@ -169,7 +185,8 @@ def find_repeated(
 
     database.view(db, "copies", *sorted(Path(path) for (path,) in with_copies), named=True)
     query = f"""WITH same AS (
-            SELECT *, CASE WHEN wikitext THEN '' ELSE md5(text) END AS contents FROM copies
+            SELECT *, CASE WHEN wikitext THEN '' ELSE md5(text) END AS contents
+            FROM copies ANTI JOIN outdated USING (filename, file, row)
         ), ordered AS (
             FROM same SEMI JOIN repeated USING (source_document) SELECT *,
                 row_number() OVER (PARTITION BY source_document ORDER BY {ORDER}) AS place,

@@ -128,6 +128,8 @@ def evaluate_benchmark(
         for method, figure in figures.items():
             figure["answered_by"] = ensemble_answers if method in ENSEMBLES else None
         metrics = figures | {"rejects": rejects.reasons(), "too_long": too_long}
+        if rejects.skipped:
+            metrics["skipped"] = dict(rejects.skipped)
         write_json(data / f"metrics/tasks_{name}_{lm_name}.json", metrics)
         for method, key in keys.items():
             for shards_name in _names(task, lm.name, method):

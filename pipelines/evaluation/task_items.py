@@ -20,6 +20,7 @@ from pipelines.params.params import Tasks
 from pipelines.sources.delimited import table_rows
 from pipelines.sources.question_files import read_questions, read_records, shown
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.repeats import Repeats
 from pipelines.sources.streams import visible_files
 
 LETTERS = "ABCD"
@@ -153,31 +154,46 @@ def read_split(
 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question,
     A, B, C, D and the right letter. The Hub's is Parquet or JSON with question, subject, choices
-    (four) and answer (0 to 3, or the letter). A question's id has its place among its subject's
-    questions, so it is the same in both layouts. Bad rows go to `rejects`. Raises LongtailError if
-    both layouts are there, which would ask each question twice.
+    (four) and answer (0 to 3, or the letter); a file named after its subject, or in a folder of its
+    name, needs no `subject`. A question's id has its place among its subject's questions, so it is
+    the same in both layouts. A question that a subject's file and another have, such as the Hub's
+    `all`, counts once; a line says so. Bad rows go to `rejects`. Raises LongtailError if both
+    layouts are there.
     """
     files = visible_files(folder / split)
+    files.sort(key=lambda file: not _subject_of_file(file, split))
     if len({file.suffix == ".csv" for file in files}) > 1:
         raise LongtailError(
             f"{folder / split}: has .csv and other files, expected one layout; leave the others out"
         )
 
     places: Counter[str] = Counter()  # subject -> its questions so far
+    repeats = Repeats(rejects)
     items = []
     for file in files:
         for number, record in _records(file, split, rejects):
-            subject = _text(record.get("subject"))
+            subject = _text(record.get("subject")) or _subject_of_file(file, split)
+            question_id = f"{subject}/{split}/{places[subject] + 1}"
+            item = _item_of_record(question_id, subject, record, with_options)
+            if item and repeats.has(file, (subject, item.body, item.answers[0])):
+                continue
             places[subject] += 1
-            question_id = f"{subject}/{split}/{places[subject]}"
-            item = _item_of_record(question_id, record, with_options)
             if item:
                 items.append(item)
             else:
                 reason = "no question of a subject of MMLU with 4 options and a letter"
                 rejects.add(file, number, reason, shown(record))
 
+    repeats.say(folder.name)
     return items
+
+
+def _subject_of_file(file: Path, split: str) -> str:
+    """The subject of MMLU that a file or its folder is named after; "" if there is none."""
+    for name in (file.stem.removesuffix(f"_{split}"), file.parent.name):
+        if name in CATEGORIES:
+            return name
+    return ""
 
 
 def _records(file: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]:
@@ -201,9 +217,10 @@ def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]
         yield number, record
 
 
-def _item_of_record(question_id: str, record: Mapping[str, Any], with_options: bool) -> Item | None:
+def _item_of_record(
+    question_id: str, subject: str, record: Mapping[str, Any], with_options: bool
+) -> Item | None:
     """The question of a record as the Hub has it; None if a part of it is missing or wrong."""
-    subject = _text(record.get("subject"))
     question = _text(record.get("question"))
     choices = record.get("choices")
     options = [_text(choice) for choice in choices] if isinstance(choices, list) else []

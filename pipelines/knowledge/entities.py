@@ -19,7 +19,7 @@ from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.sources import wikidata
+from pipelines.sources import snapshots, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
 from pipelines.sources.wikidata_layout import QUALIFIERS
@@ -83,9 +83,12 @@ class Settings(Section):
 def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out` from the files under `raw`; return counts.
 
-    Without dumps the tables are empty. Raises LongtailError on damaged input or too many bad rows.
+    Of an item that occurs twice, the first line counts: that of the newest dump by the dates in the
+    files' names, else by their order. Without dumps the tables are empty. Raises LongtailError on
+    damaged input or too many bad rows.
     """
     dumps = visible_files(raw / "wikidata")
+    dumps.sort(key=lambda dump: snapshots.day_of(dump.as_posix()) or "", reverse=True)
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     fingerprint = code.fingerprint("pipelines.knowledge.entities")
     key = content_key((settings.language, properties), fingerprint, *dumps)
@@ -105,6 +108,14 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
         folder.mkdir()
         counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
+
+    if counts["duplicate_entities"]:
+        names = ", ".join(dump.name for dump in dumps)
+        print(
+            f"entities: {counts['duplicate_entities']:,} lines repeat an item; the item's first "
+            f"line counts, in this order: {names}",
+            flush=True,
+        )
 
     for dump_key in dump_keys:
         WorkStore().forget("entities", dump_key)
@@ -161,7 +172,7 @@ def parse_block(
 def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> dict[str, int]:
     """Write the tables from the blocks' tables; return counts.
 
-    If an item occurs twice in dumps, the first one counts, by the files' names and then by line.
+    If an item occurs twice in dumps, the first one counts, in the order of the blocks.
     """
     if blocks:
         database.view(db, "lines", *blocks, named=True)

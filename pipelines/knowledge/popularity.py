@@ -28,6 +28,8 @@ from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
 from pipelines.sources import mediawiki_tables, pageviews, pageviews_api, snapshots
 from pipelines.sources.bz2_blocks import Part, bz2_parts
+from pipelines.sources.pageview_files import choose_files
+from pipelines.sources.pageviews import NO_TITLE
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
@@ -121,9 +123,11 @@ def _read_dumps(
     project = language.read_language(settings.language).project
     months = snapshots.months_until(popularity.month, popularity.months)
     dumps = visible_files(raw / "pageviews")
-    files_by_month = pageviews.choose_files(dumps, months, popularity.agents)
+    chosen = choose_files(dumps, months, popularity.agents)
+    for note in chosen.notes:
+        print(f"popularity: {note}", flush=True)
     files = []
-    for files_of_month in files_by_month.values():
+    for files_of_month in chosen.by_month.values():
         files += files_of_month
     tables = visible_files(raw / "redirects")
     redirect_counts = _load_redirects(db, tables)
@@ -140,7 +144,7 @@ def _read_dumps(
     _collect_rejects(parts, shards, rejects)
 
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
-    for month, files_of_month in files_by_month.items():
+    for month, files_of_month in chosen.by_month.items():
         shards_of_month = []
         for part, shard in zip(parts, shards, strict=True):
             if part.file in files_of_month:
@@ -155,6 +159,8 @@ def _read_dumps(
         "files.redirects": len(tables),
         "lines": rejects.read,
     }
+    if chosen.days_missing:
+        counts["days_missing"] = chosen.days_missing
     return counts | redirect_counts
 
 
@@ -213,7 +219,8 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
     """
     popularity = settings.popularity
     project = language.read_language(settings.language).project
-    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
+    query = "SELECT title FROM titles WHERE title != $1 ORDER BY title"
+    titles = database.read_rows(db, query, [NO_TITLE])["title"]
     db.execute("CREATE TEMP TABLE api_views (title VARCHAR, month VARCHAR, views BIGINT)")
     db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
 
@@ -234,8 +241,9 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
         _insert(db, "redirects", redirects)
         # a redirect that is also one of our articles keeps its own views
         db.execute(
-            """CREATE TEMP TABLE old_titles AS SELECT title, min(target) AS target
-            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
+            f"""CREATE TEMP TABLE old_titles AS SELECT title, min(target) AS target
+            FROM redirects ANTI JOIN titles USING (title) WHERE title != '{NO_TITLE}'
+            GROUP BY title"""
         )
         old_titles = database.read_rows(db, "SELECT title FROM old_titles ORDER BY title")["title"]
         views = pageviews_api.ask_views(client, old_titles, popularity, "redirects", project)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pipelines import progress
+from pipelines import progress, reasoning
 from pipelines.errors import LongtailError
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import (
@@ -21,17 +21,21 @@ from pipelines.lm.language_model import (
     LocalAbilities,
     Prompt,
     Scores,
-    answer_of,
     check_room,
-    no_tokens,
 )
+from pipelines.lm.local_answers import LocalAnswers
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, check_config, max_tokens
 from pipelines.lm.ragged import Ragged, joined, spans
+from pipelines.lm.server_answers import Silent
 from pipelines.lm.shared_prefixes import shared_prefixes
 from pipelines.lm.shortcuts import choose_shortcut
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
+
+PROBE = "one two three"
+PROBE_TOKENS = 8  # tokens of the answer to PROBE; reasoning shows in them
+MOST_SILENT = 0.5  # share of the answers to a call's prompts that may be nothing but reasoning
 
 
 class LocalModel(LocalAbilities):
@@ -70,7 +74,7 @@ class LocalModel(LocalAbilities):
         self._vocabulary = self.model.config.get_text_config().vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.fits = self._texts.fits
-        self.token_id = self._texts.token_id
+        self._answers = LocalAnswers(self._texts)
         self._ends = self._end_tokens()
         self._holding = cache(self._tokens_holding)
 
@@ -80,8 +84,13 @@ class LocalModel(LocalAbilities):
         self._decoded_tokens = None
         if self._passes.can_continue:
             self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
-        self._passes.usage = no_tokens()  # the trial does not count
+        self._reasons = False  # whether the model reasons before it answers
         self.usage = self._passes.usage
+        if chat:
+            self.usage |= {"lm_reasoned": 0.0, "lm_unanswered": 0.0}
+            self._try_chat()
+        for name in self.usage:  # the trials do not count
+            self.usage[name] = 0.0
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
@@ -122,6 +131,12 @@ class LocalModel(LocalAbilities):
             bytes=continuation_tokens.split(byte_counts_int32),
         )
 
+    def token_id(self, text: str) -> int:
+        """See LanguageModel. Raises LongtailError where the first token is one of reasoning."""
+        if self._reasons:
+            raise LongtailError(f"{self.name}: the first token is one of reasoning")
+        return self._texts.token_id(text)
+
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """See LanguageModel."""
@@ -157,6 +172,7 @@ class LocalModel(LocalAbilities):
         questions = _Questions(tokens, log_weights, find_shared=self._passes.can_continue)
 
         generations: dict[int, Generation] = {}
+        n_silent = 0
         for batch, passes in self._decodings(questions, max_tokens):
             generated = self._greedy(
                 passes,
@@ -167,13 +183,47 @@ class LocalModel(LocalAbilities):
                 sequence_mixture=sequence_mixture,
             )
             for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
-                text, mean_log_prob = answer_of(new_tokens, log_probs, stop, self._texts.decode)
+                answer = self._answers.read(new_tokens, log_probs, stop)
+                n_silent += answer.silent
+                if answer.reasoned:
+                    self.usage["lm_reasoned"] += 1
                 n_prompts = int(questions.read[question].sum())
-                prompt_tokens = int(questions.lengths[question].sum())
                 generations[question] = Generation(
-                    text, mean_log_prob, prompt_tokens, new_tokens=len(new_tokens) * n_prompts
+                    text=answer.text,
+                    mean_log_prob=answer.mean_log_prob,
+                    prompt_tokens=int(questions.lengths[question].sum()),
+                    new_tokens=len(new_tokens) * n_prompts,
                 )
+        if n_silent:
+            self._count_silent(n_silent, len(generations), max_tokens)
         return [generations[question] for question in range(len(log_weights))]
+
+    def _try_chat(self) -> None:
+        """Find out by a small answer whether the model reasons. Prints that, and what stops it."""
+        switch = self._texts.frame.switch
+        if switch:
+            print(f"{self.name}: its chat template is told not to reason ({switch})", flush=True)
+        try:
+            self.generate([Prompt(PROBE)], PROBE_TOKENS)
+        except Silent:
+            self._reasons = True
+        self._reasons = self._reasons or self.usage["lm_reasoned"] > 0
+        if self._reasons:
+            self.scores = False
+            print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
+
+    def _count_silent(self, n_silent: int, n_answers: int, max_tokens: int) -> None:
+        """Count answers that are nothing but reasoning.
+
+        Raises Silent where most are.
+        """
+        self.usage["lm_unanswered"] += n_silent
+        if n_silent > MOST_SILENT * n_answers:
+            raise Silent(
+                f"{self.name} says nothing but reasoning within {max_tokens} tokens, in {n_silent} "
+                f"of {n_answers} answers; raise answer.new_tokens (to 1024, say), or use a model "
+                "or a chat template that answers at once"
+            )
 
     def _decodings(
         self, questions: _Questions, max_tokens: int
@@ -220,7 +270,7 @@ class LocalModel(LocalAbilities):
 
         `passes` decode the questions' prompts. The next token has the largest sum over the
         question's prompts of weight * p(token | prompt, text so far). The tokens end with the one
-        that completes `stop`, or before the end token.
+        that completes `stop` in the answer, or before the end token.
         """
         n_questions = len(batch)
         device = self.model.device
@@ -248,8 +298,7 @@ class LocalModel(LocalAbilities):
             unfinished[ended] = False
             may_complete_stop = unfinished & completes_stop[tokens[:, step]]
             for question in np.flatnonzero(may_complete_stop):
-                text = self._texts.decode(tokens[question, : step + 1])
-                if stop in text.lstrip():
+                if self._answers.is_complete(tokens[question, : step + 1], stop):
                     lengths[question] = step + 1
                     unfinished[question] = False
             if step + 1 == max_tokens or not unfinished.any():

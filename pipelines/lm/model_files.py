@@ -44,6 +44,8 @@ TOKENIZERS = (
 )
 QUANTISED = ("quantization_config", "compression_config", "quantization")  # keys of config.json
 QUANTISED_BESIDE = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+# Types whose model in transformers was made from the code that the models' folders name.
+PORTED = {"nomic_bert", "eurobert", "gte", "jina_embeddings_v3"}
 ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
 SERVE = "or serve it and name the server under lm.<name>.http"
 TAKE_OTHERS = (
@@ -63,6 +65,39 @@ OTHER_WEIGHTS = {
 }
 
 
+def check_own_code(folder: Path, auto_class: str) -> None:
+    """Look at the code that a model's folder names as its own, which is never run.
+
+    `auto_class` is the class of transformers that loads the model. Raises LongtailError where this
+    code would take its place or the tokenizer's, as many encoders give other vectors by it. Most
+    language models were taken over into transformers, so a line is printed for them. The error
+    names no folder.
+    """
+    code: dict[str, str] = {}  # a class of transformers -> the folder's own
+    for name in ("config.json", "tokenizer_config.json"):
+        classes = read_object(folder / name).get("auto_map") or {}
+        if not isinstance(classes, dict):  # the older form, of tokenizers alone
+            classes = {"AutoTokenizer": classes}
+        for replaced, own_class in classes.items():
+            if isinstance(own_class, list):
+                own_class = next(filter(None, own_class), None)
+            code[replaced] = f"{replaced}: {own_class}"
+    if not code:
+        return
+
+    family = read_object(folder / "config.json").get("model_type")
+    names = ", ".join(code.values())
+    decides = auto_class in code or "AutoTokenizer" in code
+    if decides and auto_class != "AutoModelForCausalLM" and family not in PORTED:
+        raise LongtailError(
+            f"a model with code of its own ({names}), which is never run, and transformers' model "
+            f"of the type {family} may give other numbers; take a model whose files name no code "
+            "(no auto_map)"
+        )
+    message = f"its own code is not run ({names}); transformers' of the type {family} is"
+    print(f"warning: {folder}: {message}", flush=True)
+
+
 def save_pretrained(
     auto_class, section: str, path: str | None, revision: str | None, out: Path
 ) -> dict[str, float]:
@@ -73,7 +108,7 @@ def save_pretrained(
     or the weights are another model's.
     """
     check_pinned(f"{section}.path", path, revision)
-    check_readable(path, revision)
+    check_readable(path, revision, auto_class.__name__)
     tokenizer = load_tokenizer(path, revision=revision)
     model, loading_info = load_pretrained(auto_class, path, revision)
     check_complete(path, model, loading_info)
@@ -83,8 +118,13 @@ def save_pretrained(
     return {"parameters": float(model.num_parameters())}
 
 
-def check_readable(path: str | Path, revision: str | None, subfolder: str = "") -> None:
-    """Raise LongtailError where `path` has no model, or one whose weights can't be read."""
+def check_readable(
+    path: str | Path, revision: str | None, auto_class: str, subfolder: str = ""
+) -> None:
+    """Raise LongtailError where `path` has no model, or one that can't be read.
+
+    `auto_class` is the class of transformers that loads it.
+    """
     from transformers.utils import cached_file
 
     folder = Path(path, subfolder)
@@ -94,10 +134,20 @@ def check_readable(path: str | Path, revision: str | None, subfolder: str = "") 
         else:
             config = cached_file(path, "config.json", revision=revision, subfolder=subfolder)
             check_quantised(read_object(Path(config)))
+        check_own_code(settings_folder(path, revision) / subfolder, auto_class)
     except OSError as error:
         raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
     except LongtailError as error:
         raise LongtailError(f"{path}: {error}") from None
+
+
+def settings_folder(path: str | Path, revision: str | None) -> Path:
+    """A local folder with the JSON files of the model at `path`, which may be a name on the Hub."""
+    from huggingface_hub import snapshot_download
+
+    if Path(path).is_dir():
+        return Path(path)
+    return Path(snapshot_download(str(path), revision=revision, allow_patterns="*.json"))
 
 
 def load_tokenizer(path: str | Path, **place: str | None):

@@ -5,10 +5,8 @@ This says how a text begins, how a long prompt is cut, and how many bytes each t
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
-from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.lm.chat_template import Frame, read_frame
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.model_files import read_object
 from pipelines.lm.ragged import Ragged, bounds_of, joined, padded
 
-MESSAGE = "\ue000"  # stands for the user's message in a chat template
-TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")  # in a chat template
-DAY = date(2024, 7, 26)  # takes the place of today, so that prompts do not change every day
 BEFORE = "\n"  # put before a continuation to tokenise it; it rarely merges with the text after it
 
 
@@ -52,8 +48,10 @@ class PromptTokenizer:
         # The tokens of BEFORE, if a text by itself is tokenised otherwise than after another.
         follows_otherwise = together != before + alone
         self._before = np.array(before if follows_otherwise else [], np.int64)
+        self.frame: Frame | None = None
         if chat:
-            self._read_template()
+            self.frame = read_frame(tokenizer, name)
+            self._put_into(self.frame)
 
     def tokens(self, texts: Sequence[str], *, ends: bool = False) -> tuple[Ragged, Ragged | None]:
         """Token ids of each text by itself.
@@ -77,10 +75,10 @@ class PromptTokenizer:
         ends_of_tokens = np.fromiter((end for _, end in offsets), np.int64)
         return tokens, Ragged(ends_of_tokens, tokens.bounds)
 
-    def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
-        """The text of tokens, without the special ones."""
+    def decode(self, tokens: Sequence[int] | np.ndarray, *, special: bool = False) -> str:
+        """The text of tokens, without the special ones, or with them."""
         return self.tokenizer.decode(
-            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False
         )
 
     def texts_of_ids(self, count: int) -> list[str]:
@@ -162,24 +160,10 @@ class PromptTokenizer:
             seen[row] = Prompt(context, document.removeprefix(self._lead))
         return seen
 
-    def _read_template(self) -> None:
-        """Read from the chat template what stands before and after a user's message."""
-        if not self.tokenizer.chat_template:
-            raise LongtailError(
-                f"params.yaml: lm.{self.name}.chat is true, but the tokenizer of {self.name} has "
-                "no chat template; set it to false, or name an instruction-tuned model"
-            )
-
-        def fixed_day(call: re.Match) -> str:
-            return repr(DAY.strftime(call[2]))
-
-        text = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": MESSAGE}],
-            chat_template=TODAY.sub(fixed_day, self.tokenizer.get_chat_template()),
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        before, _, after = text.partition(MESSAGE)
+    def _put_into(self, frame: Frame) -> None:
+        """Have each prompt stand in the frame of a chat template."""
+        before = frame.before
+        after = frame.after
         lead = before[len(before.rstrip(" ")) :]
         before = before.removesuffix(lead)
         if len(self._before):  # the tokenizer itself puts a space before a text

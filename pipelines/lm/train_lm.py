@@ -30,7 +30,7 @@ from pipelines.lm.token_prompts import first_tokens
 from pipelines.lm.training_texts import Documents
 from pipelines.params.params_models import LMTraining
 from pipelines.storage.checkpoint import Checkpoints, digest
-from pipelines.storage.work_store import content_key, sampled_hash
+from pipelines.storage.work_store import content_hash, content_key
 
 LEARNING_RATE = 0.002  # the highest, after warm-up and before decay
 WARMUP_STEPS = 30
@@ -305,7 +305,7 @@ def optimise(
     optimiser = _make_optimiser(weights)
     arrays = [weight.detach().numpy() for weight in weights]
     inputs = digest([*arrays, *batches])
-    key = content_key((seed, settings, inputs), sampled_hash(Path(__file__)))
+    key = content_key((seed, settings, inputs), content_hash(Path(__file__)))
     checkpoints = Checkpoints(stage, key)
     losses = checkpoints.load(weights, optimiser).get("losses", [])
     model.set_attn_implementation("dropout_factors")

@@ -21,7 +21,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
 from pipelines.lm.shortcuts import TEXT, TOLERANCE
 from pipelines.storage.atomic import SCRATCH
-from pipelines.storage.work_store import WorkStore, content_key, sampled_hash
+from pipelines.storage.work_store import WorkStore, content_hash, content_key
 
 logging.disable_progress_bar()  # loading weights takes no time
 # int8 keeps some weights in fp16.
@@ -50,7 +50,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
         return _open(folder, dtype, device)
 
     versions = (torch.__version__, transformers.__version__)
-    key = content_key((dtype, device, versions), sampled_hash(Path(__file__)), folder)
+    key = content_key((dtype, device, versions), content_hash(Path(__file__)), folder)
     stored = WorkStore().path("trials", key)
     if stored.is_file():
         model = _open(folder, dtype, device)

@@ -355,6 +355,8 @@ class Parts(Section):
     rules: list[Literal["popularity"]]
     # texts whose documents with subjects and answers are counted
     exposure: list[str] = Field(default_factory=list)
+    # followed: files and folders outside of the project that changed in place are read again
+    local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
 class Params(Section):
@@ -390,6 +392,8 @@ class Params(Section):
     # reads what the main retriever finds, in the way reranked; null: none
     reranker: Reranker | None
     parts: Parts
+    # parts.local_files by fetch.source
+    local_files: dict[str, list[Literal["followed"]]] = Field(default_factory=dict)
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]
     # what a language model is trained on: C4, or the corpora

@@ -24,13 +24,12 @@ from pipelines.questions.settings import Settings
 from pipelines.questions.subject_splits import create_split_of
 from pipelines.questions.triple_sample import QUESTION_ID
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import source_files
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 from pipelines.subsets import read_subsets
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
-# holds one file, called popQA.tsv by the authors and test.tsv on the Hub
+# holds one table, called popQA.tsv by the authors and test.tsv on the Hub
 PUBLISHED = Path("data/raw/popqa")
 COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
 
@@ -112,14 +111,8 @@ def number_of(question_id: str) -> int:
 
 
 def _read_published(path: Path, subset: str | None, rejects: Rejects) -> pa.Table:
-    """The published questions, or those of a named subset; `path` is a file, or a folder with one
-    file.
-    """
-    files = source_files(path) if path.is_dir() else [path]
-    if len(files) > 1:
-        names = ", ".join(file.name for file in files)
-        raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
-    rows = published.read_published(files[0], rejects)
+    """The published questions, or those of a named subset."""
+    rows = published.read_published(path, rejects)
     if not subset:
         return rows
     ids = pa.array(map(int, read_subsets()[subset].ids), pa.int64())

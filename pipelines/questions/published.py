@@ -5,19 +5,23 @@ Reading the published file and writing it again gives the same bytes.
 """
 
 import csv
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from json.encoder import encode_basestring, encode_basestring_ascii
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
+from pipelines.sources.corpus_layouts import is_json
 from pipelines.sources.delimited import table_rows
+from pipelines.sources.question_files import read_records, shown
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import parse_json
+from pipelines.sources.repeats import REPEATED, table_of
+from pipelines.sources.streams import is_parquet, parse_json, read_head, source_files
 
 COLUMN_TYPES = {
     "id": pa.int64(),
@@ -46,6 +50,7 @@ LISTS = [name for name in COLUMNS if pa.types.is_list(COLUMN_TYPES[name])]
 VIEWS = ("s_pop", "o_pop")
 ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and objects begin with
 URI = re.compile(re.escape(ENTITY) + r"Q[1-9]\d*")
+Row = tuple[int, list[str] | None, str]  # line or row, cells (None: unreadable), the line's text
 MONTH = "2021-10"  # the month of the published page views
 MIX = {  # relation -> questions of it in the published set
     "screenwriter": 1999,
@@ -68,43 +73,89 @@ MIX = {  # relation -> questions of it in the published set
 
 
 def read_published(path: Path, rejects: Rejects) -> pa.Table:
-    """The rows of a file in the published format, in its order, with SCHEMA; null for an empty
-    title or number.
+    """The rows of a file in the published format, or of a folder's one file or one table's shards,
+    in their order, with SCHEMA; null for an empty title or number.
 
-    The three published questions without a subject ("Who is the author of ?") stay, because
-    published results include them. Bad rows go to `rejects` (unreadable_row, columns, number, list,
-    no_answer, unknown_relation, uri, duplicate_id). Raises LongtailError on another header or on a
-    file that ends within a row.
+    The Hub's Parquet and JSON have the same columns. The three published questions without a
+    subject ("Who is the author of ?") stay, because published results include them. A row that
+    repeats another is only counted. Bad rows go to `rejects` (unreadable_row, columns, number,
+    list, no_answer, unknown_relation, uri, duplicate_id for other rows with the id). Raises
+    LongtailError on other columns, on several files, or on a table that ends within a row.
     """
-    reader = table_rows(path, "\t", len(COLUMNS))
-    _, header, _ = next(reader)
-    if header != COLUMNS:
-        raise LongtailError(
-            f"{path}: its columns are {', '.join(header or ())}, expected {', '.join(COLUMNS)}"
-        )
+    row_by_id: dict[int, dict] = {}
+    for file in _files(path):
+        is_table = not is_parquet(file) and not is_json(read_head(file))
+        cells_of_rows = _table(file, rejects) if is_table else _records(file, rejects)
+        number = 1
+        reason = ""
+        for number, cells, text in cells_of_rows:
+            row, reason = _parse(cells)
+            known_row = row_by_id.get(row["id"]) if row else None
+            if known_row == row:
+                rejects.skip(REPEATED)
+                continue
+            if known_row:
+                reason = "duplicate_id"
+            if reason:
+                rejects.add(file, number, reason, text)
+            else:
+                row_by_id[row["id"]] = row
 
-    rows: list[dict] = []
-    ids: set[int] = set()
-    number = 1
-    reason = ""
-    for number, cells, text in reader:  # the header is row 1
-        rejects.read += 1
-        row, reason = _parse(cells)
-        if not reason and row["id"] in ids:
-            reason = "duplicate_id"
-        if reason:
-            rejects.add(path, number, reason, text)
-        else:
-            ids.add(row["id"])
-            rows.append(row)
+        if is_table and reason in ("columns", "list", "unreadable_row"):
+            raise LongtailError(
+                f"{file}: cut within its last row ({number}), expected {len(COLUMNS)} columns; "
+                "fetch it again"
+            )
 
-    if reason in ("columns", "list", "unreadable_row"):
-        raise LongtailError(
-            f"{path}: cut within its last row ({number}), expected {len(COLUMNS)} columns; "
-            "fetch it again"
-        )
+    if rejects.skipped[REPEATED]:
+        print(f"{path}: {rejects.skipped[REPEATED]:,} rows repeat another, which counts once")
     rejects.check()
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(list(row_by_id.values()), schema=SCHEMA)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file at a path, or a folder's. Raises LongtailError for several that aren't shards of one
+    table.
+    """
+    files = source_files(path) if path.is_dir() else [path]
+    if len({table_of(file) for file in files}) > 1:
+        names = ", ".join(file.name for file in files)
+        raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
+    return files
+
+
+def _table(path: Path, rejects: Rejects) -> Iterator[Row]:
+    """The rows of a table under the published header."""
+    rows = table_rows(path, "\t", len(COLUMNS))
+    _, header, _ = next(rows)
+    if header != COLUMNS:
+        raise _other_columns(path, header or ())
+    for row in rows:  # the header is row 1
+        rejects.read += 1
+        yield row
+
+
+def _records(path: Path, rejects: Rejects) -> Iterator[Row]:
+    """The rows of Parquet or JSON, with cells as the published table has them."""
+    for number, record in read_records(path, COLUMNS, rejects):
+        if not record.keys() >= set(COLUMNS):
+            raise _other_columns(path, record)
+        yield number, [_cell(record[name]) for name in COLUMNS], shown(record)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _other_columns(path: Path, names: Iterable[str]) -> LongtailError:
+    return LongtailError(
+        f"{path}: its columns are {', '.join(names)}, expected {', '.join(COLUMNS)}; take "
+        "popQA.tsv as published, which is test.tsv in the Hub's akariasai/PopQA"
+    )
 
 
 class _Lines:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.storage import database, parquet
-from pipelines.storage.work_store import sampled_hash
+from pipelines.storage.work_store import content_hash
 
 # positions of documents (queries, k) int64, and their scores (queries, k) float32
 Found = tuple[np.ndarray, np.ndarray]
@@ -188,9 +188,9 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
 
 def describe(docs: Path, encoder: Path | None, **facts: Any) -> dict[str, Any]:
     """The content of meta.json: hashes of documents and encoder, their number, and `facts`."""
-    content = {"docs": sampled_hash(docs), "count": count_documents(docs)}
+    content = {"docs": content_hash(docs), "count": count_documents(docs)}
     if encoder:
-        content["encoder"] = sampled_hash(encoder)
+        content["encoder"] = content_hash(encoder)
     return content | facts
 
 

@@ -125,13 +125,14 @@ class Encoder:
 
     def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
         """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
-        usual_attention = self.documents.model.config._attn_implementation
+        tower = self.queries if queries else self.documents
+        usual_attention = tower.model.config._attn_implementation
         if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
-            self._attend("eager")  # the fused backward pass is slow in bf16
+            _attend(tower, "eager")  # the fused backward pass is slow in bf16
         try:
             batches = list(self._batches(texts, queries))
         finally:
-            self._attend(usual_attention)
+            _attend(tower, usual_attention)
 
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         vectors = torch.cat([vectors for _, vectors in batches])
@@ -228,11 +229,6 @@ class Encoder:
             )
         return EXACT
 
-    def _attend(self, implementation: str) -> None:
-        for tower in self._towers:
-            if tower.model.config._attn_implementation != implementation:
-                tower.model.set_attn_implementation(implementation)
-
     def _sample_vectors(self, numerics: Numerics) -> list[np.ndarray]:
         """The vectors of sample texts, by each tower."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
@@ -242,6 +238,12 @@ class Encoder:
         if len(self._towers) == 2:
             vectors.append(self._embed(texts, True, numerics))
         return vectors
+
+
+def _attend(tower: Tower, implementation: str) -> None:
+    """Have a tower's model compute attention in one of transformers' ways."""
+    if tower.model.config._attn_implementation != implementation:
+        tower.model.set_attn_implementation(implementation)
 
 
 def _difference(vectors: list[np.ndarray], exact: list[np.ndarray]) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
+from pipelines.lm.model_files import settings_folder
 from pipelines.params import params
 
 POOLINGS = {  # a pooling as params and newer files call it -> as older files do
@@ -112,11 +113,7 @@ def read_modules(read: Read) -> Modules:
 
 def reader(path: str | Path, revision: str | None = None) -> Read:
     """Reads a JSON file by its name in a local folder or on the Hub; None where it is not there."""
-    from huggingface_hub import snapshot_download
-
-    folder = Path(path)
-    if not folder.is_dir():
-        folder = Path(snapshot_download(str(path), revision=revision, allow_patterns="*.json"))
+    folder = settings_folder(path, revision)
 
     def read(name: str) -> Any:
         file = folder / name

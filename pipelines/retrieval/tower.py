@@ -6,6 +6,7 @@ Both are read and saved in Hugging Face's layout.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 import torch
+import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
@@ -36,6 +38,14 @@ from pipelines.lm.model_files import (
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
 
+# Settings of config.json -> the value with which a model reads texts in both directions.
+BOTH_DIRECTIONS = {
+    "is_causal": False,
+    "causal": False,
+    "bidirectional": True,
+    "is_bidirectional": True,
+    "use_bidirectional_attention": True,
+}
 WINDOW = 8192  # texts tokenised and sorted by length at once
 logging.disable_progress_bar()  # loading weights takes no time
 logging.set_verbosity_error()  # superfluous weights are ignored; missing ones are an error below
@@ -113,7 +123,7 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
     """
     if isinstance(path, Path) and not (path / subfolder / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
-    check_readable(path, revision, subfolder)
+    check_readable(path, revision, "AutoModel", subfolder)
     try:
         config = AutoConfig.from_pretrained(
             path, revision=revision, subfolder=subfolder, trust_remote_code=False
@@ -130,7 +140,9 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
     check_complete(path, model, loaded)
     if config.model_type == "dpr":
         model = _bert_of_dpr(path, model)
-    return model.eval()
+    model = model.eval()
+    _check_direction(path, model)
+    return model
 
 
 def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -174,6 +186,38 @@ def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     bert = BertModel(config, add_pooling_layer=False)
     bert.load_state_dict(encoder.bert_model.state_dict())
     return bert
+
+
+def _check_direction(path: str | Path, model: PreTrainedModel) -> None:
+    """Raise LongtailError for a model that reads from left to right, but should in both directions.
+
+    config.json says so by a setting that transformers knows for other models alone, or by the name
+    of an architecture that transformers lacks.
+    """
+    settings = model.config.to_dict()
+    reasons = []
+    for key, value in BOTH_DIRECTIONS.items():
+        if key in settings and settings[key] in (value, "all"):
+            reasons.append(f"{key}: {json.dumps(settings[key])}")
+    for name in settings.get("architectures") or []:
+        if not hasattr(transformers, name):
+            reasons.append(f"the architecture {name}")
+    if reasons and not _reads_both_ways(model):
+        raise LongtailError(
+            f"{path}: config.json says {reasons[0]}, but transformers' {type(model).__name__} "
+            "reads texts from left to right; take an encoder that transformers has"
+        )
+
+
+@torch.inference_mode()
+def _reads_both_ways(model: PreTrainedModel) -> bool:
+    """Whether a token's state depends on the tokens after it."""
+    texts = torch.tensor([[1, 2, 3], [1, 2, 4]]) % model.config.vocab_size
+    try:
+        states = model(input_ids=texts, attention_mask=torch.ones_like(texts)).last_hidden_state
+    except (AttributeError, TypeError):  # it can't read as config.json says
+        return False
+    return not torch.allclose(states[0, 0], states[1, 0])
 
 
 def max_positions(model: PreTrainedModel, default: int) -> int:

@@ -18,6 +18,11 @@ DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
 # names of the files of test collections
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
+# A field that says which part of an article a record is, such as paragraph_id or chunkIndex.
+PART = re.compile(
+    r"(?i)(start_?)?(paragraph|para|chunk|passage|psg|section|segment|snippet)"
+    r"(_?(id|idx|index|no|nr|num|number|title|name|heading))?"
+)
 
 
 class Layout(NamedTuple):
@@ -48,6 +53,8 @@ LAYOUTS = (
     Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
     Layout("KILT", "text", "wikipedia_title", passages=False),
     Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
+    Layout("Tevatron, MIRACL and Mr. TyDi", "text", "title", "docid"),
+    Layout("wiki_snippets", "passage_text", "article_title", "_id"),
     Layout(
         "WikiExtractor, and the Hub's wikipedia",
         "text",
@@ -94,10 +101,19 @@ def by_head(head: bytes) -> Layout | None:
 
 
 def by_fields(names: Collection[str]) -> Layout | None:
+    """The layout of records with these fields; parts of articles are passages."""
     for layout in LAYOUTS:
         if layout.fields <= set(names):
-            return layout
+            return _of_parts(layout, names)
     return None
+
+
+def _of_parts(layout: Layout, names: Collection[str]) -> Layout:
+    """A layout of articles as one of passages, if a field says that a record is a part of one."""
+    if layout.passages or not any(PART.fullmatch(name) for name in names):
+        return layout
+    own_id = "id" if "id" in names else ""
+    return layout._replace(passages=True, id=own_id)
 
 
 def is_json(head: bytes) -> bool:

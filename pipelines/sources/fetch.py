@@ -79,7 +79,7 @@ def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
     is written, on a glob without a file, a damaged file, a failed download, or a server that gives
     no answer.
     """
-    _check(settings.fetch, settings.wikidata)
+    check(settings.fetch, settings.wikidata)
     months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
     origins: Origins = {}
     counts: dict[str, float] = {}
@@ -107,7 +107,7 @@ def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
     return counts
 
 
-def _check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
+def check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
     """Raise LongtailError for settings that don't fit together."""
     from_wikimedia = fetch.source == "wikimedia"
     queried = wikidata.source == "query_service"
@@ -141,13 +141,20 @@ def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> 
     generated = Origin(f"generated: sample world, seed {settings.seed}", None)
     (folder / name).mkdir(exist_ok=True)
     entries = []
-    for file in sorted((folder / name).rglob("*")):
+    path_by_digest: dict[str, Path] = {}
+    for file in sorted((folder / name).rglob("*"), key=_named_ones_first):
         if not file.is_file():
             continue
         path = file.relative_to(folder)
-        origin = origins.get(path, generated)
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        first = path_by_digest.setdefault(digest, path)
+        if first != path and DATASETS[name].documents:
+            print(f"{path}: has the same bytes as {first}; left out", flush=True)
+            file.unlink()
+            continue
+
+        origin = origins.get(path, generated)
         entry = {
             "path": path.as_posix(),
             "dataset": name,
@@ -160,7 +167,12 @@ def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> 
             entry["date"] = origin.day
         entries.append(entry)
 
-    return entries
+    return sorted(entries, key=lambda entry: Path(entry["path"]))
+
+
+def _named_ones_first(file: Path) -> tuple[bool, Path]:
+    """A sort key: a file whose suffix says its kind before the Hub's blob of the same bytes."""
+    return not file.suffix, file
 
 
 def _write_about(folder: Path, name: str, files: int, code: str) -> None:
@@ -183,9 +195,8 @@ def _collect(
     Returns where each file is from, and counts.
     """
     fetch = settings.fetch
-    views = snapshots.views_files(fetch.files.get("pageviews", []), months)
-    entries_by_dataset = fetch.files | {"pageviews": views}
-    files = _local_files(fetch, entries_by_dataset)
+    entries_by_dataset = _entries(fetch, months)
+    files = local_files(fetch, months)
 
     answers: Origins = {}
     counts: dict[str, float] = {}
@@ -215,6 +226,12 @@ def _collect(
     return origins | answers, counts
 
 
+def _entries(fetch: params.Fetch, months: Sequence[str]) -> dict[str, list[str]]:
+    """The globs and addresses of fetch.files, those of page views for the `months` alone."""
+    views = snapshots.views_files(fetch.files.get("pageviews", []), months)
+    return fetch.files | {"pageviews": views}
+
+
 def _add(files: Files, target: Path, file: LocalFile) -> None:
     """Add a file, unless another one has its place, which is a LongtailError."""
     present = files.setdefault(target, file)
@@ -225,9 +242,13 @@ def _add(files: Files, target: Path, file: LocalFile) -> None:
         )
 
 
-def _local_files(fetch: params.Fetch, entries_by_dataset: Mapping[str, Sequence[str]]) -> Files:
+def local_files(fetch: params.Fetch, months: Sequence[str]) -> Files:
+    """The files on this machine that fetch.files names, page views of the `months` alone.
+
+    Raises LongtailError on a glob without a file, and on two files for one place.
+    """
     files: Files = {}
-    for name, entries in entries_by_dataset.items():
+    for name, entries in _entries(fetch, months).items():
         path_by_source: dict[str, Path] = {}
         for entry in entries:
             if not _is_url(entry):

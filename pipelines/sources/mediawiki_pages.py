@@ -9,6 +9,7 @@ Wikimedia asks.
 import bz2
 import csv
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -63,8 +64,8 @@ def write_api_pages(
     LongtailError naming the API if it refuses, or knows fewer than half of the subjects.
     """
     popqa = _read_popqa(published)
-    title_by_uri = _draw_subjects(popqa, seed, pages.max_subjects)
-    subjects = sorted(set(title_by_uri.values()) - {""})
+    titles_by_uri = _draw_subjects(popqa, seed, pages.max_subjects)
+    subjects = sorted(set().union(*titles_by_uri.values()) - {""})
     print(
         f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True
     )
@@ -76,7 +77,7 @@ def write_api_pages(
     titles |= dict.fromkeys(others)
 
     targets = _write_dump(client, pages.api, list(titles), dump)
-    rejects = _write_questions(popqa, title_by_uri, targets, questions)
+    rejects = _write_questions(popqa, titles_by_uri, targets, questions)
     rejects.write(rejected)
     bad = rejects.bad.total()
     if 2 * bad > rejects.read:
@@ -88,7 +89,7 @@ def write_api_pages(
 
     counts = {
         "pages": len({target.title for target in targets.values()}),
-        "subjects": len(title_by_uri),
+        "subjects": len(titles_by_uri),
         "questions": rejects.read - bad,
     }
     return counts | rejects.metrics()
@@ -111,12 +112,16 @@ def _read_popqa(published: Path) -> PopQA:
     return {number: dict(zip(header, cells, strict=True)) for number, cells in rows}
 
 
-def _draw_subjects(popqa: PopQA, seed: int, max_subjects: int | None) -> dict[str, str]:
-    """Subject's URI -> its page's title, for at most `max_subjects`, drawn by hash."""
-    title_by_uri = {row[URI]: row[TITLE] for row in popqa.values()}
-    uris = list(title_by_uri)
+def _draw_subjects(popqa: PopQA, seed: int, max_subjects: int | None) -> dict[str, set[str]]:
+    """Subject's URI -> the titles that its questions give its page, for at most `max_subjects`,
+    drawn by hash.
+    """
+    titles_by_uri: dict[str, set[str]] = defaultdict(set)
+    for row in popqa.values():
+        titles_by_uri[row[URI]].add(row[TITLE])
+    uris = list(titles_by_uri)
     drawn = draws.sample(seed, "fetch.pages", uris, max_subjects or len(uris))
-    return {uris[i]: title_by_uri[uris[i]] for i in drawn}
+    return {uris[i]: titles_by_uri[uris[i]] for i in drawn}
 
 
 def _namesakes(client: Client, api: str, subjects: Iterable[str]) -> list[str]:
@@ -248,7 +253,7 @@ def _is_redirect(xml: str) -> bool:
 
 
 def _write_questions(
-    popqa: PopQA, title_by_uri: dict[str, str], targets: dict[str, Page], path: Path
+    popqa: PopQA, uris: Collection[str], targets: dict[str, Page], path: Path
 ) -> Rejects:
     """Write the questions of drawn subjects that have a page, with its title; return the others as
     rejects, with their lines in the published file.
@@ -259,7 +264,7 @@ def _write_questions(
         writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
         writer.writeheader()
         for number, row in popqa.items():
-            if row[URI] not in title_by_uri:
+            if row[URI] not in uris:
                 continue
             rejects.read += 1
             page = targets.get(row[TITLE])

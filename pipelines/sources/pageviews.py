@@ -21,7 +21,6 @@ from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH
 from pipelines.sources.bz2_blocks import Part, open_lines
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.snapshots import months_in_words
 from pipelines.sources.streams import open_blocks, runs_of
 from pipelines.storage import database
 
@@ -29,18 +28,22 @@ LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?"
     r"(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})(?: \S+)?$"
 )
-FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|automated)\b")
+FILE = re.compile(
+    r"pageviews-(?P<month>\d{6})(?P<day>\d\d)?-(?P<agents>user|spider|automated)(?![a-z])"
+)
+NO_TITLE = "-"  # stands for the title of a request whose title is not known
 BLOCK_BYTES = 1 << 22  # bytes of lines parsed at once
 PART_BYTES = 1 << 22  # compressed bytes of a part of a file: about 25 MB of lines
 OTHER_PROJECTS = "other_project_views"  # lines that are only counted
+NO_PAGE = "views_of_no_page"  # lines without title and page id
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
 # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
-SUM_VIEWS = """
+SUM_VIEWS = f"""
     CREATE OR REPLACE TEMP TABLE requests AS
     SELECT title, page_id, sum(views)::BIGINT AS views FROM (
         SELECT replace(coalesce(try(url_decode(title)), title), '_', ' ') AS title, page_id, views
-        FROM {parts}
+        FROM (SELECT * REPLACE (nullif(title, '{NO_TITLE}') AS title) FROM parts)
     ) GROUP BY ALL;
 
     CREATE OR REPLACE TEMP TABLE by_page AS
@@ -76,58 +79,14 @@ SUM_VIEWS = """
 """
 
 
-def choose_files(
-    files: Sequence[Path], months: Sequence[str], agents: str
-) -> dict[str, list[Path]]:
-    """Month -> the files that count, by their names: all for agents "all-agents", those of people
-    for "user".
-
-    A file of another name counts for the month if there is one month and all agents count. Else it
-    raises LongtailError, as do a file named after another month, and a month without files where
-    there are several.
-    """
-    several_months = len(months) > 1
-    expected = months_in_words(months)
-    files_by_month: dict[str, list[Path]] = {month: [] for month in months}
-
-    for file in files:
-        name = FILE.match(file.name)
-        if name:
-            month = f"{name['month'][:4]}-{name['month'][4:]}"
-        elif several_months or agents == "user":
-            example = f"pageviews-{months[-1].replace('-', '')}-user.bz2"
-            raise LongtailError(
-                f"{file}: its name doesn't tell its month and whose views it has, "
-                f"expected one like {example}; rename it"
-            )
-        else:
-            month = months[-1]
-
-        if month not in files_by_month:
-            raise LongtailError(
-                f"{file}: named after another month, expected {expected} (popularity.month)"
-            )
-        if agents == "all-agents" or name["agents"] == "user":
-            files_by_month[month].append(file)
-
-    missing = [month for month in months if not files_by_month[month]]
-    if missing and several_months:
-        raise LongtailError(
-            f"no page views of {', '.join(missing)}, expected files of {expected} "
-            f"(popularity.months: {len(months)}); bring them, or lower it"
-        )
-
-    return files_by_month
-
-
 def read_views(part: Part, rejects: Rejects, project: str = ENGLISH.project) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines,
     BLOCK_BYTES at a time.
 
-    The lines of one page in a block are summed. Lines of other projects are only counted. Bad lines
-    of the project go to `rejects`: bad_line, not_utf8, and cut_line for a last line without its
-    newline, whose number may lack digits. Raises LongtailError if the file doesn't begin with page
-    views.
+    The lines of one page in a block are summed. Lines of other projects are only counted, as are
+    those with NO_TITLE and no page id. Bad lines of the project go to `rejects`: bad_line,
+    not_utf8, and cut_line for a last line without its newline, whose number may lack digits. Raises
+    LongtailError if the file doesn't begin with page views.
     """
     path = part.file
     if part.begin == 0:
@@ -207,7 +166,12 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     page_ids = pc.if_else(pc.equal(page_ids, b""), None, page_ids)
     views = pc.struct_field(fields, "views")
     columns = [titles, page_ids.cast(pa.int64()), views.cast(pa.int64())]
-    return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
+    table = pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
+
+    has_page = pc.or_(pc.not_equal(table["title"], NO_TITLE), table["page_id"].is_valid())
+    of_pages = table.filter(has_page)
+    rejects.skip(NO_PAGE, len(table) - len(of_pages))
+    return of_pages
 
 
 def _decode(path: Path, titles: pa.BinaryArray, rows: np.ndarray, rejects: Rejects) -> pa.Array:
@@ -239,7 +203,7 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     `titles`:
     1. the article with the line's page id, even if it was moved since. A requested title that is
        both in `titles` and a redirect now keeps its views: its page id may be the target's.
-    2. the article of the requested title
+    2. the article of the requested title, which NO_TITLE is not
     3. the target of the redirect with the line's page id; if neither table has this page id, the
        redirects' target that most requests with it name
     4. the target of the requested title, if this title is a redirect now A redirect to a redirect
@@ -247,7 +211,6 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     """
     if parts:
         database.view(db, "parts", *parts)
-        db.execute(SUM_VIEWS.format(parts="parts"))
     else:
-        db.register("no_parts", SCHEMA.empty_table())
-        db.execute(SUM_VIEWS.format(parts="no_parts"))
+        db.register("parts", SCHEMA.empty_table())
+    db.execute(SUM_VIEWS)

@@ -65,33 +65,43 @@ class QuestionWithPassages(NamedTuple):
 def read_questions_with_passages(
     folder: Path, rejects: Rejects, *, answered: bool = True
 ) -> Iterator[QuestionWithPassages]:
-    """Yield the questions of every file below `folder`, in any of the layouts of PASSAGES.
+    """Yield the questions of every file below `folder`, as `read_passage_file` does.
+
+    Raises LongtailError as `read_questions` does.
+    """
+    for name, path in named_files(folder):
+        yield from read_passage_file(path, name, rejects, answered=answered)
+
+
+def read_passage_file(
+    path: Path, name: str, rejects: Rejects, *, answered: bool = True
+) -> Iterator[QuestionWithPassages]:
+    """Yield the questions of a file in any of the layouts of PASSAGES; `name` begins their ids.
 
     A record has a question (QUESTION_PLACES), answers and a list of passages, the best first:
     objects with fields, or texts. "data_source" names the question's data set. Bad records go to
     `rejects` as those of `read_questions` do, and those with "no passages". Without `answered`, a
-    record needs no answers. Raises LongtailError as `read_questions` does.
+    record needs no answers.
     """
     fields = [place.partition(".")[0] for place in (*PASSAGES, *SCORE_LISTS)]
     columns = (*IDS, "metadata", "data_source", *fields)
-    for name, path in named_files(folder):
-        records = answered_records(
-            path, rejects, QUESTION_PLACES, ANSWERS, columns, answers_needed=answered
+    records = answered_records(
+        path, rejects, QUESTION_PLACES, ANSWERS, columns, answers_needed=answered
+    )
+    for number, record, text, answers in records:
+        passages = passages_of(record)
+        if not passages:
+            rejects.add(path, number, "no passages", shown(record))
+            continue
+        dataset = record.get("data_source")
+        yield QuestionWithPassages(
+            id=f"{name}/{number}",
+            dataset=dataset if isinstance(dataset, str) else "",
+            text=text,
+            answers=answers,
+            passages=passages,
+            record=record,
         )
-        for number, record, text, answers in records:
-            passages = passages_of(record)
-            if not passages:
-                rejects.add(path, number, "no passages", shown(record))
-                continue
-            dataset = record.get("data_source")
-            yield QuestionWithPassages(
-                id=f"{name}/{number}",
-                dataset=dataset if isinstance(dataset, str) else "",
-                text=text,
-                answers=answers,
-                passages=passages,
-                record=record,
-            )
 
 
 def passages_of(record: dict[str, Any]) -> list[Passage]:

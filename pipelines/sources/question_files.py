@@ -10,6 +10,7 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.sources.json_rows import json_rows
 from pipelines.sources.rejects import DETAIL_CHARS, Rejects
+from pipelines.sources.repeats import Repeats
 from pipelines.sources.streams import parse_json, visible_files
 
 LONGEST_QUESTION = 10_000  # characters; all questions are held in memory
@@ -52,16 +53,34 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
 
     A record has "question", and "golden_answers" or "answer": a text, a list of texts (NQ-open), or
     an object with "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not
-    an object", "no question", "too long", "no answers"). Raises LongtailError if the questions of
-    two files would have the same ids.
+    an object", "no question", "too long", "no answers"). Repeated ones, by `Repeats`, count once; a
+    line says how many there are. Raises LongtailError if the questions of two files would have the
+    same ids, and for a file without answers.
     """
     answer_fields = ("golden_answers", "answer")
+    repeats = Repeats(rejects)
     for name, path in named_files(folder):
         if path.relative_to(folder).parts[0] == "train":
             continue
-        records = answered_records(path, rejects, ("question",), answer_fields, ())
+        rejects_of_file = Rejects(1.0)
+        records = answered_records(path, rejects_of_file, ("question",), answer_fields, IDS)
         for record in records:
-            yield Question(f"{name}/{record.number}", record.text, record.answers)
+            content = (record.text, frozenset(record.answers))
+            if not repeats.has(path, content, first_value(record.record, IDS)):
+                yield Question(f"{name}/{record.number}", record.text, record.answers)
+
+        _check_answers(path, rejects_of_file)
+        rejects.take(rejects_of_file)
+    repeats.say(folder.name)
+
+
+def _check_answers(path: Path, rejects: Rejects) -> None:
+    """Raise LongtailError for a file of which no record has answers."""
+    if rejects.read and rejects.bad["no answers"] == rejects.read:
+        raise LongtailError(
+            f"{path}: none of its {rejects.read:,} records has answers, expected some; "
+            "leave it out of fetch.files"
+        )
 
 
 def named_files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -60,6 +60,8 @@ class Raw(NamedTuple):
     # line or row of the file, from 1; the line of an article's title in WikiText; the page's id in
     # a dump
     row: int
+    # the page that an article in plain text is a version of, its id and title; else ""
+    page: str = ""
     wikitext: bool = False  # or plain text
     # a passage, which is a document as it is: neither cut nor left out for being short
     whole: bool = False
@@ -101,8 +103,9 @@ def read_documents(
     """Yield the documents of one file: JSON lines or a JSON list, a table, or Parquet.
 
     An article's id is a hash of its text, which exact duplicates share; a passage has the id that
-    its source gives it. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text,
-    too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
+    its source gives it. Articles of one title and page id are versions of a page. Bad rows go to
+    `rejects` (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError
+    naming the file if it is damaged (see `open_lines`).
     """
     title_is_first_line = layout.text == "contents" and not layout.title
     is_article = not layout.passages and layout != PLAIN
@@ -122,6 +125,9 @@ def read_documents(
             else:
                 rejects.add(part.file, number, "no_text", title or "text is empty")
             continue
+        page = ""
+        if is_article and title:
+            page = f"{row.id or ''} {title}"
         yield Raw(
             source_document=_own_id(row, layout) or text_id(text),
             source=_subset(row) or name,
@@ -129,6 +135,7 @@ def read_documents(
             text=text,
             file=part.file.name,
             row=number,
+            page=page,
             whole=layout.passages and len(text) <= PASSAGE_CHARS,
         )
 
@@ -310,8 +317,9 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     for name in (layout.text, "subset", layout.title):
         if name in texts:
             names.append(name)
-    if layout.id in types:
-        names.append(layout.id)
+    id_name = layout.id or "id"
+    if layout != PLAIN and id_name in types:
+        names.append(id_name)
     return names
 
 

@@ -16,7 +16,14 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikidata_layout import Data, EntityLayout, Statement, Value, entity_layout
+from pipelines.sources.wikidata_layout import (
+    Data,
+    EntityLayout,
+    Statement,
+    Value,
+    by_time,
+    entity_layout,
+)
 from pipelines.work.http import BROKEN
 
 BLOCK_BYTES = 1 << 25  # bytes of JSON: about 2,000 entities
@@ -266,7 +273,8 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
             if item is None:
                 rejects.skip("not_an_item_statement")
             else:
-                objects[item] = max(objects.get(item, ""), statement.dates())
+                dates = statement.dates()
+                objects[item] = max(objects.get(item, ""), dates, key=by_time)
 
     return objects
 

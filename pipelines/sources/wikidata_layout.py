@@ -17,6 +17,8 @@ Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}  # when a statement holds
 # The layout of 2014-15 fills years up with zeros.
 TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")
+DATE = re.compile(r"(-?\d{4})(.*)")  # the year and the rest of a date by `iso`
+BEFORE_ALL = -(10**4)  # a year before all that are known
 DATE_PARTS = {  # precision -> parts of the date that are known: year, month, day
     9: 1,
     10: 2,
@@ -77,12 +79,13 @@ class Statement(msgspec.Struct, gc=False):
     def dates(self) -> str:
         """When it holds, as "START/END/POINT", each by `iso` or empty; "" if all are.
 
-        Of several dates of one qualifier the last counts, by the order of texts.
+        Of several dates of one qualifier the last counts.
         """
         dates = []
         for pid in QUALIFIERS.values():
             qualifiers = getattr(self.qualifiers, pid, ())
-            dates.append(max((qualifier.date() for qualifier in qualifiers), default=""))
+            dates_of_qualifier = [qualifier.date() for qualifier in qualifiers]
+            dates.append(max(dates_of_qualifier, default="", key=by_time))
         return "/".join(dates) if any(dates) else ""
 
 
@@ -101,6 +104,16 @@ def iso(time: str, precision: int) -> str:
         if part != "00":
             parts.append(part)
     return sign.strip("+") + "-".join(parts)
+
+
+def by_time(dates: str) -> list[tuple[int, str]]:
+    """What dates by `iso`, with "/" between several, are sorted by; an empty one is before all."""
+    keys = []
+    for date in dates.split("/"):
+        match = DATE.match(date)
+        year = int(match[1]) if match else BEFORE_ALL
+        keys.append((year, match[2] if match else ""))
+    return keys
 
 
 class EntityLayout:

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from pipelines.errors import LongtailError
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import WorkStore, content_key, sampled_hash
+from pipelines.storage.work_store import WorkStore, content_hash, content_key
 
 SECONDS_BETWEEN = 15.0  # seconds from one checkpoint to the next
 LIBRARIES = ("numpy", "torch", "transformers")  # their versions can change the weights
@@ -38,7 +38,7 @@ class Checkpoints:
         """
         versions = [(name, version(name)) for name in LIBRARIES]
         depends_on = (key, versions, torch.get_num_threads())
-        full_key = content_key(depends_on, sampled_hash(Path(__file__)))
+        full_key = content_key(depends_on, content_hash(Path(__file__)))
         self._stage = stage
         self._folder = WorkStore().path(stage, full_key)
         self._last_save = time.monotonic()

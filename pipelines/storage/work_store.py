@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -23,10 +24,10 @@ from tqdm import tqdm
 from pipelines import progress
 from pipelines.storage.atomic import SCRATCH, atomic, scratch_folder
 
-READ_BYTES = 1 << 20  # bytes of a streamed part that a worker reads at once
-SAMPLE_BYTES = 64 << 10  # bytes of one sample of a file
-SAMPLES = 1024  # samples of a file or folder; if they cover it, all of it is read
-END_BYTES = 16 << 20  # bytes read at the ends of large files, where Parquet keeps its statistics
+READ_BYTES = 1 << 20  # bytes that are read at once, of a streamed part and of a file to hash
+LARGE_BYTES = 64 << 20  # from this size on, the hash of a file or folder is kept
+# A file that changed just now may change once more within the same tick of the file system's clock.
+SECONDS_AT_REST = 2.0
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
 SECONDS_PER_DAY = 86_400
 DAYS_UNUSED = 60  # days after which `sweep` removes what no run has used
@@ -36,35 +37,47 @@ def content_key(settings: Any, code: str, *files: Path) -> str:
     """A short name for the content that a result depends on.
 
     `settings` are values that print alike when they are alike, `code` is a fingerprint of the code
-    (work/code.py:fingerprint), and files and folders count by their `sampled_hash`.
+    (work/code.py:fingerprint), and files and folders count by their `content_hash`.
     """
-    hashes = [sampled_hash(file) for file in files]
+    hashes = [content_hash(file) for file in files]
     content = repr((settings, code, hashes))
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
-def sampled_hash(path: Path) -> str:
-    """A hash that stands for the content of a file or folder, in a fraction of a second.
+def content_hash(path: Path) -> str:
+    """A hash of the content of a file or folder: of the files' names, sizes and bytes.
 
-    Of large ones it reads names, sizes, the ends and samples spread evenly. It could miss a few
-    bytes that were edited by hand.
+    That of a large one is kept, so that it is read again only when a file's place, size or time is
+    another.
     """
     path = Path(path)
     paths = path.rglob("*") if path.is_dir() else [path]
     files = sorted(file for file in paths if file.is_file())
+    states = [file.stat() for file in files]
+
+    sizes = [state.st_size for state in states]
+    last_change = max((state.st_ctime for state in states), default=0.0)
+    if sum(sizes) < LARGE_BYTES or time.time() - last_change < SECONDS_AT_REST:
+        return _hash_of_files(files)
+
+    places = [str(file.absolute()) for file in files]
+    times = [(state.st_ino, state.st_mtime_ns, state.st_ctime_ns) for state in states]
+    key = hashlib.blake2b(repr((places, sizes, times)).encode(), digest_size=8).hexdigest()
+
+    def write(kept: Path) -> None:
+        kept.write_text(_hash_of_files(files), encoding="utf-8")
+
+    return WorkStore().file("content_hash", key, write).read_text(encoding="utf-8")
+
+
+def _hash_of_files(files: Sequence[Path]) -> str:
     names = [file.name for file in files]
     sizes = [file.stat().st_size for file in files]
-
     digest = hashlib.blake2b(repr((names, sizes)).encode(), digest_size=8)
-    step = max(SAMPLE_BYTES, sum(sizes) // SAMPLES)
-    for file, size in zip(files, sizes, strict=True):
+    for file in files:
         with file.open("rb") as stream:
-            for position in range(0, size, step):
-                stream.seek(position)
-                digest.update(stream.read(SAMPLE_BYTES))
-            if step > SAMPLE_BYTES:
-                stream.seek(max(0, size - END_BYTES // len(files)))
-                digest.update(stream.read())
+            for block in iter(partial(stream.read, READ_BYTES), b""):
+                digest.update(block)
     return digest.hexdigest()
 
 

@@ -19,7 +19,7 @@ import psutil
 from pipelines import progress
 from pipelines.params import params
 from pipelines.storage.atomic import atomic
-from pipelines.storage.work_store import Unfinished, WorkStore, in_parallel, sampled_hash
+from pipelines.storage.work_store import Unfinished, WorkStore, content_hash, in_parallel
 from pipelines.work.executors import processes, visible_gpus
 
 # Floating-point operations, some 20 seconds of them: less is not worth a worker's start.
@@ -187,7 +187,7 @@ def map_texts(
 def _map_in_pool(model: Workers, pool: Executor, shards: _Shards) -> list[Path]:
     """`map_texts` in the processes of a pool."""
     # A worker that lives on opens the model anew when its files change.
-    state = sampled_hash(model.model.folder)
+    state = content_hash(model.model.folder)
 
     def submit(i: int) -> Future:
         return pool.submit(do_in_worker, model.model, state, shards.steps.work, shards.read(i))

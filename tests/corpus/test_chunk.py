@@ -160,6 +160,40 @@ def test_duplicates_are_counted_and_kept_once(tokenizer):
     assert joined(docs)["5"] in (text_of(1).strip(), text_of(3).strip())
 
 
+def test_of_an_old_and_a_new_dump_the_new_pages_stay(tokenizer, capsys):
+    old = write_wikipedia([(5, "Same", text_of(1)), (6, "Only in the old one", text_of(2))])
+    old.rename("raw/wikipedia/enwiki-20240901-pages-articles.xml.bz2")
+    new = write_wikipedia([(5, "Same", text_of(3)), (7, "Only in the new one", text_of(4))])
+    new.rename("raw/wikipedia/enwiki-20241001-pages-articles.xml.bz2")
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
+    texts = {"5": text_of(3).strip(), "6": text_of(2).strip(), "7": text_of(4).strip()}
+    assert (metrics["duplicates"], joined(docs)) == (1, texts)
+    said = "wikipedia: 1 source documents repeat a text, or a page of a newer dump, and are left "
+    said += "out: enwiki-20240901-pages-articles.xml.bz2 (1)"
+    assert said in capsys.readouterr().out
+
+
+def test_of_two_configurations_of_the_hub_the_new_pages_stay(tokenizer, raw):
+    """Another page of the same title has another number, and stays."""
+    pages = {
+        "20231101.en": [
+            ("12", "Same", text_of(3)),
+            ("12", "Same", text_of(5)),  # a page in several records
+            ("13", "Namesake", text_of(4)),
+        ],
+        "20220301.en": [("12", "Same", text_of(1)), ("14", "Namesake", text_of(2))],
+    }
+    for configuration, rows in pages.items():
+        (raw / configuration).mkdir()
+        columns = ("id", "title", "text")
+        records = [dict(zip(columns, row, strict=True)) | {"url": "https://-"} for row in rows]
+        table = pa.Table.from_pylist(records)
+        pq.write_table(table, raw / configuration / "train-00000-of-00001.parquet")
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
+    texts = {text_of(i) for i in (2, 3, 4, 5)}
+    assert (metrics["duplicates"], set(joined(docs).values())) == (1, texts)
+
+
 def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     texts = [text_of(i, 200) for i in range(200)]
     write_pile(texts)

@@ -377,6 +377,15 @@ def run_stage(raw, datastore, monkeypatch):
     return run
 
 
+def test_a_question_of_two_files_is_in_the_figures_once(run_stage):
+    rows, figures = run_stage("nq", FakeLM())
+    shutil.copy("data/raw/nq/test.jsonl", "data/raw/nq/dev.jsonl")
+    rows_of_both, figures_of_both = run_stage("nq", FakeLM())
+    assert figures_of_both.pop("skipped") == {"repeated_record": 20}
+    assert len(rows_of_both) == len(rows)
+    assert figures_of_both == figures
+
+
 def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
     for task, n_methods, lm, by in (
         ("mmlu", 4, FakeLM, "mixture"),

@@ -157,6 +157,31 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
         assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
 
 
+def test_of_all_beside_subjects_each_question_counts_once(tmp_path, capsys):
+    """Ids are those of the subjects' files, which need no column of subjects."""
+    folder = tmp_path / "test"
+    twice = [*ROWS, ROWS[0]]  # as the published set asks some questions twice
+    for place in ("all", "formal_logic", "virology"):
+        rows = [row for row in twice if place in ("all", row["subject"])]
+        if place == "virology":
+            rows = [{name: row[name] for name in row if name != "subject"} for row in rows]
+        (folder / place).mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / place / "test-00000-of-00001.parquet")
+    same_in_another = ROWS[0] | {"subject": "anatomy"}
+    (folder / "anatomy").mkdir()
+    pq.write_table(pa.Table.from_pylist([same_in_another]), folder / "anatomy/test.parquet")
+    rejects = Rejects(0)
+    items = task_items.read_split(tmp_path, "test", rejects)
+    assert sorted(item.id for item in items) == [
+        "anatomy/test/1",
+        *(f"formal_logic/test/{i}" for i in range(1, 6)),
+        *(f"virology/test/{i}" for i in range(1, 7)),
+    ]
+    assert rejects.skipped == {"repeated_record": 11}
+    said = f"11 records of {folder}/all/test-00000-of-00001.parquet were read before"
+    assert said in capsys.readouterr().out
+
+
 def test_a_file_that_does_not_fit_is_named(tmp_path):
     folder = write(tmp_path, "csv") / "test"
     for name, content, said in (

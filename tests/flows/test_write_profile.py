@@ -50,7 +50,7 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("flashrag_nq_test.jsonl", {"question": "where", "golden_answers": ["here"]}, "nq"),
         (
             "intermediate_data.json",
-            [{"question": "?", "output": {"retrieval_result": [{}]}}],
+            [{"question": "?", "output": {"retrieval_result": [{"contents": "A."}]}}],
             "retrieval",
         ),
         (
@@ -69,10 +69,10 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("all/test-00000-of-00001.parquet", MMLU, "mmlu/test"),
         (
             "validation.parquet",
-            {"question": "", "answer": {"value": "", "aliases": [""]}},
+            {"question": "where", "answer": {"value": "here", "aliases": [""]}},
             "triviaqa",
         ),
-        ("nq_open/validation.parquet", {"question": "", "answer": [""]}, "nq"),
+        ("nq_open/validation.parquet", QUESTION, "nq"),
         ("wikitext-103/test.parquet", {"text": ""}, "wikitext"),
         ("0.parquet", {"text": "", "meta": {"pile_set_name": ""}}, "pile"),
         ("0.parquet", {"id": "", "url": "", "title": "", "text": ""}, "wikipedia"),

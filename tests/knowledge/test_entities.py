@@ -122,6 +122,18 @@ def test_of_an_item_that_occurs_twice_the_first_counts(raw):
     assert counts["duplicate_entities"] == 2
 
 
+def test_of_an_old_and_a_new_dump_the_new_one_counts(raw, capsys):
+    dump(raw, [item(10, "Ada", "Old title", P106=[30])], "wikidata-20240701-all.json.gz")
+    dump(raw, [item(10, "Ada", "Ada", P106=[20])], "wikidata-20240801-all.json.gz")
+    names, claims, counts = build(raw)
+    assert (names, claims) == ([(10, "Ada", "Ada")], [(10, 106, 20)])
+    assert counts["duplicate_entities"] == 1
+    assert (
+        "1 lines repeat an item; the item's first line counts, in this order: "
+        "wikidata-20240801-all.json.gz, wikidata-20240701-all.json.gz"
+    ) in capsys.readouterr().out
+
+
 def test_without_a_dump_the_tables_are_empty(raw):
     assert build(raw)[:2] == ([], [])
 
@@ -229,10 +241,16 @@ def test_a_date_is_as_long_as_it_is_known(time, precision, expected):
     assert iso(time, precision) == expected
 
 
+def signed(time: str) -> str:
+    return time if time.startswith("-") else f"+{time}"
+
+
 def qualifier(pid: str, *times: str | None) -> dict:
     return {
         pid: [
-            {"datavalue": {"value": {"time": f"+{t}T00:00:00Z", "precision": 11}}} if t else {}
+            {"datavalue": {"value": {"time": f"{signed(t)}T00:00:00Z", "precision": 11}}}
+            if t
+            else {}
             for t in times
         ]
     }
@@ -247,6 +265,9 @@ def test_the_last_date_of_each_kind_counts():
     both = qualifier("P580", "2001-02-03", "1999-01-01") | qualifier("P585", "2005-05-05")
     assert dates(both) == "2001-02-03//2005-05-05"
     assert dates(qualifier("P582", None, "2002-01-01")) == "/2002-01-01/"
+    before_christ = qualifier("P580", "-0100-07-13", "-0044-03-15", "-0044-01-01")
+    assert dates(before_christ) == "-0044-03-15//"
+    assert dates(qualifier("P580", "-0044-03-15", "0014-08-19")) == "0014-08-19//"
     for nothing in ([], {}, {"P580": [{"datavalue": {"value": "2001"}}]}, {"P1": []}):
         assert dates(nothing) == ""
 
@@ -259,6 +280,8 @@ def test_only_claims_with_a_date_have_a_row(raw):
         statement(2),
         statement(3, qualifiers=[]),
         statement(4, "deprecated", qualifiers=qualifier("P580", "1990-01-01")),
+        statement(5, qualifiers=qualifier("P580", "-0044-03-15")),
+        statement(5, qualifiers=qualifier("P580", "-0100-07-13")),
     ]
     older = item(9, "A", "A") | {
         "claims": {"P36": [statement(7, qualifiers=qualifier("P585", "1980-01-01"))]}
@@ -267,7 +290,11 @@ def test_only_claims_with_a_date_have_a_row(raw):
     dump(raw, [first, older, older | {"id": "Q8"}])
     build(raw)
     dates = [tuple(row.values()) for row in read("out", "dates")]
-    assert dates == [(8, 36, 7, None, None, "1980-01-01"), (9, 36, 1, "2000-01-01", None, None)]
+    assert dates == [
+        (8, 36, 7, None, None, "1980-01-01"),
+        (9, 36, 1, "2000-01-01", None, None),
+        (9, 36, 5, "-0044-03-15", None, None),
+    ]
 
 
 def test_every_line_of_the_real_excerpts_counts(real, raw):

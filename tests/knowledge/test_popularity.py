@@ -202,6 +202,33 @@ def test_the_files_of_a_month_are_summed():
     assert (views(), counts["files.pageviews"], counts["views"], counts["titles"]) == ({}, 0, 0, 6)
 
 
+def test_a_month_in_files_of_days_says_which_are_missing(capsys):
+    for file in Path("raw/pageviews").glob("*.bz2"):
+        file.unlink()
+    for day in range(1, 30):
+        write_dump([line("Ada Lovelace", 0, day)], f"202110{day:02}")
+    counts = count(agents="user")
+    assert views() == {"Ada Lovelace": 435}
+    assert (counts["files.pageviews"], counts["days_missing"]) == (29, 2)
+    said = "popularity: 2021-10: no file of its days 30, 31; popularity lacks their views"
+    assert said in capsys.readouterr().out
+    write_dump([line("Ada Lovelace", 0, 500)])
+    counts = count(agents="user")
+    assert views() == {"Ada Lovelace": 500}
+    assert "days_missing" not in counts
+    said = "user.bz2 has the whole month, and 29 files of its days are left out"
+    assert said in capsys.readouterr().out
+
+
+def test_the_api_is_not_asked_for_views_of_no_page(wikimedia):
+    """They are listed as those of the title "-"."""
+    write_entities(["Hyphen-minus", "-"])
+    serve(wikimedia, {"-": (5000,), "Hyphen-minus": (3,)})
+    serve_redirects(wikimedia, {"Hyphen-minus": ["-"]})
+    count(source="api", api=wikimedia.address)
+    assert views() == {"Hyphen-minus": 3}
+
+
 @pytest.mark.parametrize("agents", ["all-agents", "user"])
 def test_dump_and_api_give_the_same_bytes(wikimedia, agents):
     """No answer is asked for twice."""

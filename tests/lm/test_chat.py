@@ -10,7 +10,7 @@ from local_models import open_model
 from pipelines.errors import LongtailError
 from pipelines.evaluation import answer_letters
 from pipelines.evaluation.answer_letters import answer_by_letter
-from pipelines.lm import token_prompts
+from pipelines.lm import chat_template
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.token_prompts import PromptTokenizer
@@ -56,7 +56,7 @@ def test_a_template_that_names_the_day_is_fixed(tmp_path):
         .prompts([Prompt("a")], np.zeros(1))
         .tolist()
     )
-    assert tokenizer.decode(tokens) == f"It is {token_prompts.DAY:%d %b %Y}. a"
+    assert tokenizer.decode(tokens) == f"It is {chat_template.DAY:%d %b %Y}. a"
 
 
 def test_a_model_without_a_template_is_refused_when_opened(tmp_path):

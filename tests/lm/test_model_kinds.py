@@ -186,8 +186,16 @@ def test_code_of_a_models_own_is_named(plain, tmp_path):
     own = {"auto_map": {"AutoModel": "modeling_own.Own"}, "model_type": "own"}
     folder = changed(plain, tmp_path / "own", own)
     assert refused(folder) == "a model with code of its own (own), which is never run"
+
+
+def test_a_language_models_stale_code_is_said(plain, tmp_path, capsys):
     stale = changed(plain, tmp_path / "stale", {"auto_map": {"AutoModel": "modeling_llama.Own"}})
     assert read_model_folder(stale).parameters > 0
+    save_pretrained(AutoModelForCausalLM, "lm.tiny", str(stale), None, tmp_path / "out")
+    said = (
+        "its own code is not run (AutoModel: modeling_llama.Own); transformers' of the type llama"
+    )
+    assert said in capsys.readouterr().out
 
 
 def test_a_model_without_architectures_is_told_what_to_add(plain, tmp_path):

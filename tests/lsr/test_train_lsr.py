@@ -19,7 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.lsr import rounds, train_lsr
 from pipelines.lsr.rounds import Refresher
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.work_store import sampled_hash
+from pipelines.storage.work_store import content_hash
 
 
 def test_the_stage_moves_the_retriever_towards_the_lm(project):
@@ -155,7 +155,7 @@ def test_a_retriever_is_tuned_from_its_own_weights(two_retrievers):
     params.lsr = params.lsr.model_copy(
         update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"}
     )
-    before = sampled_hash(TUNED)
+    before = content_hash(TUNED)
     train_lsr.train_retriever(params, "e5")
     opened = {
         folder: Encoder.open(folder, params.retriever["e5"], params.compute).embed(
@@ -169,6 +169,6 @@ def test_a_retriever_is_tuned_from_its_own_weights(two_retrievers):
     }
     tuned, untuned, other = opened.values()
     assert 0 < np.abs(tuned - untuned).max() < 1e-3 < np.abs(tuned - other).max()
-    assert sampled_hash(TUNED) == before
+    assert content_hash(TUNED) == before
     assert json.loads(Path("data/metrics/lsr_e5.json").read_text())["validation"]
     assert not METRICS.exists()

@@ -2,6 +2,7 @@
 split.
 """
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -437,7 +438,7 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
         ("no_answer", {"id": "9", "possible_answers": "[]"}),
         ("unknown_relation", {"id": "10", "prop": "shoe size"}),
         ("uri", {"id": "11", "s_uri": "Q1"}),
-        ("duplicate_id", {}),
+        ("duplicate_id", {"obj_id": "4"}),
     ]
     text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
     (tmp_path / "p.tsv").write_text(
@@ -448,6 +449,38 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
     reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]
     assert [reason for _, _, reason, _ in rejects.rows] == reasons
     assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 16)]
+
+
+def hub_row(**change) -> dict:
+    """A row as the Hub's Parquet and its API have it: numbers, and JSON in texts."""
+    row = ROW | change
+    numbers = {name: int(row[name]) for name in published.NUMBERS}
+    lists = {name: row[name][1:-1].replace('""', '"') for name in LISTS}
+    answers = row["possible_answers"][1:-1].replace('""', '"')
+    return row | numbers | lists | {"possible_answers": answers, "o_wiki_title": None}
+
+
+def test_the_hubs_shards_are_one_table(tmp_path, capsys):
+    """A row that two files have counts once."""
+    (tmp_path / "p.tsv").write_text(tsv(ROW, ROW | {"id": "8"}), encoding="utf-8")
+    expected = read_published(tmp_path / "p.tsv", Rejects(0.0))
+    (folder := tmp_path / "popqa").mkdir()
+    for number, rows in enumerate([[hub_row()], [hub_row(), hub_row(id="8")]]):
+        name = f"test-0000{number}-of-00002.parquet"
+        pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    rejects = Rejects(0.0)
+    assert read_published(folder, rejects) == expected
+    assert rejects.skipped == {"repeated_record": 1}
+    assert f"{folder}: 1 rows repeat another, which counts once" in capsys.readouterr().out
+    lines = "".join(json.dumps(row) + "\n" for row in (hub_row(), hub_row(id="8")))
+    (tmp_path / "p.jsonl").write_text(lines)
+    assert read_published(tmp_path / "p.jsonl", Rejects(0.0)) == expected
+    page = {"features": [], "rows": [{"row_idx": 0, "row": hub_row()}], "num_rows_total": 1}
+    (tmp_path / "rows.json").write_text(json.dumps(page))
+    with pytest.raises(
+        LongtailError, match=r"rows\.json: its columns are features, rows, .* take popQA\.tsv"
+    ):
+        read_published(tmp_path / "rows.json", Rejects(1.0))
 
 
 def test_another_file_or_a_cut_one_is_an_error(tmp_path):

@@ -29,7 +29,7 @@ from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import base_retriever, encoder
-from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
+from pipelines.retrieval.encoder import EXACT, QUERIES, Encoder, Numerics
 
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
 
@@ -150,6 +150,18 @@ def test_bf16_training_on_a_cpu_leaves_fused_attention(folder):
             opened.embed_with_gradient(TEXTS)
     assert kinds == ["eager", "sdpa"]
     assert model.config._attn_implementation == "sdpa", "embedding would change"
+
+
+def test_training_leaves_each_towers_own_attention(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "two")
+    shutil.copytree(folder, tmp_path / "two" / QUERIES)
+    opened = open_encoder(tmp_path / "two", EXACT)
+    opened.queries.model.set_attn_implementation("eager")
+    for queries in (False, True):
+        opened.embed_with_gradient(TEXTS, queries=queries)
+    towers = (opened.documents, opened.queries)
+    kinds = [tower.model.config._attn_implementation for tower in towers]
+    assert kinds == ["sdpa", "eager"]
 
 
 @pytest.mark.parametrize(("batch_tokens", "cached"), [(100, 2048), (65536, 100)])

@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.retrieval import dense, dense_build, embeddings, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.work_store import sampled_hash
+from pipelines.storage.work_store import content_hash
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
 
@@ -211,19 +211,22 @@ def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Some files of together ten times what is read whole."""
-    for name, size in (("SAMPLES", 1000), ("SAMPLE_BYTES", 10), ("END_BYTES", 10_000)):
-        monkeypatch.setattr(f"pipelines.storage.work_store.{name}", size)
+    """Some files, whose hash together is kept."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pipelines.storage.work_store.LARGE_BYTES", 10_000)
+    monkeypatch.setattr("pipelines.storage.work_store.SECONDS_AT_REST", -1.0)
+    files = tmp_path / "files"
+    files.mkdir()
     for i in range(10):
-        (tmp_path / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))
-    return tmp_path
+        (files / f"{i}").write_bytes(np.random.default_rng(i).bytes(10_000))
+    return files
 
 
-def test_other_content_is_another_sampled_hash(folder):
+def test_other_content_is_another_hash(folder):
     """So is another length or another name."""
     end = bytearray((folder / "9").read_bytes())
     end[-500] ^= 1  # as in the footer of a Parquet file
-    known = {sampled_hash(folder)}
+    known = {content_hash(folder)}
     for change in (
         lambda: (folder / "5").write_bytes(np.random.default_rng(77).bytes(10_000)),
         lambda: (folder / "5").write_bytes((folder / "5").read_bytes() + b"x"),
@@ -231,18 +234,18 @@ def test_other_content_is_another_sampled_hash(folder):
         lambda: (folder / "3").rename(folder / "3a"),
     ):
         change()
-        known.add(sampled_hash(folder))
+        known.add(content_hash(folder))
     assert len(known) == 5
 
 
 def test_a_small_file_counts_with_every_byte_wherever_it_lies(folder):
     (small := folder / "small").write_bytes(bytes(9000))
-    before = sampled_hash(small)
+    before = content_hash(small)
     for place in (0, 4321, 8999):
         changed = bytearray(9000)
         changed[place] = 1
         small.write_bytes(changed)
-        assert sampled_hash(small) != before
+        assert content_hash(small) != before
     (moved := folder / "x" / "small").parent.mkdir()
     moved.write_bytes(bytes(9000))
-    assert sampled_hash(moved) == before
+    assert content_hash(moved) == before

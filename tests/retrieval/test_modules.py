@@ -14,8 +14,9 @@ import pytest
 import tiny_models
 import torch
 from torch.nn.functional import normalize
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, Qwen2Config, Qwen2Model
 
+from flows.init.model_folders import read_model_folder
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import EXACT, Encoder
@@ -205,3 +206,86 @@ def test_modules_of_an_encoder_on_the_hub_are_read_too(tmp_path, monkeypatch):
     )
     with pytest.raises(LongtailError, match=r"other/encoder: "):
         base_retriever.copy_pretrained(absent, tmp_path / "again")
+
+
+OWN_MODEL = {"AutoConfig": "configuration.Own", "AutoModel": "modeling_bert.BertModel"}
+OWN_CODE = {  # who names code so -> the files
+    "gte-Qwen2": {"config.json": {"auto_map": OWN_MODEL}},
+    "another repository's": {
+        "config.json": {"auto_map": {"AutoModel": "jinaai/jina-bert--modeling_bert.JinaBertModel"}}
+    },
+    "a tokenizer": {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": [None, "tok.Fast"]}}},
+    "an older tokenizer": {"tokenizer_config.json": {"auto_map": ["tok.Slow", None]}},
+}
+
+
+def add(folder: Path, files: dict[str, dict]) -> Path:
+    """The folder, with further settings in its files."""
+    for name, settings in files.items():
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | settings))
+    return folder
+
+
+def refusal(folder: Path) -> str:
+    """What `init` says of a folder, and the stage too."""
+    with pytest.raises(LongtailError) as by_init:
+        read_model_folder(folder)
+    with pytest.raises(LongtailError) as by_stage:
+        copied(folder)
+    assert str(by_stage.value) == f"{folder}: {by_init.value}"
+    assert not (folder.parent / f"copied-{folder.name}").exists()
+    return str(by_init.value)
+
+
+@pytest.mark.parametrize("files", OWN_CODE.values(), ids=OWN_CODE)
+def test_an_encoder_with_code_of_its_own_is_refused(tmp_path, files):
+    """The type is one that transformers knows, whose model would give other vectors."""
+    said = refusal(add(folder_of(tmp_path / "encoder"), files))
+    assert said.startswith("a model with code of its own (Auto")
+    assert "transformers' model of the type bert may give other numbers" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["AutoConfig", "AutoModelForCausalLM"])
+def test_own_code_that_is_not_asked_for_is_said(tmp_path, capsys, name):
+    """It changes no vector."""
+    folder = folder_of(tmp_path / "encoder")
+    plain = copied(folder).embed(TEXTS)
+    shutil.rmtree(tmp_path / "copied-encoder")
+    add(folder, {"config.json": {"auto_map": {name: "own.Own"}}})
+    assert read_model_folder(folder).kind == "BertModel"
+    np.testing.assert_array_equal(copied(folder).embed(TEXTS), plain)
+    assert f"its own code is not run ({name}: own.Own)" in capsys.readouterr().out
+
+
+def causal(folder: Path, **settings: object) -> Path:
+    """An encoder of the type qwen2, which reads from left to right, with further settings."""
+    shape = tiny_models.DECODER | tiny_models.SPECIAL | {"num_key_value_heads": 4}
+    tiny_models.save(folder, Qwen2Model, Qwen2Config, tiny_models.tokenizer(), **shape)
+    return add(folder, {"config.json": settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use_bidirectional_attention": True}, "says use_bidirectional_attention: true, but"),
+        ({"bidirectional": True}, "says bidirectional: true, but transformers' Qwen2Model reads"),
+        ({"architectures": ["Qwen2BiModel"]}, "says the architecture Qwen2BiModel, but"),
+    ],
+)
+def test_a_model_that_should_read_both_ways_is_refused(tmp_path, settings, message):
+    """Where transformers reads it from left to right."""
+    with pytest.raises(LongtailError, match=message):
+        copied(causal(tmp_path / "encoder", **settings))
+
+
+def test_a_setting_that_transformers_follows_is_followed(tmp_path):
+    """Padding makes no difference."""
+    left = copied(causal(tmp_path / "left"))
+    both = copied(causal(tmp_path / "both", is_causal=False))
+    texts = [TEXTS[0], f"{TEXTS[0]} {TEXTS[1]}"]
+    for opened, same in ((left, True), (both, False)):
+        vectors = opened.embed(texts)
+        assert np.allclose(vectors[0], vectors[1], atol=1e-5) == same
+        np.testing.assert_allclose(opened.embed(texts[:1]), vectors[:1], atol=1e-5)

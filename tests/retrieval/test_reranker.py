@@ -1,5 +1,6 @@
 """A cross-encoder's scores are transformers' own, and its order is that of the scores."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,6 +130,11 @@ def test_the_stage_brings_in_a_cross_encoder():
     ):
         with pytest.raises(LongtailError, match=message):
             base_reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(path))))
+    config = folder / "config.json"
+    own = {"auto_map": {"AutoModelForSequenceClassification": "modeling.Reranker"}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | own))
+    with pytest.raises(LongtailError, match=r"some: a model with code of its own \(AutoModelForS"):
+        base_reranker.save_reranker(SimpleNamespace(reranker=settings(path=str(folder))))
     with pytest.raises(
         LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"
     ):

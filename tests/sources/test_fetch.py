@@ -65,6 +65,20 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     assert manifest()["nq/b.jsonl"] == described
 
 
+def test_one_text_reached_twice_is_one_file(capsys) -> None:
+    """As the blob of a Hub's cache and the link to it, or a copy beside its original."""
+    blob = saved(Path("root/hub/blobs/1f3a"), '{"text": "Ada was born in 1815."}\n')
+    (link := Path("root/hub/snapshots/main/a.jsonl")).parent.mkdir(parents=True)
+    link.symlink_to(blob.absolute())
+    saved(Path("root/b.jsonl"), blob.read_bytes())
+    saved(Path("root/c.jsonl"), '{"text": "Another."}\n')
+    run(settings({"pile": ["**/*"], "triviaqa": ["b.jsonl"]}, "files"))
+    assert sorted(manifest()) == ["pile/a.jsonl", "pile/c.jsonl", "triviaqa/b.jsonl"]
+    said = capsys.readouterr().out
+    assert "pile/1f3a: has the same bytes as pile/a.jsonl; left out" in said
+    assert "pile/b.jsonl: has the same bytes as pile/a.jsonl; left out" in said
+
+
 def test_files_of_one_name_in_several_folders_are_several_files() -> None:
     """As WikiExtractor writes them, and single subjects of MMLU on the Hub."""
     for name in (

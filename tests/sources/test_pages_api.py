@@ -106,6 +106,17 @@ def test_a_moved_page_is_the_subjects(wikimedia: Wikimedia) -> None:
     assert (pages()["New name"], len(pages())) == ("moved", 5)
 
 
+def test_a_subject_of_two_titles_has_the_page_of_each(wikimedia: Wikimedia) -> None:
+    """Its page was moved between two questions."""
+    played(wikimedia, {"New name": "moved", "Other": "text"}, redirects={"Old name": "New name"})
+    ask_about(["Old name", "New name", "Other"])
+    file = Path("root/popQA.tsv")
+    file.write_text(file.read_text().replace("entity/Q2", "entity/Q1"))
+    counts = run(asking(wikimedia))
+    assert titles_asked_about() == ["New name", "New name", "Other"]
+    assert (counts["subjects"], counts["questions"], rejected()) == (2, 3, [])
+
+
 def test_a_downloaded_popqa_stays_for_the_next_fetch(wikimedia: Wikimedia) -> None:
     played(wikimedia, {"Here": "text"})
     ask_about(["Here"])

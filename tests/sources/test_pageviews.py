@@ -5,6 +5,8 @@ Redirects and pages, which say what a title leads to, come from MediaWiki's tabl
 them.
 """
 
+from pathlib import Path
+
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +17,8 @@ from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.mediawiki_tables import PAGE_FILE, read_titles
-from pipelines.sources.pageviews import SCHEMA, choose_files, read_views, sum_views
+from pipelines.sources.pageview_files import ChosenFiles, choose_files
+from pipelines.sources.pageviews import SCHEMA, read_views, sum_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -208,18 +211,19 @@ def test_each_month_needs_files_named_after_it(tmp_path):
         tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")
     ]
     unnamed = tmp_path / "views.bz2"
-    assert choose_files(files, ["2021-10"], "all-agents") == {"2021-10": files}
-    assert choose_files(files, ["2021-10"], "user") == {"2021-10": files[2:]}
-    assert choose_files([unnamed], ["2021-10"], "all-agents") == {"2021-10": [unnamed]}
+    assert choose_files(files, ["2021-10"], "all-agents").by_month == {"2021-10": files}
+    assert choose_files(files, ["2021-10"], "user").by_month == {"2021-10": files[2:]}
+    assert choose_files([unnamed], ["2021-10"], "all-agents").by_month == {"2021-10": [unnamed]}
     months = ["2020-12", "2021-01", "2021-02"]
     of_month = {
         month: [tmp_path / f"pageviews-{month.replace('-', '')}-user.bz2"] for month in months
     }
     of_months = [file for of in of_month.values() for file in of]
-    assert choose_files(of_months, months, "user") == of_month
+    assert choose_files(of_months, months, "user") == ChosenFiles(of_month)
     missing = r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)"
     for kept, of, agents, said in (
         ([*files, unnamed], ["2021-10"], "user", "views.bz2: its name doesn't tell"),
+        ([*files, unnamed], ["2021-10"], "all-agents", "views.bz2: its name doesn't tell"),
         (
             files[2:],
             ["2021-11"],
@@ -238,6 +242,85 @@ def test_each_month_needs_files_named_after_it(tmp_path):
         with pytest.raises(LongtailError, match=said) as raised:
             choose_files(kept, of, agents)
         assert "\n" not in str(raised.value)
+
+
+OCTOBER = ["2021-10"]
+
+
+def views_file(folder: Path, name: str, views: int = 1) -> Path:
+    return saved(folder / name, f"en.wikipedia Ada_Lovelace 123 desktop {views} A{views}\n")
+
+
+def test_a_months_file_counts_and_not_those_of_its_days(tmp_path):
+    month = views_file(tmp_path, "monthly/pageviews-202110-user.bz2", 31)
+    days = [
+        views_file(tmp_path, f"2021-10/pageviews-202110{day:02}-user.bz2") for day in range(1, 32)
+    ]
+    chosen = choose_files([*days, month], OCTOBER, "user")
+    assert chosen.by_month == {"2021-10": [month]}
+    assert chosen.notes == [f"{month} has the whole month, and 31 files of its days are left out"]
+    chosen = choose_files(days, OCTOBER, "user")
+    assert chosen == ChosenFiles({"2021-10": days}), "all days are a month"
+    spiders = views_file(tmp_path, "monthly/pageviews-202110-spider.bz2", 9)
+    chosen = choose_files([*days[:30], month, spiders], OCTOBER, "all-agents")
+    assert chosen.by_month == {"2021-10": [spiders, month]}
+    assert chosen.days_missing == 0
+
+
+def test_missing_days_and_agents_are_said(tmp_path):
+    days = [views_file(tmp_path, f"pageviews-202110{day:02}-user.bz2") for day in range(1, 30)]
+    spiders = [views_file(tmp_path, f"pageviews-202110{day:02}-spider.bz2") for day in range(3, 32)]
+    chosen = choose_files([*days, *spiders], OCTOBER, "all-agents")
+    assert chosen.by_month == {"2021-10": [*spiders, *days]}
+    assert chosen.days_missing == 4
+    assert [note.partition(";")[0] for note in chosen.notes] == [
+        "2021-10: no file of its days 1, 2, 30, 31",
+        "2021-10: no file of views by automated",
+    ]
+    assert choose_files(days, OCTOBER, "user").days_missing == 2
+    chosen = choose_files(spiders, OCTOBER, "user")
+    assert chosen.by_month == {"2021-10": []}
+    assert chosen.notes == [
+        "2021-10: no file of views by user; popularity lacks them (popularity.agents: user)"
+    ]
+
+
+def test_of_copies_of_a_file_one_counts(tmp_path):
+    """Other files of one name's views are refused: they may be parts."""
+    packed = views_file(tmp_path, "a/pageviews-202110-user.bz2")
+    copies = [
+        views_file(tmp_path, f"b/pageviews-202110-user{rest}")
+        for rest in (".gz", ".bz2", "(1).bz2", "")
+    ]
+    chosen = choose_files([packed, *copies], OCTOBER, "user")
+    assert chosen.by_month == {"2021-10": [copies[3]]}
+    assert len(chosen.notes) == 4
+    assert chosen.notes[0] == f"{copies[0]} is a copy of {copies[3]}, and is left out"
+    part = views_file(tmp_path, "pageviews-202110-user.part2.bz2", 2)
+    with pytest.raises(LongtailError, match=r"part2\.bz2: by its name .* leave one out"):
+        choose_files([packed, part], OCTOBER, "user")
+
+
+def test_views_of_no_known_page_count_for_no_article(tmp_path):
+    """A page id that is there still counts."""
+    lines = """en.wikipedia - null desktop 5000 A5000
+en.wikipedia - desktop 300 A300
+en.wikipedia - 123 desktop 7 A7
+en.wikipedia Ada_Lovelace 123 desktop 10 A10
+"""
+    path = saved(tmp_path / "pageviews-202110-user.bz2", lines)
+    rejects = Rejects(0.0)
+    counts = views(
+        [path],
+        "-",
+        "Hyphen-minus",
+        "Ada Lovelace",
+        rejects=rejects,
+        pages=[(45, "-"), (123, "Ada Lovelace")],
+        redirects=[(45, "Hyphen-minus")],
+    )
+    assert counts == {"Ada Lovelace": 17}
+    assert rejects.skipped["views_of_no_page"] == 2
 
 
 # MediaWiki's tables

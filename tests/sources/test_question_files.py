@@ -101,6 +101,45 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
     assert json.loads(rejects.rows[-1][3])["question"] == "who"
 
 
+def test_a_question_that_two_files_have_counts_once(tmp_path, capsys):
+    """One that a file asks twice stays, unless its id is the same too."""
+    twice = [*FLASHRAG, FLASHRAG[0] | {"id": "t_9"}, FLASHRAG[1]]
+    write(tmp_path / "test.jsonl", twice)
+    saved(tmp_path / "test.jsonl.gz", "".join(json.dumps(row) + "\n" for row in twice))
+    write(tmp_path / "dev.jsonl", [*NQ, {"question": "when", "answer": ["1848"]}])
+    rejects = Rejects(0)
+    ids = [question.id for question in read(tmp_path, rejects)]
+    assert ids == ["dev/1", "dev/2", "dev/3"]
+    assert rejects.skipped == {"repeated_record": 8}
+    assert f"4 records of {tmp_path}/test.jsonl.gz were read before" in capsys.readouterr().out
+    (tmp_path / "dev.jsonl").unlink()
+    (tmp_path / "test.jsonl.gz").unlink()
+    assert [question.id for question in read(tmp_path)] == ["test/1", "test/2", "test/3"]
+
+
+def test_shards_of_a_table_may_ask_a_question_twice(tmp_path):
+    for shards in (
+        ("test-00000-of-00002.parquet", "test-00001-of-00002.parquet"),
+        ("0000.parquet", "0001.parquet"),
+    ):
+        folder = tmp_path / shards[0]
+        folder.mkdir()
+        for shard in shards:
+            write(folder / shard, NQ)
+        assert len(read(folder)) == 4
+
+
+def test_a_file_without_answers_is_refused_by_name(tmp_path):
+    hidden = [row | {"golden_answers": []} for row in FLASHRAG]
+    write(tmp_path / "dev.jsonl", NQ * 100)
+    write(tmp_path / "test.jsonl", hidden)
+    with pytest.raises(
+        LongtailError,
+        match=r"/test\.jsonl: none of its 2 records has answers, .* leave it out of fetch\.files$",
+    ):
+        read(tmp_path, Rejects(0.5))
+
+
 def test_bad_files_are_named(tmp_path):
     for name, content, said in [
         ("a.json", b'[{"question": "cut', "a.json: not JSON"),

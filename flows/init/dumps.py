@@ -1,0 +1,166 @@
+"""Of Wikimedia's dumps, choose one wiki, the newest day, the whole rather than its parts, and
+whole months of page views.
+
+Each function is a rule of same_records.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.init.left_out import LeftOut, instead
+from pipelines.sources import pageviews
+from pipelines.sources.corpus_layouts import DUMP, require_layout
+from pipelines.sources.mediawiki_tables import PAGE_FILE
+from pipelines.sources.pageview_files import choose_files as choose_pageviews
+
+DAY = re.compile(
+    r"(?<!\d)20\d\d(?P<hyphen>-?)(0[1-9]|1[0-2])(?P=hyphen)(0[1-9]|[12]\d|3[01])(?!\d)"
+    r"|(?<![a-z])latest(?![a-z])"
+)
+LATEST = "0"  # in place of the day, which this name does not tell: before all days
+WIKI = re.compile(r"(?P<wiki>[a-z_]+wiki)-(?=\d|latest)")  # begins the name of a dump
+WIKI_FOLDER = re.compile(r"\d{8}\.(?P<language>[a-z_-]+)")  # of wikimedia/wikipedia on the Hub
+ENGLISH_WIKI = "enwiki"
+# What a run lacks that has only the other table of MediaWiki.
+WITHOUT_TABLE = {
+    "page": "Wikipedia's table *-page.sql.gz: page views of articles that were moved since",
+    "redirect": "Wikipedia's table *-redirect.sql.gz: page views of redirects",
+}
+PART_OF_DUMP = re.compile(r"pages-[a-z-]+\d+\.xml|p\d+p\d+")
+
+
+def one_wiki(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """A run has one language, and page ids of one wiki."""
+    if data_set not in ("wikipedia", "redirects"):
+        return []
+    wikis = {wiki_of(file) for file in files} - {""}
+    if len(wikis) < 2:
+        return []
+    wiki = ENGLISH_WIKI if ENGLISH_WIKI in wikis else min(wikis)
+    used = [file for file in files if wiki_of(file) == wiki]
+    unnamed = [file for file in files if wiki_of(file) == ""]
+    return instead(files, [*used, *unnamed], "a run reads one wiki")
+
+
+def wiki_of(file: Path) -> str:
+    """The wiki that a file's name or its folder's names, such as enwiki; "" if neither does."""
+    name = WIKI.match(file.name)
+    if name:
+        return name["wiki"]
+    folder = WIKI_FOLDER.fullmatch(file.parent.name)
+    return f"{folder['language']}wiki" if folder else ""
+
+
+def newest_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """Dumps that are older than another of the same, or whose names do not tell their day."""
+    if data_set not in ("wikidata", "redirects", "wikipedia"):
+        return []
+    one_series = data_set == "wikidata" or (
+        data_set == "wikipedia" and require_layout(files[0]) == DUMP
+    )
+    by_series: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        series = "" if one_series else _series(data_set, file)
+        by_series[series].append(file)
+
+    left_out = []
+    for dumps in by_series.values():
+        newest_day = max(map(_day, dumps))
+        newest = [file for file in dumps if _day(file) == newest_day]
+        if data_set == "redirects":
+            newest = newest[:1]
+        for file in dumps:
+            if file not in newest:
+                why = "it is newer" if _day(file) > LATEST else "its name tells its day"
+                left_out.append(LeftOut(file, newest[0], why if newest_day > LATEST else ""))
+    return left_out
+
+
+def _series(data_set: str, file: Path) -> str:
+    """What dumps of several days have in common."""
+    if data_set == "redirects":
+        return _table(file)
+    folder = DAY.sub("", file.parent.name)
+    return str(file.parent.with_name(folder) / DAY.sub("", file.name))
+
+
+def _table(file: Path) -> str:
+    """The table of MediaWiki that a file has, by its name."""
+    return "page" if PAGE_FILE.search(file.name) else "redirect"
+
+
+def notes_on_tables(files: Sequence[Path]) -> list[str]:
+    """What a run lacks that has one of Wikipedia's two tables, in words."""
+    tables = {_table(file) for file in files}
+    if len(tables) != 1:
+        return []
+    missing = set(WITHOUT_TABLE) - tables
+    return [WITHOUT_TABLE[table] for table in missing]
+
+
+def _day(file: Path) -> str:
+    """The day in a dump's name, or else its folder's, as YYYYMMDD; LATEST; or "" without one."""
+    match = DAY.search(file.name) or DAY.search(file.parent.name)
+    if not match:
+        return ""
+    return match[0].replace("-", "").replace("latest", LATEST)
+
+
+def whole_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """Parts of a dump beside the whole, its multistream form, and pages that are no articles."""
+    if data_set != "wikipedia" or require_layout(files[0]) != DUMP:
+        return []
+    form = min(map(_form, files))
+    return instead(files, [file for file in files if _form(file) == form], "it has the same pages")
+
+
+def _form(dump: Path) -> tuple[bool, bool, bool]:
+    """In which form a dump has its pages. The least form is used."""
+    has_other_pages = "pages-meta" in dump.name
+    is_part = bool(PART_OF_DUMP.search(dump.name))
+    return has_other_pages, is_part, "multistream" in dump.name
+
+
+def whole_months(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """Page views of days beside their month's, and months that lack days beside whole ones."""
+    if data_set != "pageviews":
+        return []
+    left_out = []
+    lacking: dict[str, list[Path]] = {}
+    whole: list[Path] = []
+    for month, of_month in _by_month(files).items():
+        choice = choose_pageviews(of_month, [month], "all-agents")
+        used = choice.by_month[month]
+        left_out += instead(of_month, used, "it has the same views")
+        if choice.days_missing:
+            lacking[month] = used
+        else:
+            whole += used
+
+    if whole:
+        for month, of_month in lacking.items():
+            why = f"of {month} days are missing"
+            left_out += instead(of_month, [max(whole)], why)
+    return left_out
+
+
+def notes_on_months(files: Sequence[Path]) -> list[str]:
+    """What the page views that a run uses lack, in words."""
+    named = [file for file in files if pageviews.FILE.search(file.name)]
+    months = sorted(_by_month(named))
+    return choose_pageviews(named, months, "all-agents").notes
+
+
+def _by_month(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Month, YYYY-MM -> its files, by their names."""
+    by_month: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        name = pageviews.FILE.search(file.name)
+        if name:
+            month = name["month"]
+            by_month[f"{month[:4]}-{month[4:]}"].append(file)
+    return by_month

@@ -1,0 +1,138 @@
+"""Read from a chat template what stands before and after a user's message.
+
+The template is told not to have the model reason, where it can be told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, TemplateError
+
+from pipelines import reasoning
+from pipelines.errors import LongtailError
+
+MESSAGE = "\ue000"  # stands for the user's message
+TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")
+DAY = date(2024, 7, 26)  # takes the place of today, so that prompts do not change every day
+# A template's variable -> the values that switch reasoning off. A text counts only where the
+# template itself has it.
+SWITCHES = {
+    "enable_thinking": (False,),  # Qwen3, GLM, SmolLM3, EXAONE, Hunyuan, ERNIE, Nemotron 3, Apertus
+    "thinking": (False,),  # DeepSeek V3.1, Granite, Kimi K2.5, Holo
+    "reasoning": (False,),  # Command A
+    "thinking_budget": (0,),  # Seed-OSS
+    "reasoning_effort": ("none", "no_think", "off", "disabled", "minimal"),  # Mistral, Hunyuan
+    "thinking_mode": ("disabled", "off", "no_think", "chat"),  # MiniMax
+}
+# A system message that switches reasoning off -> the words of a template that looks for it.
+MESSAGES = {
+    "/no_think": "/no_think",  # Nemotron Nano 2
+    "detailed thinking off": "detailed thinking",  # Llama Nemotron
+}
+
+
+class Frame(NamedTuple):
+    """What a chat template puts around a user's message."""
+
+    before: str
+    after: str
+    switch: str  # what switches the model's reasoning off; "" where nothing does
+    begun: str  # the mark with which the template itself begins the reasoning
+    may_reason: bool  # whether reasoning may come without a mark of its beginning
+
+
+class _Switch(NamedTuple):
+    words: str  # for a message
+    system: str = ""  # a system message
+    variables: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def read_frame(tokenizer, name: str) -> Frame:
+    """The frame of the chat template of `tokenizer`, the one of the model called `name`.
+
+    Raises LongtailError where there is no template, or it does not take a user's message.
+    """
+    if not tokenizer.chat_template:
+        raise LongtailError(
+            f"params.yaml: lm.{name}.chat is true, but the tokenizer of {name} has "
+            "no chat template; set it to false, or name an instruction-tuned model"
+        )
+    try:
+        template = TODAY.sub(_fixed_day, tokenizer.get_chat_template())
+        rendered = _render(tokenizer, template, _Switch(""))
+    except (TemplateError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise LongtailError(
+            f"the chat template of {name} takes no message of a user alone: {reason}; set "
+            f"lm.{name}.chat to false, or name a model with another template"
+        ) from None
+
+    words = ""
+    for switch in _switches(template):
+        switched = _switched(tokenizer, template, switch)
+        if switched not in (None, rendered):
+            rendered = switched
+            words = switch.words
+            break
+
+    before, _, after = rendered.partition(MESSAGE)
+    knows_marks = reasoning.ANY_MARK.search(template) is not None
+    return Frame(
+        before=before,
+        after=after,
+        switch=words,
+        begun=reasoning.begun_by(after),
+        may_reason=knows_marks and not reasoning.is_ended_by(after),
+    )
+
+
+def _fixed_day(call: re.Match) -> str:
+    return repr(DAY.strftime(call[2]))
+
+
+def _switches(template: str) -> Iterator[_Switch]:
+    """The switches that a template has, the likeliest first."""
+    names = set()
+    texts = set()
+    for _, kind, value in Environment().lex(template):
+        if kind == "name":
+            names.add(value)
+        elif kind == "string":
+            texts.add(value[1:-1])
+
+    variables = {}
+    for name in names & SWITCHES.keys():
+        for value in SWITCHES[name]:
+            if value in texts or not isinstance(value, str):
+                variables.setdefault(name, value)
+    settings = [f"{name}={value!r}" for name, value in sorted(variables.items())]
+    yield _Switch(", ".join(settings), variables=variables)
+
+    for message, words in MESSAGES.items():
+        if words in template:
+            yield _Switch(f"the system message {message!r}", system=message)
+
+
+def _switched(tokenizer, template: str, switch: _Switch) -> str | None:
+    """The template with a switch; None where it refuses that."""
+    try:
+        return _render(tokenizer, template, switch)
+    except TemplateError:
+        return None
+
+
+def _render(tokenizer, template: str, switch: _Switch) -> str:
+    messages = [{"role": "user", "content": MESSAGE}]
+    if switch.system:
+        messages.insert(0, {"role": "system", "content": switch.system})
+    return tokenizer.apply_chat_template(
+        messages,
+        chat_template=template,
+        tokenize=False,
+        add_generation_prompt=True,
+        **switch.variables,
+    )

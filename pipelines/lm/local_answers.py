@@ -1,0 +1,96 @@
+"""Read answers out of the tokens that a local model generated, without the reasoning before them.
+
+A server's answers are read by `server_answers`. Both know reasoning by `pipelines.reasoning`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines import reasoning
+from pipelines.lm.language_model import answer_of
+from pipelines.lm.token_prompts import PromptTokenizer
+
+
+class Answer(NamedTuple):
+    """What a model answers."""
+
+    text: str
+    mean_log_prob: float  # of the answer's own tokens
+    reasoned: bool = False  # whether reasoning came before it
+    silent: bool = False  # whether the model said nothing but its reasoning
+
+
+class _Start(NamedTuple):
+    """Where the answer begins after reasoning."""
+
+    token: int  # the first token that has a part of the answer
+    skipped: int  # characters of this token that belong to the reasoning
+    reasoned: bool  # whether there is reasoning between its marks
+
+
+class LocalAnswers:
+    """Reads the answers to the prompts of `texts`.
+
+    Outside of a chat template all that a model generates is its answer.
+    """
+
+    def __init__(self, texts: PromptTokenizer) -> None:
+        self._texts = texts
+        self._frame = texts.frame
+
+    def is_complete(self, tokens: np.ndarray, stop: str) -> bool:
+        """Whether the stop string ends the answer.
+
+        Within reasoning, it ends nothing.
+        """
+        start = self._start(tokens)
+        if start:
+            text = self._after(start, tokens[start.token :])
+            return stop in text.lstrip()
+        if self._frame and self._frame.may_reason:
+            return False
+        return stop in self._texts.decode(tokens).lstrip()
+
+    def read(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> Answer:
+        """The answer in generated tokens, up to the stop string.
+
+        `log_probs` (tokens,) are the tokens'.
+        """
+        start = self._start(tokens)
+        if not start:
+            text, mean_log_prob = answer_of(tokens, log_probs, stop, self._texts.decode)
+            return Answer(text, mean_log_prob)
+
+        def decode(answer_tokens: np.ndarray) -> str:
+            return self._after(start, answer_tokens)
+
+        tokens_after = tokens[start.token :]
+        text, mean_log_prob = answer_of(tokens_after, log_probs[start.token :], stop, decode)
+        return Answer(text, mean_log_prob, start.reasoned, silent=not text)
+
+    def _start(self, tokens: np.ndarray) -> _Start | None:
+        """Where the answer begins; None where no reasoning is marked."""
+        if not self._frame:
+            return None
+        # Some tokenizers know the marks of reasoning as special tokens.
+        text = self._frame.begun + self._texts.decode(tokens, special=True)
+        span = reasoning.find(text)
+        if not span:
+            return None
+
+        def length(count: int) -> int:
+            return len(self._frame.begun) + len(self._texts.decode(tokens[:count], special=True))
+
+        counts = range(len(tokens) + 1)
+        token = bisect_right(counts, span.answer, key=length) - 1
+        thoughts = text[span.begins : span.ends]
+        return _Start(token, span.answer - length(token), reasoned=bool(thoughts.strip()))
+
+    def _after(self, start: _Start, tokens: np.ndarray) -> str:
+        """The text of an answer's tokens, without marks around it."""
+        text = self._texts.decode(tokens)[start.skipped :]
+        return reasoning.AROUND.sub("", text)

@@ -1,0 +1,115 @@
+"""Stage `local_files`: hashes of the files and folders of this machine that a run reads.
+
+They lie outside of the project and may change in place: a damaged file is mended, a folder gets one
+more file. DVC runs this stage each time, and the stages that read such files depend on its hashes.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pipelines.errors import LongtailError
+from pipelines.params import params, params_file
+from pipelines.params.param_types import LMName, RetrieverName, Section
+from pipelines.sources import fetch, snapshots
+from pipelines.storage.atomic import write_json
+from pipelines.storage.work_store import content_hash
+from pipelines.work import stage
+
+OUT = Path("data/local")
+SOURCES = Path("sources/files.json")  # for the stage that copies them to data/raw
+MODELS = Path("models/files.json")  # for the stages that open them
+PATIENCE = 2.0  # seconds before a bar shows that hashes take longer
+
+Hashes = dict[str, str]  # the place or path of a file or folder -> the hash of its content
+
+
+class Settings(Section):
+    """The sections of params.yaml that this stage reads."""
+
+    fetch: params.Fetch
+    wikidata: params.Wikidata
+    popularity: params.Popularity
+    tokenizer: params.Tokenizer
+    lm: dict[LMName, params.LM]
+    retriever: dict[RetrieverName, params.Retriever]
+    reranker: params.Reranker | None
+
+
+def write_hashes(settings: Settings, out: Path = OUT) -> dict[str, float]:
+    """Write `out`/sources/files.json and `out`/models/files.json, hashes of files and of folders.
+
+    What is not on this machine keeps its hash, as in a clone that pulled the data of a run. Returns
+    counts. Raises LongtailError on a glob of fetch.files without a file.
+    """
+    sources = _hash_sources(settings, _read(out / SOURCES))
+    models = _hash_models(settings, _read(out / MODELS))
+    write_json(out / SOURCES, sources)
+    write_json(out / MODELS, models)
+    return {"sources": float(len(sources)), "models": float(len(models))}
+
+
+def are_as_hashed(out: Path = OUT) -> bool:
+    """Whether the files and folders that params.yaml names are those whose hashes `out` has."""
+    settings = params_file.load_settings(Settings)
+    recorded_sources = _read(out / SOURCES)
+    recorded_models = _read(out / MODELS)
+    try:
+        sources = _hash_sources(settings, recorded_sources)
+    except LongtailError:  # the stage says what is wrong
+        return False
+    models = _hash_models(settings, recorded_models)
+    return sources == recorded_sources and models == recorded_models
+
+
+def _read(file: Path) -> Hashes:
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
+    """The hashes of the files that the stage `fetch` copies, by their places below data/raw."""
+    root = settings.fetch.root
+    if root and recorded and not Path(root).is_dir():
+        print(f"{root} is not on this machine; its files count as unchanged", flush=True)
+        return recorded
+
+    fetch.check(settings.fetch, settings.wikidata)
+    months = snapshots.months_until(settings.popularity.month, settings.popularity.months)
+    files = fetch.local_files(settings.fetch, months)
+    hashes = {}
+    for place, file in tqdm(files.items(), desc="hashes", unit="file", delay=PATIENCE):
+        hashes[place.as_posix()] = content_hash(file.path)
+    return hashes
+
+
+def _hash_models(settings: Settings, recorded: Hashes) -> Hashes:
+    """The hashes of the models' folders, by their paths. Other paths are names on the Hub."""
+    hashes = {}
+    for path in _model_paths(settings):
+        if Path(path).is_dir():
+            hashes[path] = content_hash(Path(path))
+        elif path in recorded:
+            print(f"{path} is not on this machine; it counts as unchanged", flush=True)
+            hashes[path] = recorded[path]
+    return hashes
+
+
+def _model_paths(settings: Settings) -> Iterator[str]:
+    models = [settings.tokenizer, *settings.lm.values(), *settings.retriever.values()]
+    if settings.reranker:
+        models.append(settings.reranker)
+    for model in models:
+        for name in ("path", "query_path"):
+            path = getattr(model, name, None)
+            if path:
+                yield path
+
+
+def main() -> None:
+    stage.run("local_files", Settings, write_hashes, out=str(OUT))
+
+
+if __name__ == "__main__":
+    main()

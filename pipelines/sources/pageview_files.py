@@ -1,0 +1,147 @@
+"""Which files of page views are added up, so that no view counts twice and no day is missing in
+silence.
+
+A name as pageviews-202110-user.bz2 says what a file has: the views of a month by people, by spiders
+or by automated programs. The files of days are called pageviews-20211031-user.bz2.
+"""
+
+from calendar import monthrange
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.errors import LongtailError
+from pipelines.sources.pageviews import FILE
+from pipelines.sources.snapshots import months_in_words
+from pipelines.sources.streams import read_head
+
+AGENTS = ("automated", "spider", "user")  # of which all agents are made
+WHOLE_MONTH = 0
+
+
+class Span(NamedTuple):
+    """The views that a file has by its name."""
+
+    month: str  # YYYY-MM
+    agents: str  # one of AGENTS
+    day: int  # of the month, or WHOLE_MONTH
+
+
+@dataclass
+class ChosenFiles:
+    """The files whose views are added up."""
+
+    by_month: dict[str, list[Path]]
+    days_missing: int = 0  # days of which some agents' views are in no file
+    notes: list[str] = field(default_factory=list)  # what is left out or missing, in lines
+
+
+def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> ChosenFiles:
+    """The files that count for each month, by their names: all for agents "all-agents", those of
+    people for "user".
+
+    A month's file counts, and not the files of its days. Of copies one counts. Files of other names
+    count for the month if there is one month, all agents count, and no file has a name that tells
+    more. Else they raise LongtailError, as do a file named after another month, two files that are
+    no copies but have a name's views both, and a month without files where there are several.
+    """
+    chosen = ChosenFiles({month: [] for month in months})
+    named = [file for file in files if FILE.search(file.name)]
+    nameless = [file for file in files if file not in named]
+    if nameless and (named or len(months) > 1 or agents == "user"):
+        example = f"pageviews-{months[-1].replace('-', '')}-user.bz2"
+        raise LongtailError(
+            f"{nameless[0]}: its name doesn't tell its month and whose views it has, "
+            f"expected one like {example}; rename it, or leave it out"
+        )
+    chosen.by_month[months[-1]] += nameless
+
+    file_by_span = _by_span(named, months, chosen)
+    for month in months:
+        if any(span.month == month for span in file_by_span):
+            _choose_of_month(month, file_by_span, agents, chosen)
+
+    missing = [month for month in months if not chosen.by_month[month]]
+    if missing and len(months) > 1:
+        raise LongtailError(
+            f"no page views of {', '.join(missing)}, expected files of {months_in_words(months)} "
+            f"(popularity.months: {len(months)}); bring them, or lower it"
+        )
+
+    return chosen
+
+
+def _by_span(files: Sequence[Path], months: Sequence[str], chosen: ChosenFiles) -> dict[Span, Path]:
+    """One file for each span; what is left out goes to the notes of `chosen`."""
+    files_by_span: dict[Span, list[Path]] = defaultdict(list)
+    for file in files:
+        files_by_span[_span(file, months)].append(file)
+
+    file_by_span = {}
+    for span, copies in files_by_span.items():
+        first, *others = sorted(copies, key=lambda file: (len(file.name), file))
+        file_by_span[span] = first
+        for other in others:
+            if read_head(other) != read_head(first):
+                raise LongtailError(
+                    f"{other}: by its name it has the same views as {first}, but its lines are "
+                    "others, expected one file; leave one out, or join them if both are parts"
+                )
+            chosen.notes.append(f"{other} is a copy of {first}, and is left out")
+    return file_by_span
+
+
+def _span(file: Path, months: Sequence[str]) -> Span:
+    name = FILE.search(file.name)
+    month = f"{name['month'][:4]}-{name['month'][4:]}"
+    if month not in months:
+        raise LongtailError(
+            f"{file}: named after another month, expected {months_in_words(months)} "
+            "(popularity.month)"
+        )
+    return Span(month, name["agents"], int(name["day"] or WHOLE_MONTH))
+
+
+def _choose_of_month(
+    month: str, file_by_span: Mapping[Span, Path], agents: str, chosen: ChosenFiles
+) -> None:
+    """Add a month's files to `chosen`, with notes on what they lack."""
+    year, number = map(int, month.split("-"))
+    _, last_day = monthrange(year, number)
+    days = range(1, last_day + 1)
+    expected_agents = AGENTS if agents == "all-agents" else (agents,)
+    agents_missing = []
+    days_missing = set()
+
+    for agents_of_file in expected_agents:
+        whole = file_by_span.get(Span(month, agents_of_file, WHOLE_MONTH))
+        spans = [Span(month, agents_of_file, day) for day in days]
+        spans = [span for span in spans if span in file_by_span]
+        if whole:
+            chosen.by_month[month].append(whole)
+        else:
+            chosen.by_month[month] += [file_by_span[span] for span in spans]
+
+        if whole and spans:
+            chosen.notes.append(
+                f"{whole} has the whole month, and {len(spans)} files of its days are left out"
+            )
+        elif spans:
+            days_missing |= set(days) - {span.day for span in spans}
+        elif not whole:
+            agents_missing.append(agents_of_file)
+
+    if days_missing:
+        chosen.days_missing += len(days_missing)
+        in_words = ", ".join(map(str, sorted(days_missing)))
+        chosen.notes.append(
+            f"{month}: no file of its days {in_words}; popularity lacks their views"
+        )
+    if agents_missing:
+        in_words = " and ".join(agents_missing)
+        chosen.notes.append(
+            f"{month}: no file of views by {in_words}; popularity lacks them "
+            f"(popularity.agents: {agents})"
+        )
