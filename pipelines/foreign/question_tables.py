@@ -68,10 +68,17 @@ class Questions:
         return int((~np.isfinite(self.signal)).sum())
 
     @property
+    def has_fractions(self) -> bool:
+        """Whether the signal is no count, such as the logarithm of one."""
+        known = self.signal[np.isfinite(self.signal)]
+        return bool((known % 1 != 0).any())
+
+    @property
     def signal_name(self) -> str:
         """What the signal is, in words."""
         column = self.columns["signal"]
-        return VIEWS if column in ("s_pop", "popularity") and self.month else column
+        are_views = column in ("s_pop", "popularity") and self.month and not self.has_fractions
+        return VIEWS if are_views else column
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
@@ -83,6 +90,11 @@ class Questions:
                 names = ", ".join(ROLES[role])
                 lines.append(f"{self.name} has no column with the {role} ({names}): {meaning}")
 
+        if "signal" in self.columns and self.has_fractions:
+            lines.append(
+                f"`{self.columns['signal']}` has fractions, so it is no number of page views, but "
+                "maybe its logarithm; thresholds are in its unit"
+            )
         if self.answers_note:
             lines.append(self.answers_note)
 

@@ -18,7 +18,6 @@ from pipelines.params.param_types import Section
 from pipelines.params.params import C4, Compute, Ingest
 from pipelines.sources import c4_sample, mentions
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import visible_files
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import WorkStore, content_key
@@ -60,10 +59,9 @@ def build_term_frequency(
         query = "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names"
         subjects, names = database.row(db, query)
 
-    files = visible_files(texts)
+    files = c4_sample.files_of_c4(texts) if names else []
     rejects = Rejects(settings.ingest.max_reject_share)
-    sampled_files = files if names else []
-    sample = c4_sample.draw_c4_sample(sampled_files, settings.c4.sample_mb, settings.seed, rejects)
+    sample = c4_sample.draw_c4_sample(files, settings.c4.sample_mb, settings.seed, rejects)
     rejects.check()
 
     passes = max(1, ceil(names * compute.workers / (memory_gb * NAMES_PER_GB)))

@@ -19,7 +19,6 @@ from pipelines.questions.settings import Settings
 from pipelines.sources import c4_sample, mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import visible_files
 from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 
@@ -59,7 +58,7 @@ def build_nq(
 
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
         rejects_of_c4 = Rejects(1.0)
-        files = visible_files(raw / "c4")
+        files = c4_sample.files_of_c4(raw / "c4")
         sample = c4_sample.draw_c4_sample(
             files, settings.c4.sample_mb, settings.seed, rejects_of_c4
         )

@@ -1,5 +1,6 @@
 """C4's texts, and a sample of them that names are counted in (PopQA, appendix A)."""
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from tqdm import tqdm
 from pipelines import draws
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_texts
+from pipelines.sources.streams import is_parquet, read_head, visible_files
+from pipelines.storage.file_kinds import head_of
 
 # A sample's bound is a multiple of 1 / STEPS. Of all of C4's 800 GB, a step is 0.8 MB.
 STEPS = 1 << 20
@@ -25,6 +28,24 @@ class Sample(NamedTuple):
 
     def has(self, text: str) -> bool:
         return self.below == 1 or draws.uniform(self.seed, "c4", text) < self.below
+
+
+def files_of_c4(folder: Path) -> list[Path]:
+    """The files of C4 in a folder, each text in one of them: files that begin with the same texts
+    are copies, such as one that was unpacked beside its archive. A line names each copy.
+    """
+    first_files: dict[bytes, Path] = {}
+    for file in visible_files(folder):
+        first_file = first_files.setdefault(_beginning(file), file)
+        if first_file != file:
+            print(f"{file} is a copy of {first_file}, and is left out", flush=True)
+    return list(first_files.values())
+
+
+def _beginning(file: Path) -> bytes:
+    """A hash of what begins no other file of C4."""
+    beginning = head_of(file) if is_parquet(file) else read_head(file)
+    return hashlib.blake2b(beginning).digest()
 
 
 def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:

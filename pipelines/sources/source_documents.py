@@ -60,7 +60,7 @@ class Raw(NamedTuple):
     # line or row of the file, from 1; the line of an article's title in WikiText; the page's id in
     # a dump
     row: int
-    # the page of a wiki that this is a version of, as each dump has one; "" for other texts
+    # the page that an article in plain text is a version of, its id and title; else ""
     page: str = ""
     wikitext: bool = False  # or plain text
     # a passage, which is a document as it is: neither cut nor left out for being short
@@ -93,7 +93,6 @@ def read_wikipedia(
             text=page.text,
             file=part.file.name,
             row=int(page.id),
-            page=page.id,
             wikitext=True,
         )
 

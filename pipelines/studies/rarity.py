@@ -21,7 +21,6 @@ from tqdm import tqdm
 from pipelines.replug.attribution_figures import UNKNOWN
 from pipelines.sources import c4_sample
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import visible_files
 from pipelines.storage import database
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def number_tokens(attributing: Attributing) -> tuple[TokenNumbering, dict[str, s
     settings = attributing.settings
     db = attributing.db
     scratch = attributing.scratch
-    files = visible_files(C4)
+    files = c4_sample.files_of_c4(C4)
     if files:
         db.register("texts", texts_of_c4(files, settings.c4.sample_mb, settings.seed))
     else:

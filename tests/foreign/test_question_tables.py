@@ -90,6 +90,17 @@ def test_a_release_has_its_ids_and_months():
     assert list(asked.asked.ids) == ["question_id", "id"]
 
 
+def test_fractions_are_not_called_page_views():
+    rows = [ROW | {"id": i, "s_pop": i, "month": "2021-10"} for i in (3, 4)]
+    counts = read(rows)
+    assert counts.signal_name == "monthly page views"
+    logarithms = read([row | {"s_pop": np.log10(row["s_pop"])} for row in rows])
+    assert logarithms.signal_name == "s_pop"
+    said = "`s_pop` has fractions, so it is no number of page views, but maybe its logarithm"
+    assert any(said in line for line in logarithms.described())
+    assert not any("fractions" in line for line in counts.described())
+
+
 def test_a_table_keeps_its_order():
     rows = [ROW | {"id": i, "question": f"Who is {i}?", "s_pop": i} for i in range(3)]
     asked = read(rows)

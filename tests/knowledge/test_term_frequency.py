@@ -98,3 +98,12 @@ def test_bad_lines_are_rejected_once_however_many_passes(monkeypatch):
     assert (found[10], counts["rejected.bad_json"], counts["rejected"]) == (1, 1, 1)
     [row] = pq.read_table("out/rejects.parquet").to_pylist()
     assert (row["file"], row["row"], row["reason"]) == ("1.json.gz", 1, "bad_json")
+
+
+def test_a_copy_of_a_file_is_not_counted_again(capsys):
+    expected, _ = build()
+    packed = Path("c4/1.json.gz")
+    Path("c4/unpacked.json").write_bytes(gzip.decompress(packed.read_bytes()))
+    assert build()[0] == expected
+    said = "c4/unpacked.json is a copy of c4/1.json.gz, and is left out"
+    assert said in capsys.readouterr().out
