@@ -98,6 +98,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     if not architectures:
         raise _no_architecture(config)
     if modules.pooling is None and _is_causal(config):
+        check_own_code(folder, "AutoModelForCausalLM")
         return _language_model(folder, config)
 
     architecture = architectures[0]
@@ -105,7 +106,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder"
     if not re.fullmatch(known, architecture) or config.get("is_encoder_decoder"):
         raise _no_encoder(architecture)
-    check_own_code(inside)
+    check_own_code(inside, "AutoModel")
     is_masked = architecture.endswith("ForMaskedLM") and modules.pooling is None
     if is_masked and _says_splade(folder, config):
         raise LongtailError(

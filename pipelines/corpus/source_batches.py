@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.language.language import MediaWiki
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
 from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
@@ -25,7 +26,7 @@ from pipelines.sources.source_documents import read_raw
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 
-# of documents with one id; a page's newest version comes first
+# of documents with one id; the newest comes first
 ORDER = "split = 'corpus', day DESC, source, title, hash(text), file, row"
 BATCH = pa.schema(
     {
@@ -57,7 +58,7 @@ class CorpusSettings:
     chunk: Chunk
     queries: Queries
     windows: Windows
-    media: str  # what links to files and categories begin with
+    media: MediaWiki
 
 
 class Batch(NamedTuple):
@@ -150,40 +151,46 @@ def write_rows(rows: list[dict], schema: pa.Schema, path: Path) -> None:
 def find_repeated(
     db: DuckDBPyConnection, batches: list[Path]
 ) -> dict[Path, dict[Place, str | None]]:
-    """Each batch's documents whose id or page another document has, but for the one that keeps the
-    id.
+    """Each batch's documents whose id or page another document has, but for the one that stays.
 
-    A copy has None, for it is left out: a page's version, and a text that is the same. Another text
-    has a new id. Of a page the newest version stays, by the dates in the files' names. Else
-    contents decide which one keeps the id, not the order of files. Copies for queries come first.
+    A copy has None, for it is left out: of an article of a dump the page's id decides, of other
+    texts the text. Another text has a new id. Of a page's versions the newest stays, by the dates
+    in the files' names. Else contents decide which one keeps the id, not the order of files. Copies
+    for queries come first.
     """
     repeated: dict[Path, dict[Place, str | None]] = defaultdict(dict)
     if not batches:
         return repeated
     database.view(db, "documents", *batches, named=True)
     db.execute(
-        """CREATE OR REPLACE TEMP VIEW ids AS
-        SELECT coalesce(nullif(page, ''), source_document) AS id, filename FROM documents;
+        """CREATE OR REPLACE TEMP TABLE outdated AS
+        SELECT filename, file, row FROM documents WHERE page <> '' AND day <> ''
+        QUALIFY day < max(day) OVER (PARTITION BY page);
+
+        CREATE OR REPLACE TEMP VIEW ids AS
+        FROM documents ANTI JOIN outdated USING (filename, file, row);
 
         CREATE OR REPLACE TEMP TABLE repeated AS
-        SELECT id FROM ids GROUP BY ALL HAVING count(*) > 1"""
+        SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"""
     )
+    for path, file, row in db.sql("FROM outdated").fetchall():
+        repeated[Path(path)][file, row] = None
+
     # Only batches with copies are read as a whole.
     with_copies = db.sql(
-        "SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (id)"
+        "SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)"
     ).fetchall()
     if not with_copies:
         return repeated
 
     database.view(db, "copies", *sorted(Path(path) for (path,) in with_copies), named=True)
     query = f"""WITH same AS (
-            SELECT *, coalesce(nullif(page, ''), source_document) AS id,
-                CASE WHEN page = '' THEN md5(text) ELSE '' END AS contents
-            FROM copies
+            SELECT *, CASE WHEN wikitext THEN '' ELSE md5(text) END AS contents
+            FROM copies ANTI JOIN outdated USING (filename, file, row)
         ), ordered AS (
-            FROM same SEMI JOIN repeated USING (id) SELECT *,
-                row_number() OVER (PARTITION BY id ORDER BY {ORDER}) AS place,
-                row_number() OVER (PARTITION BY id, contents ORDER BY {ORDER}) AS copy
+            FROM same SEMI JOIN repeated USING (source_document) SELECT *,
+                row_number() OVER (PARTITION BY source_document ORDER BY {ORDER}) AS place,
+                row_number() OVER (PARTITION BY source_document, contents ORDER BY {ORDER}) AS copy
         )
         SELECT filename, file, row,
             CASE WHEN copy = 1 THEN source_document || '-' || contents[:8] END

@@ -65,29 +65,30 @@ OTHER_WEIGHTS = {
 }
 
 
-def check_own_code(folder: Path, *, decides: bool = True) -> None:
+def check_own_code(folder: Path, auto_class: str) -> None:
     """Look at the code that a model's folder names as its own, which is never run.
 
-    Raises LongtailError where this code `decides` on the model's numbers, as an encoder's often
-    does. Most language models were taken over into transformers. Otherwise prints a line. The error
+    `auto_class` is the class of transformers that loads the model. Raises LongtailError where this
+    code would take its place or the tokenizer's, as many encoders give other vectors by it. Most
+    language models were taken over into transformers, so a line is printed for them. The error
     names no folder.
     """
-    code = []
+    code: dict[str, str] = {}  # a class of transformers -> the folder's own
     for name in ("config.json", "tokenizer_config.json"):
         classes = read_object(folder / name).get("auto_map") or {}
         if not isinstance(classes, dict):  # the older form, of tokenizers alone
             classes = {"AutoTokenizer": classes}
-        for auto_class, own_class in classes.items():
+        for replaced, own_class in classes.items():
             if isinstance(own_class, list):
                 own_class = next(filter(None, own_class), None)
-            code.append(f"{auto_class}: {own_class}")
+            code[replaced] = f"{replaced}: {own_class}"
     if not code:
         return
 
     family = read_object(folder / "config.json").get("model_type")
-    names = ", ".join(dict.fromkeys(code))
-    is_model = any(not name.startswith("AutoConfig") for name in code)
-    if decides and is_model and family not in PORTED:
+    names = ", ".join(code.values())
+    decides = auto_class in code or "AutoTokenizer" in code
+    if decides and auto_class != "AutoModelForCausalLM" and family not in PORTED:
         raise LongtailError(
             f"a model with code of its own ({names}), which is never run, and transformers' model "
             f"of the type {family} may give other numbers; take a model whose files name no code "
@@ -98,23 +99,16 @@ def check_own_code(folder: Path, *, decides: bool = True) -> None:
 
 
 def save_pretrained(
-    auto_class,
-    section: str,
-    path: str | None,
-    revision: str | None,
-    out: Path,
-    *,
-    code_decides: bool = False,
+    auto_class, section: str, path: str | None, revision: str | None, out: Path
 ) -> dict[str, float]:
     """Save a pretrained model and its tokenizer to the folder `out`, in safetensors.
 
     `auto_class` is one of transformers, `path` a local folder or a name on the Hub with a pinned
     `revision`. Returns the number of parameters. Raises LongtailError where nothing can be loaded,
-    the weights are another model's, or the folder names code of the model's own and this
-    `code_decides`.
+    or the weights are another model's.
     """
     check_pinned(f"{section}.path", path, revision)
-    check_readable(path, revision, code_decides=code_decides)
+    check_readable(path, revision, auto_class.__name__)
     tokenizer = load_tokenizer(path, revision=revision)
     model, loading_info = load_pretrained(auto_class, path, revision)
     check_complete(path, model, loading_info)
@@ -125,15 +119,11 @@ def save_pretrained(
 
 
 def check_readable(
-    path: str | Path,
-    revision: str | None,
-    subfolder: str = "",
-    *,
-    code_decides: bool = True,
+    path: str | Path, revision: str | None, auto_class: str, subfolder: str = ""
 ) -> None:
-    """Raise LongtailError where `path` has no model, or one whose weights can't be read.
+    """Raise LongtailError where `path` has no model, or one that can't be read.
 
-    With `code_decides`, a model with code of its own can't be read (see `check_own_code`).
+    `auto_class` is the class of transformers that loads it.
     """
     from transformers.utils import cached_file
 
@@ -144,7 +134,7 @@ def check_readable(
         else:
             config = cached_file(path, "config.json", revision=revision, subfolder=subfolder)
             check_quantised(read_object(Path(config)))
-        check_own_code(settings_folder(path, revision) / subfolder, decides=code_decides)
+        check_own_code(settings_folder(path, revision) / subfolder, auto_class)
     except OSError as error:
         raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
     except LongtailError as error:

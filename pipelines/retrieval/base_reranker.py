@@ -26,12 +26,7 @@ def save_reranker(settings: Settings) -> stage.Metrics:
     reranker = settings.reranker
     out = Path("data") / methods.RERANKER
     figures = save_pretrained(
-        AutoModelForSequenceClassification,
-        "reranker",
-        reranker.path,
-        reranker.revision,
-        out,
-        code_decides=True,
+        AutoModelForSequenceClassification, "reranker", reranker.path, reranker.revision, out
     )
     logits = AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels
     if logits > 2:

@@ -123,7 +123,7 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
     """
     if isinstance(path, Path) and not (path / subfolder / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
-    check_readable(path, revision, subfolder)
+    check_readable(path, revision, "AutoModel", subfolder)
     try:
         config = AutoConfig.from_pretrained(
             path, revision=revision, subfolder=subfolder, trust_remote_code=False

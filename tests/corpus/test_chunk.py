@@ -129,6 +129,21 @@ def test_a_page_keeps_its_title_beside_its_text(
     assert (metrics["rejected_no_text"], metrics["rejected"], len(joined(docs))) == (1, 2, 21)
 
 
+def test_templates_dropped_in_sentences_are_counted(tokenizer):
+    text = "It has {{UN pop|1}} people, {{UN pop|2}} mills and {{age|1}} kings. " + text_of(1)
+    write_wikipedia([(1, "A", text), (2, "B", "In {{UN pop}} it fell. " + text_of(2))])
+    metrics = make(tokenizer, chosen(share=0.0), "wikipedia")[0]
+    counts = {name: n for name, n in metrics.items() if name.startswith("dropped_in_sentences")}
+    assert counts == {
+        "dropped_in_sentences": 4,
+        "dropped_in_sentences_UN pop": 3,
+        "dropped_in_sentences_age": 1,
+    }
+    write_pile([text_of(1), "{{no}} wikitext {{x}} here " + text_of(2)])
+    metrics = make(tokenizer, chosen(share=0.0))[0]
+    assert not [name for name in metrics if name.startswith("dropped_in_sentences")]
+
+
 def test_duplicates_are_counted_and_kept_once(tokenizer):
     texts = [text_of(i) for i in range(60)]
     write_pile(texts, "00.jsonl.zst")
@@ -161,7 +176,11 @@ def test_of_an_old_and_a_new_dump_the_new_pages_stay(tokenizer, capsys):
 def test_of_two_configurations_of_the_hub_the_new_pages_stay(tokenizer, raw):
     """Another page of the same title has another number, and stays."""
     pages = {
-        "20231101.en": [("12", "Same", text_of(3)), ("13", "Namesake", text_of(4))],
+        "20231101.en": [
+            ("12", "Same", text_of(3)),
+            ("12", "Same", text_of(5)),  # a page in several records
+            ("13", "Namesake", text_of(4)),
+        ],
         "20220301.en": [("12", "Same", text_of(1)), ("14", "Namesake", text_of(2))],
     }
     for configuration, rows in pages.items():
@@ -171,7 +190,7 @@ def test_of_two_configurations_of_the_hub_the_new_pages_stay(tokenizer, raw):
         table = pa.Table.from_pylist(records)
         pq.write_table(table, raw / configuration / "train-00000-of-00001.parquet")
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
-    texts = {text_of(i) for i in (2, 3, 4)}
+    texts = {text_of(i) for i in (2, 3, 4, 5)}
     assert (metrics["duplicates"], set(joined(docs).values())) == (1, texts)
 
 

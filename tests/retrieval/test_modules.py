@@ -214,7 +214,6 @@ OWN_CODE = {  # who names code so -> the files
     "another repository's": {
         "config.json": {"auto_map": {"AutoModel": "jinaai/jina-bert--modeling_bert.JinaBertModel"}}
     },
-    "GritLM": {"config.json": {"auto_map": {"AutoModelForCausalLM": "modeling.Grit"}}},
     "a tokenizer": {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": [None, "tok.Fast"]}}},
     "an older tokenizer": {"tokenizer_config.json": {"auto_map": ["tok.Slow", None]}},
 }
@@ -248,14 +247,16 @@ def test_an_encoder_with_code_of_its_own_is_refused(tmp_path, files):
     assert "\n" not in said
 
 
-def test_own_settings_alone_change_no_vector(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["AutoConfig", "AutoModelForCausalLM"])
+def test_own_code_that_is_not_asked_for_is_said(tmp_path, capsys, name):
+    """It changes no vector."""
     folder = folder_of(tmp_path / "encoder")
     plain = copied(folder).embed(TEXTS)
     shutil.rmtree(tmp_path / "copied-encoder")
-    add(folder, {"config.json": {"auto_map": {"AutoConfig": "configuration.Own"}}})
+    add(folder, {"config.json": {"auto_map": {name: "own.Own"}}})
     assert read_model_folder(folder).kind == "BertModel"
     np.testing.assert_array_equal(copied(folder).embed(TEXTS), plain)
-    assert "its own code is not run (AutoConfig: configuration.Own)" in capsys.readouterr().out
+    assert f"its own code is not run ({name}: own.Own)" in capsys.readouterr().out
 
 
 def causal(folder: Path, **settings: object) -> Path:
