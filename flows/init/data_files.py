@@ -147,11 +147,13 @@ def _by_csv_header(file: Path, header: str) -> Seen:
 
 
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:
-    """What a JSON file is by its first record; KILT has its fields in the first `output`."""
+    """What a JSON file is by its first record; KILT has its fields in the first `output`, and the
+    Hub's API in the first row.
+    """
     fields = [*record]
-    for output in (record.get("output"), *values_at(record, ["output.0"])):
-        if isinstance(output, dict):
-            fields += output
+    for inner in (record.get("output"), *values_at(record, ["output.0", "rows.0.row"])):
+        if isinstance(inner, dict):
+            fields += inner
             break
     return _by_fields(file, fields, isinstance(record.get("answer"), dict))
 
@@ -186,6 +188,8 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
         return Seen("entityquestions")
     if {"id", "type", "labels"} <= fields:
         return Seen("wikidata")
+    if set(published.COLUMNS) <= fields:
+        return Seen("popqa")
     if {"question", "subject", "choices", "answer"} <= fields:
         return _if_usable(file, _mmlu(_split(file)))
     if fields & {"question", "input"} and fields & PASSAGE_FIELDS:
