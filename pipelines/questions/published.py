@@ -85,13 +85,13 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     """
     row_by_id: dict[int, dict] = {}
     for file in _files(path):
-        is_table = not is_parquet(file) and not is_json(read_head(file))
-        cells_of_rows = _table(file, rejects) if is_table else _records(file, rejects)
+        is_table = _is_table(file)
+        read_rows = _table if is_table else _records
         number = 1
         reason = ""
-        for number, cells, text in cells_of_rows:
+        for number, cells, text in read_rows(file, rejects):
             row, reason = _parse(cells)
-            known_row = row_by_id.get(row["id"]) if row else None
+            known_row = row_by_id.get(row.get("id"))
             if known_row == row:
                 rejects.skip(REPEATED)
                 continue
@@ -108,8 +108,9 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
                 "fetch it again"
             )
 
-    if rejects.skipped[REPEATED]:
-        print(f"{path}: {rejects.skipped[REPEATED]:,} rows repeat another, which counts once")
+    repeated = rejects.skipped[REPEATED]
+    if repeated:
+        print(f"{path}: {repeated:,} rows repeat another, which counts once")
     rejects.check()
     return pa.Table.from_pylist(list(row_by_id.values()), schema=SCHEMA)
 
@@ -123,6 +124,12 @@ def _files(path: Path) -> list[Path]:
         names = ", ".join(file.name for file in files)
         raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
     return files
+
+
+def _is_table(path: Path) -> bool:
+    if is_parquet(path):
+        return False
+    return not is_json(read_head(path))
 
 
 def _table(path: Path, rejects: Rejects) -> Iterator[Row]:
@@ -144,7 +151,8 @@ def _records(path: Path, rejects: Rejects) -> Iterator[Row]:
         for row in rows:
             if not isinstance(row, dict) or not row.keys() >= set(COLUMNS):
                 raise _other_columns(path, record)
-            yield number, [_cell(row[name]) for name in COLUMNS], shown(row)
+            cells = [_cell(row[name]) for name in COLUMNS]
+            yield number, cells, shown(row)
 
 
 def _rows_of(record: dict[str, Any]) -> list[Any]:
