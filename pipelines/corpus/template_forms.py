@@ -66,9 +66,8 @@ def _filled_alternative(alternative: str, value: Value) -> str | None:
     def field_text(field: re.Match[str]) -> str:
         return value(field[1], field[2]) or ""
 
-    n_optional = 1
-    while n_optional:  # the innermost first
-        alternative, n_optional = OPTIONAL.subn(optional, alternative)
+    while "<" in alternative:  # the innermost first
+        alternative = OPTIONAL.sub(optional, alternative)
     if not has_values(alternative):
         return None
     text = FIELD.sub(field_text, alternative)
