@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from flows import dvc_repo
+from pipelines.answering.unanswered import count_unanswered
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.sources import local_files
@@ -37,6 +38,7 @@ class Reason(NamedTuple):
     state: str
     path: str = ""  # "" where the stage as a whole is meant
     params: tuple[str, ...] = ()  # the params that changed in the file at `path`
+    forced: bool = False  # to DVC the stage is up to date, so it runs only if it is forced
 
     def __str__(self) -> str:
         text = f"{self.state} {self.path}".rstrip()
@@ -102,7 +104,7 @@ def read_with_cache(
 ) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back.
 
-    `say` is told of both.
+    `say` is told of both. A stage whose answers lack some, which a server refused, is to run again.
     """
     _wait_for_dvc(root, say)
     stages, changed = read_graph(root)
@@ -114,15 +116,21 @@ def read_with_cache(
             _, faults = dvc_repo.differing_outputs(root, 1, stage.outs)
             if not faults:
                 uncached.append(stage)
-    if not uncached:
-        return stages, changed
+    if uncached:
+        with dvc_repo.opened(root) as repo:
+            for stage in uncached:
+                repo.commit(stage.name)
+        outputs = f"the outputs of {len(uncached)} stages, which are as in dvc.lock"
+        say(f"put {outputs}, back into .dvc/cache")
+        stages, changed = read_graph(root)
 
-    with dvc_repo.opened(root) as repo:
-        for stage in uncached:
-            repo.commit(stage.name)
-    outputs = f"the outputs of {len(uncached)} stages, which are as in dvc.lock"
-    say(f"put {outputs}, back into .dvc/cache")
-    return read_graph(root)
+    for stage in stages:
+        count = sum(count_unanswered(root / out) for out in stage.outs)
+        if count and stage.name not in changed:
+            reason = Reason(f"answers that a server refused: {count}", forced=True)
+            changed[stage.name] = [reason]
+            say(f"{stage.name}: {reason}; they are asked for again")
+    return stages, changed
 
 
 def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:

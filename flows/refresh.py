@@ -172,7 +172,9 @@ class Reproduction:
     def _start(self, stage: graph.Stage) -> PrefectFuture:
         reasons = self.changed.get(stage.name, [])
         outputs_changed = any(Path(reason.path) in stage.outs for reason in reasons)
-        force = self.anew and stage.name == "fetch"
+        force = any(reason.forced for reason in reasons)
+        if self.anew and stage.name == "fetch":
+            force = True
         needs_no_dvc = not force and not reasons and all(self._reads_the_same(stage))
 
         task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)

@@ -58,6 +58,8 @@ class Completions(Server):
         self.chat = False  # log-probabilities come in the form of the chat interface
         self.refused: set[str] = set()  # fields of a chat's request
         self.said: str | None = None  # in a chat, in place of what the model says
+        # words of a request -> what is wrong with the answer to each request that has them
+        self.blocked: dict[str, Fault] = {}
 
     @property
     def url(self) -> str:
@@ -228,6 +230,9 @@ class _Handler(Handler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.keys.add(self.headers.get("Authorization"))
         fault = server.begin(self.path, body)
+        for words, blocked in server.blocked.items():
+            if words in json.dumps(body):
+                fault = blocked
         try:
             made = server.converse if self.path.endswith("/chat/completions") else server.complete
             answer = b"" if fault.status != 200 else json.dumps(made(body)).encode()

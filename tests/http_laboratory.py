@@ -27,7 +27,7 @@ from wikimedia_server import Dumps, Wikidata, Wikipedia
 
 from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
-from pipelines.lm.language_model import Prompt
+from pipelines.lm.language_model import Prompt, all_answered
 from pipelines.params import params
 from pipelines.sources import (
     download,
@@ -168,7 +168,8 @@ def choices(lab: Laboratory, folder: Path) -> object:
 
 
 def answers(lab: Laboratory, folder: Path, made_by: Callable = model) -> object:
-    return [(made.text, made.mean_log_prob) for made in made_by(lab, folder).generate(PROMPTS, 3)]
+    generations = all_answered(made_by(lab, folder).generate(PROMPTS, 3))
+    return [(made.text, made.mean_log_prob) for made in generations]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pipelines.answering.passages import PassageSettings
 from pipelines.answering.session import Session
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.lm.language_model import all_answered
 from pipelines.params.param_types import LMName
 
 if TYPE_CHECKING:
@@ -216,10 +217,12 @@ def _answer(
     (prompt,) = question_prompts
     passage = None
     if retrieved is not None:
+        if asked.method == "genread":
+            passages.check_written(retrieved["unanswered"].to_pylist())
         passage = _best_passage(retrieved, asked.method, settings)
 
     model = open_model()
-    (generation,) = model.generate([prompt], settings.answer.new_tokens)
+    (generation,) = all_answered(model.generate([prompt], settings.answer.new_tokens))
     note = _note(generation.text)
     attribution = None
     if passage and not note and model.scores:

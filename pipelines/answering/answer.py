@@ -23,11 +23,11 @@ from pipelines.answering import (
     prediction_rows,
     prompts,
     timed_shards,
+    unanswered,
 )
 from pipelines.answering.given_passages import AskedSettings
 from pipelines.answering.passages import Lookup, PassageSettings, Source
 from pipelines.answering.prediction_rows import Answered
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.answering.prompts import PromptBatch
 from pipelines.language import language
 from pipelines.lm import open_lm
@@ -63,6 +63,7 @@ class Settings(PassageSettings, AskedSettings):
     """The sections of params.yaml that this stage reads."""
 
     seed: int
+    ingest: params.Ingest
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Setup:
     key: str  # the key of the finished shards
     server: params.LMServer | None = None  # has the prices
     language: language.Language = language.ENGLISH
+    # a larger share of questions without an answer is an error
+    max_unanswered: float = 1.0
 
     @property
     def written(self) -> bool:
@@ -110,6 +113,8 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
 
     Questions are drawn by hash. A second call goes on from the shards that a first one finished,
     until `forget_answers` removes them. Also returns how long all shards took, in whichever call.
+    Questions that a server does not answer have null answers (see unanswered.py). Raises
+    LongtailError if they are too many.
     """
     questions = questions.sort_by("question_id")
     pool = prompts.read_questions(questions)
@@ -122,8 +127,14 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     def read(shard: slice) -> PromptBatch:
         return _prompts(pool, asked[shard], shots[shard], lookup, setup)
 
+    n_unanswered = 0
+
     def rows(shard: slice, answered: Answered) -> pa.Table:
-        return prediction_rows.to_rows(setup, pool, asked[shard], lookup, answered)
+        nonlocal n_unanswered
+        table = prediction_rows.to_rows(setup, pool, asked[shard], lookup, answered)
+        n_unanswered += len(table["unanswered"].drop_null())
+        unanswered.check_share(n_unanswered, len(asked), setup.max_unanswered)
+        return table
 
     ask = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     steps = timed_shards.Steps(read, ask, rows, PromptBatch.length)
@@ -134,10 +145,10 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         n_questions=len(asked),
         at_once=setup.questions_per_shard,
         steps=steps,
-        schema=PREDICTIONS,
+        schema=unanswered.SCHEMA,
         unit="question",
     )
-    answers = table.sort_by("question_id").replace_schema_metadata()
+    answers = unanswered.take_reasons(table.sort_by("question_id"))
     return answers, latency.Taken(batches, lookup.batches)
 
 
@@ -177,6 +188,7 @@ def _prompts(
     rows_of_shots = [passages.CLOSED_BOOK] * len(all_shots)
     if setup.answer.shot_passages:
         rows_of_shots = lookup.rows(all_shots)
+        passages.check_written(row.get("unanswered") for row in rows_of_shots)
     examples = {}
     for shot, row in zip(all_shots, rows_of_shots, strict=True):
         examples[shot] = pool.example(shot, row["texts"][0])
@@ -243,6 +255,10 @@ def answer_by_all_methods(dataset: str, lm_name: str, settings: Settings) -> sta
         folder.mkdir()
         for way, file in finished.items():
             shutil.copyfile(file, folder / f"{_file_name(way, settings)}.parquet")
+        unanswered.write_unanswered(folder)
+    for file in finished.values():
+        if unanswered.read_reasons(parquet.schema_of(file)):
+            store.forget(file.parent.name, file.name)  # the next run asks again
     return metrics
 
 
@@ -279,11 +295,17 @@ def _answer_missing(
                 key=file.name,
                 server=lm_settings.http,
                 language=spoken,
+                max_unanswered=settings.ingest.max_reject_share,
             )
             table, taken = answer(questions, setup)
             write = partial(parquet.write_parquet, table)
             WorkStore().file(file.parent.name, file.name, write)
             file_name = _file_name(way, settings)
+            reasons = unanswered.read_reasons(table.schema)
+            if reasons:
+                says_why = f"see data/predictions/{dataset}/{lm_name}/{unanswered.FILE}"
+                line = unanswered.describe(reasons, table.num_rows)
+                print(f"{dataset}, {file_name}: {line}; {says_why}", flush=True)
             latency.write_latency(
                 DATA,
                 dataset,
@@ -341,6 +363,7 @@ def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
         if len(values):
             metrics[name] = float(values.mean())
     metrics["questions"] = float(table.num_rows)
+    metrics["unanswered"] = float(table["correct"].null_count)
     metrics["seconds_per_question"] = seconds / max(1, table.num_rows)
     return metrics
 

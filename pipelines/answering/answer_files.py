@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.answering import unanswered
 from pipelines.errors import LongtailError
 from pipelines.methods import GIVEN, METHODS, Method, ordered
 from pipelines.storage import database, parquet
@@ -47,6 +48,27 @@ def left_out(
     """
     _, sentences = _imports(dataset, lms, retrievers, root)
     return sentences
+
+
+def without_answers(files: Mapping[str, Path]) -> str:
+    """A sentence on the questions that have no answer by one of a language model's methods.
+
+    `files` are method -> file. "" if all have one.
+    """
+    ids_of = {}
+    for method, file in files.items():
+        ids = _read("SELECT question_id FROM file WHERE correct IS NULL", file)["question_id"]
+        if len(ids):
+            ids_of[method] = set(ids)
+    if not ids_of:
+        return ""
+    counts = ", ".join(f"{method} {len(ids)}" for method, ids in ids_of.items())
+    all_ids = set().union(*ids_of.values())
+    folder = next(iter(files.values())).parent
+    return (
+        f"{len(all_ids):,} questions do not count, as the server of {folder.name} gave no answer "
+        f"to them ({counts}); {folder / unanswered.FILE} says why, and the next run asks again."
+    )
 
 
 def elsewhere(
@@ -200,13 +222,14 @@ def join(
     Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set
     has the same text about another subject as well) of the questions, and by method the `columns`:
     names and SQL expressions over the columns of predictions.PREDICTIONS, as floats, NaN if not
-    known. Arrays are (n,), ordered by question id. Raises LongtailError naming a file and an id
-    that it has twice, or that only one of two files has.
+    known. Arrays are (n,), ordered by question id. A question without an answer by one of the
+    methods is left out (unanswered.py), so that methods are compared on the same questions. Raises
+    LongtailError naming a file and an id that it has twice, or that only one of two files has.
     """
     selected = []
     for name, expression in columns.items():
         selected.append(f"CAST({expression} AS DOUBLE) AS {name}")
-    query = f"SELECT question_id, {', '.join(selected)} FROM file"
+    query = f"SELECT question_id, correct IS NULL AS unanswered, {', '.join(selected)} FROM file"
     answers = {method: _read(query, file) for method, file in files.items()}
     asked = _read(ASKED, questions)
 
@@ -225,6 +248,13 @@ def join(
     joined = {"ids": all_ids[places]}
     for name, values in asked.items():
         joined[name] = values[places]
+
+    answered = np.ones(len(ids), bool)
+    for columns_of_method in answers.values():
+        answered &= ~columns_of_method.pop("unanswered")
+    for columns_of_table in (joined, *answers.values()):
+        for name, values in columns_of_table.items():
+            columns_of_table[name] = values[answered]
     return joined, answers
 
 

@@ -5,7 +5,7 @@ A language model writes its own passage by the method GenRead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines import methods
 from pipelines.answering import prompts, timed_shards
 from pipelines.answering.latency import Batch
+from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import LanguageModel, Prompt
@@ -43,6 +44,8 @@ SCHEMA = pa.schema(
         "new_tokens": pa.int32(),  # tokens that the LM wrote for the passage
     }
 )
+# The same where the LM writes the passages, and why it wrote none.
+WRITTEN = SCHEMA.append(pa.field("unanswered", pa.string()))
 # The row of a question without passages.
 CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}
 
@@ -65,7 +68,8 @@ class PassageSettings(Section):
 class Source:
     """What finds the passages of questions."""
 
-    find: Callable[[list[str]], pa.Table]  # texts of questions -> their passages (SCHEMA)
+    # texts of questions -> their passages (SCHEMA, or WRITTEN)
+    find: Callable[[list[str]], pa.Table]
     at_once: int  # questions that `find` is best called with
     written: bool  # whether the LM writes the passages, by one more prompt a question
     by_id: bool = False  # whether `find` takes questions' ids in place of their texts
@@ -264,7 +268,7 @@ def written(
 def write_passages(
     max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]
 ) -> pa.Table:
-    """The passages (SCHEMA) that a LM writes for questions."""
+    """The passages (WRITTEN) that a LM writes for questions."""
     asked_for = [prompts.passage_prompt(text, spoken) for text in texts]
     rows = []
     for generation in lm.generate(asked_for, max_tokens):
@@ -276,9 +280,16 @@ def write_passages(
             "similarities": [None],
             "prompt_tokens": generation.prompt_tokens,
             "new_tokens": generation.new_tokens,
+            "unanswered": generation.unanswered or None,
         }
         rows.append(row)
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return pa.Table.from_pylist(rows, WRITTEN)
+
+
+def check_written(unwritten: Iterable[str | None]) -> None:
+    """Raise LongtailError with the first reason why the LM wrote no passage, if there is one."""
+    for reason in filter(None, unwritten):
+        raise LongtailError(f"no passage for a demonstration or question: {reason}")
 
 
 class Lookup:
@@ -318,7 +329,7 @@ class Lookup:
             n_questions=len(self._questions),
             at_once=source.at_once,
             steps=steps,
-            schema=SCHEMA,
+            schema=WRITTEN if source.written else SCHEMA,
             unit="question or demonstration",
         )
 

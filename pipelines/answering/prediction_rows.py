@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from pipelines.answering import prompts
+from pipelines.answering import prompts, unanswered
 from pipelines.answering.passages import Lookup
-from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.methods import Method
 from pipelines.params import params
@@ -33,7 +32,7 @@ def to_rows(
     lookup: Lookup,
     answered: Answered,
 ) -> pa.Table:
-    """The rows of PREDICTIONS of some questions."""
+    """The rows of some questions (unanswered.SCHEMA)."""
     # prompts of a question: one, or one per document of an ensemble
     k = len(answered.sent) // len(asked)
     rows = []
@@ -41,12 +40,28 @@ def to_rows(
         position = asked[i]
         prompts_of_question = slice(k * i, k * (i + 1))
         sent = answered.sent[prompts_of_question]
+        reason = answered.generations[i].unanswered or passage_row.get("unanswered")
+        if reason:
+            row = _unanswered_row(setup, pool.ids[position], sent, reason)
+            rows.append(row)
+            continue
+
         row = _row(setup, pool, position, passage_row, sent, answered.generations[i])
         if setup.source:
             seen = answered.seen[prompts_of_question]
             row |= _passage_columns(setup, pool, position, passage_row, sent, seen)
         rows.append(row)
-    return pa.Table.from_pylist(rows, schema=PREDICTIONS)
+    return pa.Table.from_pylist(rows, schema=unanswered.SCHEMA)
+
+
+def _unanswered_row(setup: Setup, question_id: str, sent: list[Prompt], reason: str) -> dict:
+    """The columns that are known of a question without an answer."""
+    return {
+        "question_id": question_id,
+        "method": Method.of_name(setup.method).kind,
+        "prompt_hash": prompts.prompt_hash(*sent),
+        "unanswered": reason,
+    }
 
 
 def _row(

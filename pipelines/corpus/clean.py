@@ -3,8 +3,9 @@ and tables go.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from html import unescape
 
 from mwparserfromhell.definitions import URI_SCHEMES
@@ -14,12 +15,14 @@ from mwparserfromhell.parser.tokenizer import Tokenizer
 from pipelines.corpus.markup import (
     DROPPED_TAGS,
     BadWikitext,
+    WikiPage,
     restored,
     template_pattern,
-    template_text,
     without_dropped,
+    without_holes,
 )
-from pipelines.language.language import ENGLISH
+from pipelines.corpus.templates import read_wiki
+from pipelines.language.language import ENGLISH, MediaWiki
 
 # [[de:Titel]], a link to the article in another language
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")
@@ -39,6 +42,7 @@ OTHER_SPACE = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u3000]")
 ONE_LINE = r"[^][{}<>\n]++|\[[^][{}<>\n]*+\](?!\])|\[\[[^][{}<>\n]*+\]\]"
 LINES = rf"{ONE_LINE}|\n(?!=)"
 TEMPLATE = template_pattern(LINES, 2) + r"(?!\})"
+PLAIN_TEMPLATE = re.compile(r"\{\{([^][{}<>&:'\n]*)\}\}")  # has nothing for the parser
 SCHEMES = "|".join(f"(?<=(?i:{scheme}):)" for scheme, slashes in URI_SCHEMES.items() if not slashes)
 # The last group that takes part names what a match is. A mark without a group may reach further
 # than it seems to. The search is fast because each alternative begins with a character.
@@ -69,19 +73,25 @@ CLOSE = frozenset(
 Fields = list[tuple[type, list[str]]]  # a construct's texts, each with the kind of token before it
 
 
-def wikitext_to_text(wikitext: str, media: str = ENGLISH.media) -> str:
+def wikitext_to_text(
+    wikitext: str, media: MediaWiki = ENGLISH.media, dropped: Counter[str] | None = None
+) -> str:
     """The plain text of one page, in lines; empty if the page has nothing but markup.
 
-    `media` is what links to files and categories begin with, with spaces between. Time and memory
-    grow with the length of the page only. Raises BadWikitext if the page can't be parsed.
+    `media` is what the language's Wikipedia shows. `dropped` takes the names of templates and tags
+    that are dropped within a sentence. Time and memory grow with the length of the page only.
+    Raises BadWikitext if the page can't be parsed.
     """
-    prose = without_dropped(wikitext.replace(HEADING, ""))
-    text = restored(visible(prose, _prefixes(media)))
+    page = WikiPage(read_wiki(media))
+    prose = without_dropped(wikitext.replace(HEADING, ""), page)
+    text = restored(visible(prose, page))
     text = QUOTES.sub("", MAGIC_WORD.sub("", text))
-    return _without_empty_sections(_lines(text))
+    if dropped is not None:
+        dropped.update(page.holes(text))
+    return _without_empty_sections(_lines(without_holes(text)))
 
 
-def visible(prose: str, media: re.Pattern) -> str:
+def visible(prose: str, page: WikiPage) -> str:
     """The text that a reader sees of what `without_dropped` left, the same as `parsed` gives, in a
     third of the time.
 
@@ -102,41 +112,35 @@ def visible(prose: str, media: re.Pattern) -> str:
             return f"\n{_title(len(match['level']), match['title'])}"
         if kind == "entity":
             return _entity_alone(match[0])
-        if kind == "link" and media.match(match[0], 2):
+        if kind == "link" and page.wiki.hidden_link.match(match[0], 2):
             return ""
-        return parsed(match[0], media)
+        return _alone(match[0], page)
 
     try:
         return CONSTRUCT.sub(shown, prose)
     except _Entangled:
-        return parsed(prose, media)
+        return parsed(prose, page)
 
 
 class _Entangled(Exception):
     """A page has a mark that can't be read by itself."""
 
 
-def parsed(prose: str, media: re.Pattern) -> str:
+def parsed(prose: str, page: WikiPage) -> str:
     """The text that a reader sees, by mwparserfromhell alone."""
     try:
         stream = (CTokenizer or Tokenizer)().tokenize(prose, 0, True)
     except ParserError as error:
         raise BadWikitext(str(error)) from None
-    return _visible(stream, media)
+    return _visible(stream, page)
 
 
 @lru_cache(1 << 10)
 def _entity_alone(entity: str) -> str:
-    return parsed(entity, _prefixes(""))
+    return parsed(entity, WikiPage(read_wiki(ENGLISH.media)))
 
 
-@cache
-def _prefixes(media: str) -> re.Pattern:
-    names = "|".join(map(re.escape, media.split()))
-    return re.compile(rf"\s*({names})\s*:", re.IGNORECASE)
-
-
-def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
+def _visible(stream: Iterable[tokens.Token], page: WikiPage) -> str:
     """The text that a reader sees, from the parser's tokens. (Its tree of nodes would take four
     times as long.)
     """
@@ -154,7 +158,7 @@ def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
             parts = []
             fields = [(token_type, parts)]
         elif token_type in CLOSE:
-            text = _construct(opened, fields, media)
+            text = _construct(opened, fields, page)
             opened, fields, parts = outer.pop()
             parts.append(text)
         else:
@@ -163,9 +167,11 @@ def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
     return "".join(parts)
 
 
-def _construct(opened: tokens.Token, fields: Fields, media: re.Pattern) -> str:
+def _construct(opened: tokens.Token, fields: Fields, page: WikiPage) -> str:
     """The text that a reader sees of a construct that the token `opened` began."""
-    if type(opened) is tokens.WikilinkOpen and media.match(_text(fields[0])):
+    if type(opened) is tokens.TemplateOpen:
+        return _template(fields, page)
+    if type(opened) is tokens.WikilinkOpen and page.wiki.hidden_link.match(_text(fields[0])):
         return ""
     return SHOWN[type(opened)](opened, fields)
 
@@ -176,7 +182,22 @@ def _text(field: tuple[type, list[str]]) -> str:
     return "".join(parts)
 
 
-def _template(_: tokens.Token, fields: Fields) -> str:
+def _alone(construct: str, page: WikiPage) -> str:
+    """The text that a reader sees of one construct. A template without markup in it needs no
+    parser.
+    """
+    plain = PLAIN_TEMPLATE.fullmatch(construct)
+    if not plain:
+        return parsed(construct, page)
+    name, *values = plain[1].split("|")
+    parameters: list[tuple[str | None, str]] = []
+    for text in values:
+        key, equals, value = text.partition("=")
+        parameters.append((key, value) if equals else (None, text))
+    return page.template(name, parameters)
+
+
+def _template(fields: Fields, page: WikiPage) -> str:
     parameters: list[tuple[str | None, str]] = []
     for token_type, parts in fields[1:]:
         text = "".join(parts)
@@ -185,7 +206,7 @@ def _template(_: tokens.Token, fields: Fields) -> str:
         else:  # what came before was the parameter's name
             before = parameters.pop()
             parameters.append((before[1], text))
-    return template_text(_text(fields[0]), parameters)
+    return page.template(_text(fields[0]), parameters)
 
 
 def _link(_: tokens.Token, fields: Fields) -> str:
@@ -230,7 +251,7 @@ def _nothing(_: tokens.Token, __: Fields) -> str:
 
 # The token that opens a construct -> what is shown of it.
 SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
-    tokens.TemplateOpen: _template,
+    tokens.TemplateOpen: _nothing,  # _construct knows more of it
     tokens.ArgumentOpen: _nothing,
     tokens.CommentStart: _nothing,
     tokens.WikilinkOpen: _link,

@@ -16,6 +16,7 @@ from pipelines.storage import database
 from pipelines.storage.atomic import atomic
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
+NAMES_SHOWN = 20  # most frequent templates of those that were dropped
 QUERY_COLUMNS = "id, split, source_document, source, before, context, continuation"
 
 
@@ -78,6 +79,7 @@ def write_corpus(
         for name, query in tables.items():
             database.write_query(db, query, folder / f"{name}.parquet")
         metrics = _metrics(db, folder, counts, reasons)
+    metrics |= _dropped_in_sentences(batches)
     return metrics | {"near_duplicate_sources": float(len(near))}
 
 
@@ -169,6 +171,22 @@ def _metrics(
     for reason, n in skipped.items():
         metrics[f"skipped_{reason}"] = n
     return {name: float(value) for name, value in metrics.items()}
+
+
+def _dropped_in_sentences(batches: list[Path]) -> dict[str, float]:
+    """How many templates were dropped within sentences of the pages read, and how many of these
+    have the most frequent names; nothing if there were none.
+    """
+    dropped: Counter[str] = Counter()
+    for folder in batches:
+        dropped.update(json.loads((folder / "dropped.json").read_text(encoding="utf-8")))
+    if not dropped:
+        return {}
+    by_name = sorted(dropped.items(), key=lambda item: (-item[1], item[0]))
+    metrics = {"dropped_in_sentences": float(dropped.total())}
+    for name, count in by_name[:NAMES_SHOWN]:
+        metrics[f"dropped_in_sentences_{name}"] = float(count)
+    return metrics
 
 
 def _view(db: DuckDBPyConnection, table: str, folders: list[Path]) -> None:

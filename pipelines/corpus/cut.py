@@ -6,6 +6,7 @@ short rest, more. A passage that its source has cut already is a document as it 
 """
 
 import os
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands
 from pipelines.corpus.source_batches import Batch, CorpusSettings, write_rows
 from pipelines.corpus.token_bytes import Tokens, open_encoder
 from pipelines.corpus.windows import cut_tokens, last_boundary, rolling_windows, separate_windows
+from pipelines.language.language import MediaWiki
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
+from pipelines.storage.atomic import write_json
 
 DOCS = pa.schema(
     {
@@ -69,7 +72,8 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     os.environ["RAYON_NUM_THREADS"] = "1"
     out.mkdir()
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
-    rows, texts = _clean_rows(batch, rejects, settings.media)
+    dropped: Counter[str] = Counter()
+    rows, texts = _clean_rows(batch, rejects, settings.media, dropped)
     encoded = _encoder(settings.tokenizer)(texts)
     if settings.corpus.has_queries:
         matrix = signatures([tokens.ids for tokens in encoded])
@@ -100,11 +104,16 @@ def cut_batch(settings: CorpusSettings, batch: Batch, out: Path) -> None:
     write_rows(queries, QUERIES, out / "queries.parquet")
     write_rows(sources, SOURCES, out / "sources.parquet")
     rejects.write(out / "rejects.parquet")
+    write_json(out / "dropped.json", dropped)
 
 
-def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict], list[str]]:
+def _clean_rows(
+    batch: Batch, rejects: Rejects, media: MediaWiki, dropped: Counter[str]
+) -> tuple[list[dict], list[str]]:
     """The batch's rows that are no copies and have a text, with their ids, and their clean
     texts.
+
+    `dropped` takes the names of templates that are dropped within sentences.
     """
     rows = []
     texts = []
@@ -116,7 +125,7 @@ def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict],
         text = row["text"]
         if row["wikitext"]:
             try:
-                text = wikitext_to_text(text, media)
+                text = wikitext_to_text(text, media, dropped)
             except BadWikitext as error:
                 rejects.add(row["file"], row["row"], "bad_wikitext", str(error))
                 continue

@@ -6,20 +6,25 @@ that may have begun to the end of the page, and does so again after giving it up
 left after this pass, so that the parser's time is bounded, and ordinary pages are parsed several
 times as fast.
 
-Templates that are part of a sentence stay; `template_text` gives the text that a reader sees of
-them. All other templates (infoboxes, citations, notices, pronunciations) are dropped.
+Templates that templates.py shows stay. All others (infoboxes, citations, notices, pronunciations)
+are dropped. Where one stood within a line a mark names it, so that those can be counted that leave
+a hole in a sentence.
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 from mwparserfromhell.definitions import PARSER_BLACKLIST
 
+from pipelines.corpus.templates import Wiki
+from pipelines.corpus.variants import without_variants
+
 _READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
 DROPPED_TAGS = frozenset(_READ["tags"]["dropped"])
+MISSED_TAGS = frozenset(_READ["tags"]["missed"])
 LINE_BREAKS = frozenset(_READ["tags"]["line_breaks"])
 INLINE_TAGS = frozenset(_READ["tags"]["inline"])
 RAW_TAGS = frozenset(PARSER_BLACKLIST)  # their content is not parsed as markup
@@ -28,9 +33,19 @@ TAGS = DROPPED_TAGS | LINE_BREAKS | INLINE_TAGS | RAW_TAGS
 LINE = "\x01"  # for a cut that ends a line
 GAP = "\x02"  # for any other cut
 LESS = "\x03"  # for a "<" that is text
+# For a cut that may leave a hole in a sentence. A character of the private use area follows, which
+# numbers what was dropped.
+HOLE = "\x04"
+FIRST_NUMBER = 0xE000
+LAST_NUMBER = 0xF8FF
+HOLE_MARK = re.compile(rf"{HOLE}[\ue000-\uf8ff]")
+HOLES = re.compile(rf"[ \t]*(?:{HOLE_MARK.pattern}[ \t]*)+")
+SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\n")
 DEEPEST = 100  # nested constructs: the parser gives up there, and real pages have about 20
 # constructs of a page that are never closed; for each, the parser may read the whole page again
 UNCLOSED = 100
+NAME_LENGTH = 60  # characters of a template's name that are read
+NAME_END = re.compile(r"[|{}]")
 NESTING = 3  # templates inside each other that are cut by one mark
 
 
@@ -81,43 +96,67 @@ LIST_MARKS = re.compile(r"\n[*#:;]+")
 TABLE = re.compile(r"\n[^\S\n]*\{\|")  # a table that is never closed
 
 
-def _by_name(names_of: Mapping) -> dict:
-    """Each of the names of wikitext.yaml -> what is shown for it."""
-    shown_for: dict = {}
-    for shown, names in names_of.items():
-        shown_for |= dict.fromkeys(names, shown)
-    return shown_for
-
-
-SHOWN_PARAMETER = _by_name(_READ["shown_parameter"])  # template -> number of its parameter
-FIXED = _by_name(_READ["fixed"])  # template -> text
-BETWEEN = _by_name(_READ["between"])  # word of a range -> text
-KEPT = frozenset({*SHOWN_PARAMETER, *FIXED, *_READ["circa"], *_READ["convert"]})
-# such as lang-de, which shows its first parameter
-LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")
-NUMBER = re.compile(r"[-+\u2212]?[\d.,/]+(e[-+]?\d+)?")
-
-
 class BadWikitext(ValueError):
     """A page that can't be turned into text in bounded time."""
 
 
-def without_dropped(wikitext: str) -> str:
+class WikiPage:
+    """A page of a Wikipedia, with numbers for what is dropped from it."""
+
+    def __init__(self, wiki: Wiki) -> None:
+        self.wiki = wiki
+        self._numbers: dict[str, int] = {}
+
+    def hole(self, name: str) -> str:
+        """The mark that stands for a dropped template or tag."""
+        name = " ".join(name.split())
+        number = self._numbers.setdefault(name, FIRST_NUMBER + len(self._numbers))
+        return HOLE + chr(min(number, LAST_NUMBER))
+
+    def template(self, name: str, parameters: list[tuple[str | None, str]]) -> str:
+        """The text that a reader sees of a template with (name or None, value) parameters, or the
+        mark of a dropped one.
+        """
+        text = self.wiki.text(name, parameters)
+        return self.hole(name) if text is None else text
+
+    def holes(self, text: str) -> Counter[str]:
+        """How often each template or tag was dropped within a sentence of a text with marks: a line
+        has text before the mark, which does not end there, and text after it.
+        """
+        names = {number: name for name, number in self._numbers.items()}
+        holes: Counter[str] = Counter()
+        for match in HOLES.finditer(text):
+            before = text[match.start() - 1 : match.start()] or "\n"
+            after = text[match.end() : match.end() + 1] or "\n"
+            if before not in SENTENCE_ENDS and after != "\n":
+                numbers = match[0].replace(HOLE, "").split()
+                holes.update(names[ord(number)] for number in "".join(numbers))
+        return holes
+
+
+def without_dropped(wikitext: str, page: WikiPage) -> str:
     """The page without comments, templates (except those that are shown), arguments, tables, tags
     and list marks.
 
-    It has the placeholders LINE, GAP and LESS. Raises BadWikitext for more than UNCLOSED or DEEPEST
-    constructs.
+    It has the placeholders LINE, GAP, LESS and HOLE. Raises BadWikitext for more than UNCLOSED or
+    DEEPEST constructs.
     """
-    for mark in (LINE, GAP, LESS):
+    for mark in (LINE, GAP, LESS, HOLE):
         wikitext = wikitext.replace(mark, "")
-    text = _MarkupPass(_without_comments(wikitext)).prose()
+    wikitext = without_variants(_without_comments(wikitext), page.wiki.variants)
+    text = _MarkupPass(wikitext, page).prose()
     return TABLE.sub("\n|", LIST_MARKS.sub("\n", text))
 
 
 def restored(text: str) -> str:
     """The text with its placeholders LINE, GAP and LESS replaced."""
     return text.replace(LINE, "\n").replace(GAP, "").replace(LESS, "<")
+
+
+def without_holes(text: str) -> str:
+    """The text without the marks for what was dropped."""
+    return HOLE_MARK.sub("", text)
 
 
 class _Open(NamedTuple):
@@ -157,8 +196,9 @@ def _outer_first(cut: _Cut) -> tuple[int, int]:
 class _MarkupPass:
     """One pass over the marks of a page, with a stack of the constructs that are open."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, page: WikiPage) -> None:
         self._text = "\n" + text
+        self._page = page
         self._stack: list[_Open] = []
         self._cuts: list[_Cut] = []
         self._depth = 0  # open constructs that are not tags
@@ -237,14 +277,17 @@ class _MarkupPass:
         """Cut a reference or a template that is not shown. One that has to be looked into is read
         mark by mark; return the place from which to search on.
         """
-        kept = kind == "whole_template" and self._keep_template(begin + 2, end - 2)
+        placeholder: str | None = GAP
+        if kind == "whole_template":
+            placeholder = self._for_template(begin, begin + 2, end - 2)
+        kept = placeholder is None
         has_template = kept and self._text.find("{{", begin + 2, end) >= 0
         if self._depth + NESTING >= DEEPEST or has_template:
             first_mark = SINGLE.match(self._text, begin)
             assert first_mark, "a construct begins with a mark"
             return self._mark(first_mark)
-        if not kept:
-            self._cuts.append(_Cut(begin, end, GAP))
+        if placeholder is not None:
+            self._cuts.append(_Cut(begin, end, placeholder))
         return end
 
     def _tag(self, match: re.Match[str]) -> int:
@@ -257,20 +300,26 @@ class _MarkupPass:
             end_of_raw = self._end_of_raw(name, end)
             if end_of_raw:
                 if name in DROPPED_TAGS:
-                    self._cuts.append(_Cut(begin, end_of_raw, GAP))
+                    self._cuts.append(_Cut(begin, end_of_raw, self._for_tag(name)))
                 return end_of_raw
         if not match["closed"] or name not in TAGS:
             self._cuts.append(_Cut(begin, begin + 1, LESS))
             return match.end("name")
 
+        placeholder = LINE if name in LINE_BREAKS else GAP
         if is_end and name in DROPPED_TAGS:
             opened = self._pop("<" + name)
             if opened:
                 begin = opened.begin
-        self._cuts.append(_Cut(begin, end, LINE if name in LINE_BREAKS else GAP))
+                placeholder = self._for_tag(name)
+        self._cuts.append(_Cut(begin, end, placeholder))
         if has_content and name in DROPPED_TAGS:
             self._push("<" + name, begin, end)
         return end
+
+    def _for_tag(self, name: str) -> str:
+        """What stands for a tag that is dropped with its content."""
+        return self._page.hole(f"<{name}>") if name in MISSED_TAGS else GAP
 
     def _end_of_raw(self, name: str, begin: int) -> int | None:
         """Where the end tag of a raw tag ends; None if none follows."""
@@ -290,21 +339,31 @@ class _MarkupPass:
                 return
             count = _braces_to_close(min(opened.end - opened.begin, end - begin))
             first = opened.end - count
-            if count == 3 or not self._keep_template(opened.end, begin):
-                self._cuts.append(_Cut(first, begin + count, GAP))
+            placeholder: str | None = GAP
+            if count == 2:
+                placeholder = self._for_template(first, opened.end, begin)
+            if placeholder is not None:
+                self._cuts.append(_Cut(first, begin + count, placeholder))
             begin += count
             if first - opened.begin >= 2:
                 self._push("{{", opened.begin, first)
 
-    def _keep_template(self, begin: int, end: int) -> bool:
-        """Whether a template is shown; counts those with several lines, of which there may be
-        UNCLOSED.
+    def _for_template(self, braces: int, begin: int, end: int) -> str | None:
+        """What stands for a template that is dropped; None for one that is shown.
+
+        UNCLOSED templates with several lines may be shown.
         """
-        if not is_kept(self._text[begin : min(begin + 40, end)]):
-            return False
-        if self._text.find("\n", begin, end) >= 0:
-            self._long += 1
-        return self._long <= UNCLOSED
+        name = NAME_END.split(self._text[begin : min(begin + NAME_LENGTH, end)], maxsplit=1)[0]
+        form = self._page.wiki.form(name)
+        begins_line = self._text[braces - 1] == "\n"
+        if form == "" or (form is None and begins_line):
+            return GAP
+        if form is not None:
+            if self._text.find("\n", begin, end) >= 0:
+                self._long += 1
+            if self._long <= UNCLOSED:
+                return None
+        return self._page.hole(name)
 
     def _push(self, mark: str, begin: int, end: int) -> None:
         if mark == "{{" and end - begin > DEEPEST:
@@ -353,63 +412,3 @@ def _without_comments(text: str) -> str:
             return "".join(parts) + text[end:].replace("<!--", "")
         parts.append(text[end:begin])
         end = close + 3
-
-
-def is_kept(begin: str) -> bool:
-    """Whether a template is shown; `begin` has its first characters, without the braces."""
-    name = _name(re.split(r"[|{}]", begin, maxsplit=1)[0])
-    return name in KEPT or LANGUAGE.fullmatch(name) is not None
-
-
-def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
-    """The text that a reader sees of a template with these (name or None, value) parameters; "" for
-    a dropped one.
-    """
-    name = _name(name)
-    places = _by_place(parameters)
-    if name in SHOWN_PARAMETER or LANGUAGE.fullmatch(name):
-        place = SHOWN_PARAMETER.get(name, 1)
-        if len(places) >= abs(place):
-            return places[-1] if place < 0 else places[place - 1]
-        return _named_text(parameters)
-    if name in FIXED:
-        return FIXED[name]
-    if name in _READ["circa"]:
-        return " \u2013 ".join(f"c. {year}" for year in places[:2])
-    return _measure(places) if name in _READ["convert"] else ""
-
-
-def _by_place(parameters: list[tuple[str | None, str]]) -> list[str]:
-    """The values of the parameters that are known by their places, in the order of these."""
-    by_place: dict[int, str] = {}
-    for key, value in parameters:
-        place = str(len(by_place) + 1) if key is None else key.strip()
-        if place.isdecimal():
-            by_place[int(place)] = value.strip()
-    return [by_place[place] for place in sorted(by_place)]
-
-
-def _named_text(parameters: list[tuple[str | None, str]]) -> str:
-    """The value of the first parameter that is called text or quote; "" if there is none."""
-    for key, value in parameters:
-        if key and key.strip() in ("text", "quote"):
-            return value.strip()
-    return ""
-
-
-def _measure(places: list[str]) -> str:
-    """The measure before its conversion: "5 to 10 km" of {{cvt|5|to|10|km|mi}}, "5 ft 8 in" of
-    {{cvt|5|ft|8|in|m}}.
-    """
-    text = ""
-    for i in range(0, len(places) - 1, 2):
-        number = places[i]
-        unit = places[i + 1]
-        if not NUMBER.fullmatch(number):
-            break
-        text += number + (BETWEEN.get(unit) or f" {_READ['units'].get(unit, unit)} ")
-    return text.strip()
-
-
-def _name(name: str) -> str:
-    return name.replace("_", " ").strip().lower()

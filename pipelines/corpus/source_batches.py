@@ -16,6 +16,7 @@ from duckdb import DuckDBPyConnection
 
 from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.language.language import MediaWiki
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
 from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
@@ -57,7 +58,7 @@ class CorpusSettings:
     chunk: Chunk
     queries: Queries
     windows: Windows
-    media: str  # what links to files and categories begin with
+    media: MediaWiki
 
 
 class Batch(NamedTuple):

@@ -107,7 +107,8 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
     analyses: Tables = {name: [] for name in studies.tables}
     for dataset, by_lm in files.items():
         sentences = answer_files.left_out(dataset, settings.lms, settings.retrievers, data)
-        for sentence in sentences:
+        sentences += map(answer_files.without_answers, by_lm.values())
+        for sentence in filter(None, sentences):
             print(sentence)
             analyses["left_out"].append({"dataset": dataset, "why": sentence})
         _analyse_answers(analyses, dataset, by_lm, data, settings, studies.of_answers)

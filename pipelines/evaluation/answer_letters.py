@@ -7,7 +7,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import LETTERS
-from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.lm.language_model import LanguageModel, Prompt, all_answered
 from pipelines.replug import ensemble
 
 # in a generated answer, as "B", "(B)" or "The answer is B."
@@ -90,8 +90,8 @@ def _write_letters(lm: LanguageModel, prompts: list[Prompt], log_probs: np.ndarr
     unknown = np.flatnonzero(np.isneginf(log_probs).all(1))
     if not len(unknown):
         return
-    answers = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)
-    for row, generation in zip(unknown, answers, strict=True):
+    generations = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)
+    for row, generation in zip(unknown, all_answered(generations), strict=True):
         letter = LETTER.search(generation.text)
         if letter:
             log_probs[row, LETTERS.index(letter[0])] = 0.0

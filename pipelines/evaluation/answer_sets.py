@@ -25,7 +25,7 @@ GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table ->
 class MethodAnswers:
     """How one method answered each question: columns of its file, (n,) float.
 
-    A value is NaN where the file does not say it.
+    A value is NaN where the file does not say it. Questions without an answer are left out.
     """
 
     correct: np.ndarray  # 1 or 0, never NaN: right by the published substring rule

@@ -25,7 +25,7 @@ from pipelines.evaluation.task_figures import (
 )
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
-from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.language_model import LanguageModel, all_answered
 from pipelines.params.param_types import LMName, RetrieverName
 from pipelines.params.params import (
     LM,
@@ -316,7 +316,7 @@ def predict(
         answers = answer_letters.answer_by_letter(lm, prompts, log_weights)
     else:
         generations = ensemble.generate(lm, prompts, similarities, new_tokens, replug)
-        answers = [generation.text.strip() for generation in generations]
+        answers = [generation.text.strip() for generation in all_answered(generations)]
 
     predictions = np.full(len(fits), None, object)
     predictions[fits] = answers

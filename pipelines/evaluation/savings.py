@@ -58,6 +58,7 @@ def savings(
     ids = answers.ids.astype(str)
     for method, file in files.items():
         pairs = read_pairs(questions, above=files["closed_book"], below=file)
+        pairs = pairs.take(np.isin(pairs.ids.astype(str), ids))  # with answers by all methods
         if method == "closed_book" or not pairs.usable(thresholds.min_questions):
             continue
         train, drawn = held_out.sides(pairs, thresholds, answers.seed, answers.resamples)

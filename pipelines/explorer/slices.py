@@ -78,6 +78,7 @@ ANSWERED = f"""WITH answered AS (
         CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))
         END AS band
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
+    WHERE base.correct IS NOT NULL AND method.correct IS NOT NULL
 ) """
 PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
     base_answer, base_right, base_title, base_whose,

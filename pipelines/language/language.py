@@ -36,6 +36,25 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     punctuation: Literal["ascii", "unicode"] = "unicode"
 
 
+class MediaWiki(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
+    """What a language's Wikipedia shows of its pages.
+
+    corpus/wikitext.yaml says how forms are written.
+    """
+
+    hidden_links: str  # what links to files and categories begin with, with spaces between
+    months: str  # of the year, as dates have them, with spaces between
+    date: str  # form with the fields day, month and year
+    thousands: str  # mark between groups of digits
+    decimal: str  # mark before decimals
+    grouped_from: int = 4  # digits; shorter numbers have no mark for thousands
+    first_day: str = "1"  # of a month
+    # variants of the language, the first that a page has counts: -{zh-hans:…; zh-hant:…}-
+    variants: str = ""
+    shown: dict[str, list[str]] = {}  # form -> templates that are shown so
+    shown_patterns: dict[str, list[str]] = {}  # form -> patterns of such templates' names
+
+
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The words around questions and answers."""
 
@@ -50,8 +69,7 @@ class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wiki: str  # its Wikipedia: wiki.wikipedia.org
     # Wikidata's codes, the first that has a label counts; after all of them `mul`
     labels: list[str]
-    # what links to files and categories begin with in its Wikipedia, with spaces between
-    media: str
+    media: MediaWiki
     terms: Terms
     match: Match
     prompt: Prompt

@@ -6,7 +6,9 @@ The answers and what they cost are in the ledger (ledger.py).
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +19,18 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from pipelines import progress
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, Unreachable
+from pipelines.lm import cut_prompts
 from pipelines.lm.hidden_errors import unwrap
 from pipelines.lm.ledger import Ledger, Tokens
-from pipelines.lm.server_answers import Choice, Silent, Unable, Usage
+from pipelines.lm.server_answers import (
+    Choice,
+    Refused,
+    Silent,
+    Unable,
+    Usage,
+    with_whole_characters,
+)
 from pipelines.params import params
 from pipelines.work import http
 
@@ -29,6 +39,10 @@ ATTEMPTS = 8  # attempts of one request; the pauses between them double, to four
 PROBE_ATTEMPTS = 3  # attempts of a request that tries out the server
 TEMPLATE_TOKENS = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
+# Status codes for a prompt that a filter, a firewall or a server's limit refuses.
+REFUSED = (*UNABLE, 403, 413, 424, 451)
+PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
+FEW_REFUSED = 10  # refused prompts after which a server that answers fewer is given up
 
 Result = TypeVar("Result")
 
@@ -73,6 +87,11 @@ class CompletionsClient(http.Client):
         self.session.auth = self._sign
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
+        # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
+        self.harmless: str | Sequence[int] = ""
+        self._counts_cached = (
+            True  # whether the tokens that it counts can be those of whole prompts
+        )
 
     def ask(
         self,
@@ -82,6 +101,7 @@ class CompletionsClient(http.Client):
         lasts: Sequence[int] = (),
         probe: bool = False,
         times: int = 1,
+        refused: Callable[[str], Result] | None = None,
         **fields,
     ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt i, in order.
@@ -91,10 +111,13 @@ class CompletionsClient(http.Client):
         log-probabilities of so many last tokens of each prompt, and only these are kept. Work that
         asks so many `times` shows a part of its progress each time.
 
-        Raises LongtailError before a request that may pass `max_cost`, and with the server's words
-        where it refuses. That is Unable where it can't do this, or where a `probe` fails.
+        A prompt that the server does not answer, where it answers others, has the result
+        `refused(reason)`, and is asked for again next time. Without `refused`, and where most
+        prompts are refused, LongtailError is raised with the server's words. It is Unable where the
+        server can't do this, or where a `probe` fails. Raises LongtailError as well before a
+        request that may pass `max_cost`.
         """
-        pending = _Pending(prompts, read, lasts, probe, fields)
+        pending = _Pending(prompts, read, lasts, probe, refused, fields)
         for i, prompt in enumerate(prompts):
             key = self._cache_key(prompt, fields)
             if len(lasts):
@@ -113,19 +136,22 @@ class CompletionsClient(http.Client):
                 for _ in self.map(ask_batch, batches, None):
                     progress.advance(size, len(prompts) * times)
         except LongtailError as error:
-            message = str(error)
-            if self._key:  # a server may repeat the key in its words
-                message = message.replace(self._key, "...")
-            raise type(error)(message) from None
+            raise type(error)(self._without_key(error)) from None
         return [pending.results[i] for i in range(len(prompts))]
+
+    def _without_key(self, error: LongtailError) -> str:
+        """The words of an error; a server may repeat the key in them."""
+        message = str(error)
+        return message.replace(self._key, "...") if self._key else message
 
     def _accept_kept(self, pending: _Pending) -> list[str]:
         """Read the answers that are kept; returns the keys of the prompts that have none."""
         missing = []
         for key in pending.rows_of_key:
             is_kept, raw = self._ledger.get(key)
-            if is_kept:
-                self._accept(pending, key, raw)
+            choice = _decoded(raw, Choice, self.url) if is_kept else None
+            if choice and not choice.refusal:
+                self._accept(pending, key, choice)
             else:
                 missing.append(key)
         return missing
@@ -134,18 +160,65 @@ class CompletionsClient(http.Client):
         """Send a request for the prompts of these keys, and keep the answers that are accepted."""
         rows = [pending.rows_of_key[key][0] for key in keys]
         prompts = [pending.prompts[row] for row in rows]
-        raws = self._request(prompts, pending.probe, pending.fields)
+        try:
+            raws = self._request(prompts, pending.probe, pending.fields, pending.may_be_refused)
+        except (Refused, Unreachable) as error:
+            self._ask_each(pending, keys, error)
+            return
+
         accepted = {}
         try:
             for key, row, raw in zip(keys, rows, raws, strict=True):
-                self._accept(pending, key, raw)
+                choice = _decoded(raw, Choice, self.url)
+                if choice.refusal:
+                    reason = f"{self.url}: {self._name} gives no answer: {choice.refusal}"
+                    self._set_aside(pending, key, Refused(reason))
+                    continue
+                self._accept(pending, key, choice)
                 accepted[key] = pending.kept_form(row, raw)
         finally:  # the answers before a bad one are paid for
             self._ledger.put(accepted)
 
-    def _accept(self, pending: _Pending, key: str, raw: bytes) -> None:
+    def _ask_each(self, pending: _Pending, keys: list[str], error: LongtailError) -> None:
+        """After a refusal of the prompts together, ask for each of them alone.
+
+        Raises the `error` where the server does not answer a harmless prompt either: then it is not
+        the fault of these.
+        """
+        if not pending.may_be_refused:
+            raise error
+        try:
+            self._request([self.harmless], True, pending.fields)
+        except LongtailError:
+            raise error from None
+
+        if len(keys) == 1:
+            self._set_aside(pending, keys[0], error)
+            return
+        for key in keys:
+            self._ask_batch(pending, [key])
+
+    def _set_aside(self, pending: _Pending, key: str, error: LongtailError) -> None:
+        """Leave a prompt without an answer, or raise the error where that may not be."""
+        if pending.refused is None:
+            raise error
+        reason = self._without_key(error)
+        rows = pending.rows_of_key[key]
+        for row in rows:
+            pending.results[row] = pending.refused(reason)
+        pending.refused_keys.add(key)
+        self._ledger.count("lm_unanswered")
+        prompt = pending.prompts[rows[0]]
+        end = repr(prompt[-PROMPT_SHOWN:]) if isinstance(prompt, str) else f"{len(prompt)} tokens"
+        print(f"{self._name}: no answer to a prompt that ends with {end}: {reason}", flush=True)
+        n_refused = len(pending.refused_keys)
+        if n_refused > FEW_REFUSED and n_refused > len(pending.results) / 2:
+            raise LongtailError(
+                f"{n_refused} of the last {len(pending.results)} prompts have no answer; {error}"
+            )
+
+    def _accept(self, pending: _Pending, key: str, choice: Choice) -> None:
         """Read an answer for all rows that have its prompt."""
-        choice = _decoded(raw, Choice, self.url)
         try:
             for row in pending.rows_of_key[key]:
                 pending.results[row] = pending.read(row, choice)
@@ -172,12 +245,15 @@ class CompletionsClient(http.Client):
             body |= {"logprobs": True, "top_logprobs": fields["logprobs"]}
         return body | {"messages": [{"role": "user", "content": prompt}]}
 
-    def _request(self, prompts: list, probe: bool, fields: dict) -> list[bytes]:
+    def _request(
+        self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False
+    ) -> list[bytes]:
         """Send one request; returns each prompt's choice, as JSON.
 
-        Raises Unable or LongtailError for a refusal.
+        A status of 500 that comes again and again is a refusal where the prompts `may_be_refused`.
+        Raises Refused or another LongtailError for a refusal.
         """
-        answer = self._answered(prompts, probe, fields)
+        answer = self._answered(prompts, probe, fields, may_be_refused)
         decoded = _decoded(answer.content, _Choices, self.url)
         choices = [bytes(raw) for raw in decoded.choices]
         used = _used(answer, Tokens(0, 0))
@@ -189,6 +265,10 @@ class CompletionsClient(http.Client):
                 f"lm.{self._name}.http.max_tokens is {max_tokens}; with its tokenizer set, "
                 "prompts are cut"
             )
+        self._check_whole(prompts, answer, fields)
+        if may_be_refused and not choices:  # as Gemini answers a prompt that it blocks
+            body = answer.content[: http.MESSAGE_LENGTH].decode("utf-8", "replace")
+            raise Refused(f"{self.url}: an answer without choices: {body}")
         if len(choices) != len(prompts):
             raise Unable(
                 f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each"
@@ -206,8 +286,30 @@ class CompletionsClient(http.Client):
             )
         return [by_index[i] for i in range(len(prompts))]
 
-    def _answered(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
-        """The server's answer to one request. Raises Unable or LongtailError for a refusal."""
+    def _check_whole(self, prompts: list, answer: requests.Response, fields: dict) -> None:
+        """Raise LongtailError where the server counts far fewer tokens than the prompts have words.
+
+        A server may count only the tokens that it had not read before. So it is asked again, with a
+        beginning that no server has in its cache.
+        """
+        words = cut_prompts.count_words(prompts)
+        tokens = cut_prompts.tokens_read(answer.content)
+        if not (self._counts_cached and cut_prompts.are_too_few(tokens, words)):
+            return
+        new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
+        answer_to_new = self._answered(new_prompts, False, fields)
+        tokens = cut_prompts.tokens_read(answer_to_new.content)
+        if cut_prompts.are_too_few(tokens, words):
+            message = f"{self.url}: reads {tokens} tokens of prompts with {words} words, so it "
+            if tokens >= cut_prompts.SMALLEST_CONTEXT:
+                raise LongtailError(f"{message}cuts them; {cut_prompts.ADVICE}")
+            print(f"{message}cuts them or counts wrong; {cut_prompts.ADVICE}", flush=True)
+        self._counts_cached = False
+
+    def _answered(
+        self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False
+    ) -> requests.Response:
+        """The server's answer to one request. Raises Refused or LongtailError for a refusal."""
         prompt = prompts if len(prompts) > 1 else prompts[0]  # some servers refuse a list of one
         statuses: list[int] = []
         try:
@@ -218,6 +320,7 @@ class CompletionsClient(http.Client):
                 check=check_json,
                 attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
                 statuses=statuses,
+                may_be_refused=may_be_refused,
             )
         except LongtailError as error:
             if probe and statuses[-1:] == [500]:  # some servers answer so to what they can't do
@@ -228,14 +331,21 @@ class CompletionsClient(http.Client):
         if status == 200:
             return answer
         message = str(http.refusal(answer, self.url))
+        if may_be_refused and status in REFUSED:
+            raise Refused(message)
+        if status in UNABLE:
+            raise Unable(message)
         if status in (401, 403):
             message += "; set LONGTAIL_API_KEY"
-        raise Unable(message) if status in UNABLE else LongtailError(message)
+        raise LongtailError(message)
 
-    def _once(self, method: str, url: str, *, statuses: list[int], **request) -> requests.Response:
+    def _once(
+        self, method: str, url: str, *, statuses: list[int], may_be_refused: bool, **request
+    ) -> requests.Response:
         """Make one attempt, which the ledger enters before and corrects after.
 
-        Adds the answer's status to `statuses`.
+        Adds the answer's status to `statuses`. Raises Refused for the last of PROBE_ATTEMPTS that
+        fail with 500, where the prompts `may_be_refused`.
         """
         most = self._most_tokens(request["json"])
         number, wait = self._ledger.enter(most)
@@ -250,10 +360,21 @@ class CompletionsClient(http.Client):
             if isinstance(reason, NewConnectionError) or isinstance(error, requests.ConnectTimeout):
                 self._ledger.correct(number, most, Tokens(0, 0))  # it never reached the server
             raise
+        self._mend(answer)
         unwrap(answer)
         statuses.append(answer.status_code)
         self._ledger.correct(number, most, _used(answer, most))
+        if may_be_refused and statuses.count(500) == PROBE_ATTEMPTS:
+            raise Refused(str(http.refusal(answer, self.url)))
         return answer
+
+    def _mend(self, answer: requests.Response) -> None:
+        """Replace halves of characters in an answer's JSON, and count such answers."""
+        body = answer.raw.read()
+        mended = with_whole_characters(body)
+        answer.raw = io.BytesIO(mended)
+        if mended != body:
+            self._ledger.count("lm_mended")
 
     def _most_tokens(self, body: dict) -> Tokens:
         """The most tokens that a request may cost."""
@@ -286,9 +407,16 @@ class _Pending:
     read: Callable[[int, Choice], Any]
     lasts: Sequence[int]
     probe: bool
+    refused: Callable[[str], Any] | None
     fields: dict[str, Any]
     rows_of_key: dict[str, list[int]] = field(default_factory=dict)  # the prompts' numbers
     results: dict[int, Any] = field(default_factory=dict)  # by the prompt's number
+    refused_keys: set[str] = field(default_factory=set)
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether a prompt may stay without an answer."""
+        return self.refused is not None
 
     def kept_form(self, row: int, raw: bytes) -> bytes:
         """What is kept of an answer: all of it, or of a scored prompt the last tokens' scores."""

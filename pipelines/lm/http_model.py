@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.http_client import CompletionsClient
-from pipelines.lm.language_model import Generation, Prompt, Scores, check_room
+from pipelines.lm.language_model import Generation, Prompt, Scores, check_room, no_answer
 from pipelines.lm.ragged import joined
 from pipelines.lm.server_answers import FLOOR, TOLERANCE, Choice, Unable, fault
 from pipelines.lm.server_mixture import Mixture, Shown, generate_under
@@ -79,6 +79,7 @@ class HttpModel:
         # The fields of a request that ask for an answer's log-probabilities.
         self._log_prob_fields = {"logprobs": 1}
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        self._client.harmless = self._as_probe(PROBE)
         self._find_out()
         self.scores = "score" not in self._lacks
         self.mixes = "mix" not in self._lacks
@@ -148,13 +149,15 @@ class HttpModel:
             return choice.likeliest()
 
         shown = self._client.ask(sent, read, max_tokens=1, logprobs=self._settings.logprobs)
-        size = len(self._tokenizer.tokenizer if self._tokenizer else self._ids_of_texts)
+        with self._lock:  # other threads ask for the ids of further texts
+            ids_of_texts = dict(self._ids_of_texts)
+        size = len(self._tokenizer.tokenizer if self._tokenizer else ids_of_texts)
         result = np.full((len(prompts), size), -np.inf, np.float32)
         for row, likeliest in zip(result, shown, strict=True):
             for text, log_prob in likeliest.items():
                 if not self._tokenizer:
                     text = text.strip()  # a chat may put a space before its first word
-                ids = self._ids_of_texts.get(text, [])
+                ids = ids_of_texts.get(text, [])
                 row[ids] = np.logaddexp(row[ids], log_prob)
         return result
 
@@ -207,18 +210,22 @@ class HttpModel:
                 new_tokens = choice.usage.completion_tokens
             return Generation(text, mean_log_prob, prompt_tokens, new_tokens)
 
+        ask = partial(self._client.ask, refused=no_answer)
         fields = {"max_tokens": max_tokens} | self._log_prob_fields
         if self._client.chat:
-            generations = self._client.ask(sent, read, **fields)
+            generations = ask(sent, read, **fields)
         else:
-            generations = self._client.ask(sent, read, stop=[stop], **fields)
-            empty = [i for i, generation in enumerate(generations) if not generation.text]
+            generations = ask(sent, read, stop=[stop], **fields)
+            empty = []
+            for i, generation in enumerate(generations):
+                if not generation.text and not generation.unanswered:
+                    empty.append(i)
 
             def read_again(i: int, choice: Choice) -> Generation:
                 return read(empty[i], choice)
 
             sent_again = [sent[i] for i in empty]
-            again = self._client.ask(sent_again, read_again, **fields)
+            again = ask(sent_again, read_again, **fields)
             for i, second in zip(empty, again, strict=True):
                 first = generations[i]
                 generations[i] = replace(
@@ -268,8 +275,8 @@ class HttpModel:
             likeliest = choice.likeliest()
             return {self._token(text): log_prob for text, log_prob in likeliest.items()}
 
-        def ask(prompts: list[list[int]]) -> list[Shown]:
-            return self._client.ask(prompts, read, times=max_tokens, **fields)
+        def ask(prompts: list[list[int]]) -> list[Shown | str]:
+            return self._client.ask(prompts, read, times=max_tokens, refused=str, **fields)
 
         mixtures = []
         for question, weights in enumerate(log_weights):

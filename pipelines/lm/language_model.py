@@ -38,8 +38,23 @@ class Generation:
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
     # generated for all prompts that were read, stop string included; 0 if unknown
     new_tokens: int = 0
+    # why a server gave no answer, "" where there is one; the text is empty then
+    unanswered: str = ""
     # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
     decided: bool = True
+
+
+def no_answer(reason: str) -> Generation:
+    """What stands in the place of an answer that a server did not give."""
+    return Generation("", float("-inf"), prompt_tokens=0, unanswered=reason)
+
+
+def all_answered(generations: list[Generation]) -> list[Generation]:
+    """The generations. Raises LongtailError where a server gave no answer to one of the prompts."""
+    for generation in generations:
+        if generation.unanswered:
+            raise LongtailError(generation.unanswered)
+    return generations
 
 
 def up_to(text: str, stop: str) -> str:

@@ -56,6 +56,8 @@ class Ledger(KeptAnswers):
             "lm_cost": 0.0,
             "lm_reasoned": 0.0,  # answers whose reasoning was cut off
             "lm_undecided": 0.0,  # answers that the mixture left undecided
+            "lm_mended": 0.0,  # answers with half a character, for which U+FFFD stands
+            "lm_unanswered": 0.0,  # prompts that got no answer
         }
 
     def _put_also(self, keys: Iterable[str]) -> None:
@@ -66,6 +68,11 @@ class Ledger(KeptAnswers):
         self._db.executemany(
             "INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows
         )
+
+    def count(self, name: str) -> None:
+        """Add one to an entry of `usage`."""
+        with self._lock:
+            self.usage[name] += 1
 
     def enter(self, most: Tokens) -> tuple[int | None, float]:
         """Enter a request that takes at most `most` tokens; returns its number and 0.

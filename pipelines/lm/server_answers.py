@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,6 +17,23 @@ ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 # nats: how far two passes of a server may differ at one token, in whatever number format
 TOLERANCE = 0.5
 FLOOR = -9999.0  # what servers write for a log-probability that they do not know
+
+
+# How a choice ends of which a filter keeps the text back: OpenAI's and Azure's content_filter,
+# Gemini's SAFETY and PROHIBITED_CONTENT, Anthropic's refusal, Zhipu's sensitive, Bedrock's
+# guardrail_intervened, Cohere's ERROR_TOXIC.
+FILTERED = re.compile(
+    "filter|refus|safety|prohibit|block|recitation|spii|sensitive|guardrail|toxic|moderat",
+    re.IGNORECASE,
+)
+# The escapes of JSON: a character of two halves, half of one, any other.
+ESCAPES = re.compile(
+    rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)|\\.", re.DOTALL
+)
+
+
+class Refused(LongtailError):
+    """The server gave no answer to a request, which may be the fault of its prompt."""
 
 
 class Unable(LongtailError):
@@ -74,14 +92,12 @@ class Message(msgspec.Struct):
     """A chat's message. Servers that keep reasoning apart show it in one of the other fields."""
 
     content: str | msgspec.UnsetType | None = msgspec.UNSET  # None: the model says nothing
+    refusal: Any = None  # OpenAI: the words in which the model declines
     reasoning: Any = None
     reasoning_content: Any = None
 
     def __post_init__(self) -> None:
         self.reasoning = bool(self.reasoning or self.reasoning_content)
-        if self.content is msgspec.UNSET and not self.reasoning:
-            raise ValueError("a message without content")
-        self.content = self.content or ""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -106,14 +122,34 @@ class Choice(msgspec.Struct):
     logprobs: LogProbs | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
+    native_finish_reason: Any = None  # OpenRouter: the reason in its provider's words
+    stop_reason: Any = None  # Anthropic's name
     scored: bytes | None = None  # float32, all that is kept of a scored prompt
 
     def __post_init__(self) -> None:
-        if self.text is None and self.message is None:
-            raise ValueError("a choice without text or message")
-        if not self.text:
-            self.text = self.message.content if self.message else ""
+        if not self.refusal:
+            self._check_text()
+        said = self.message.content if self.message else ""
+        self.text = self.text or said or ""
         self.logprobs = self.logprobs or LogProbs()
+
+    def _check_text(self) -> None:
+        """Raise ValueError where there is no text."""
+        if self.message is None:
+            if self.text is None:
+                raise ValueError("a choice without text or message")
+        elif self.message.content is msgspec.UNSET and not self.message.reasoning:
+            raise ValueError("a message without content")
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no answer of the model, "" if there is one."""
+        if self.message and self.message.refusal:
+            return f"it declines: {self.message.refusal}"
+        for reason in (self.finish_reason, self.native_finish_reason, self.stop_reason):
+            if FILTERED.search(str(reason)):
+                return f"its answer is filtered ({reason})"
+        return ""
 
     def prompt_log_probs(self, count: int, positions: np.ndarray) -> np.ndarray:
         """Log-probabilities, float32, of the tokens at `positions` of a prompt, after `echo`.
@@ -226,3 +262,15 @@ def fault(values: Sequence[float | None]) -> str:
 def is_known(value: float | None) -> bool:
     """Whether a server knows a log-probability."""
     return value is not None and value > FLOOR
+
+
+def with_whole_characters(body: bytes) -> bytes:
+    """JSON in which U+FFFD stands for each half of a character.
+
+    A model's token may be half of an emoji, and some servers end an answer with it.
+    """
+
+    def whole(escape: re.Match) -> bytes:
+        return rb"\ufffd" if escape["half"] else escape[0]
+
+    return ESCAPES.sub(whole, body)

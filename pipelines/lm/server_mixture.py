@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.lm.language_model import Generation, answer_of
+from pipelines.lm.language_model import Generation, answer_of, no_answer
 from pipelines.lm.token_prompts import PromptTokenizer
 
 # A token -> its log-probability. A token is its id, or a text that no token or several have.
@@ -18,14 +18,15 @@ Shown = Mapping[int | str, float]
 
 def generate_under(
     mixtures: Sequence["Mixture"],
-    ask: Callable[[list[list[int]]], list[Shown]],
+    ask: Callable[[list[list[int]]], list[Shown | str]],
     tokenizer: PromptTokenizer,
     max_tokens: int,
     stop: str,
 ) -> list[Generation]:
     """The mixtures' answers, of which all go on side by side.
 
-    `ask(prompts)` gives what the server shows after each prompt.
+    `ask(prompts)` gives what the server shows after each prompt, or why it shows nothing. Then the
+    prompt's question has no answer.
     """
     # A model may end a text with other special tokens than the tokenizer's end token.
     ends = set(tokenizer.tokenizer.all_special_ids)
@@ -48,6 +49,9 @@ def generate_under(
 
     generations = []
     for mixture in mixtures:
+        if mixture.unanswered:
+            generations.append(no_answer(mixture.unanswered))
+            continue
         text, mean_log_prob = answer_of(mixture.tokens, mixture.log_probs, stop, tokenizer.decode)
         generation = Generation(
             text,
@@ -88,12 +92,17 @@ class Mixture:
         self.prompt_tokens = 0  # tokens of all prompts that were sent
         self.new_tokens = 0  # tokens of all answers
         self.decided = True
+        self.unanswered = ""  # why the server shows nothing
 
-    def follow(self, shown: Sequence[Shown], ends: set[int]) -> bool:
+    def follow(self, shown: Sequence[Shown | str], ends: set[int]) -> bool:
         """Add the token that the mixture of what is `shown` after each prompt decides.
 
-        Returns False where none is decided, or it is one of `ends`.
+        Returns False where none is decided, or it is one of `ends`, or nothing is shown.
         """
+        refusals = [tokens for tokens in shown if isinstance(tokens, str)]
+        if refusals:
+            self.unanswered = refusals[0]
+            return False
         self.prompt_tokens += sum(map(len, self.prompts))
         self.new_tokens += len(self.prompts)
         token, least, most = decide(shown, self._count, self._low, self._high)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.language import language
-from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.language_model import LanguageModel, all_answered
 from pipelines.lm.open_lm import LMWorkers, supervising_lm
 from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.training_queries import CorpusQueries
@@ -155,5 +155,5 @@ class RightAnswers(Scores):
 
 
 def _answers(new_tokens: int, lm: LanguageModel, scoring_input: logprobs.ScoringInput) -> list[str]:
-    generations = lm.generate(scoring_input.prompts, new_tokens)
+    generations = all_answered(lm.generate(scoring_input.prompts, new_tokens))
     return [generation.text for generation in generations]

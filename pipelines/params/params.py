@@ -84,7 +84,7 @@ class Compute(Section):
 class Ingest(Section):
     """How stages read large inputs."""
 
-    # a larger share of rejected rows stops the stage
+    # a larger share of rejected rows, or of questions that a server refuses, stops the stage
     max_reject_share: Share
     # GB for joins and name searches; larger ones spill to disk or take several passes
     memory_gb: PositiveFloat

@@ -14,12 +14,13 @@ equal weights, so the ensemble is the model without documents.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
-from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+from pipelines.lm.language_model import Generation, LanguageModel, Prompt, no_answer
 from pipelines.params import params
 from pipelines.questions.matching import normalise
 
@@ -127,9 +128,8 @@ def generate(
     elected = vote(lm.generate(voting, new_tokens), log_lambda[undecided], language)
     for i, winner in zip(undecided, elected, strict=True):
         mixed = generations[i]
-        generations[i] = Generation(
-            text=winner.text,
-            mean_log_prob=winner.mean_log_prob,
+        generations[i] = replace(
+            winner,
             prompt_tokens=mixed.prompt_tokens + winner.prompt_tokens,
             new_tokens=mixed.new_tokens + winner.new_tokens,
             decided=False,
@@ -146,7 +146,8 @@ def vote(
     after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob); an
     empty text weighs nothing. Of equally heavy answers the one with the earliest document wins, and
     the text is that of the earliest document. The log of the weight takes the place of the mean
-    log-prob; tokens are those of all k. Raises LongtailError if a mean log-prob is not known.
+    log-prob; tokens are those of all k. A question is not answered where one of its generations has
+    no answer. Raises LongtailError if a mean log-prob is not known.
     """
     k = log_lambda.shape[1]
     mean_log_probs = np.array([generation.mean_log_prob for generation in generations])
@@ -168,6 +169,10 @@ def _elect(
     generations: Sequence[Generation], weights: list[float], language: Language
 ) -> Generation:
     """The elected answer of a question's k generations, by the weight of each."""
+    for generation in generations:
+        if generation.unanswered:
+            return no_answer(generation.unanswered)
+
     texts = [generation.text.strip() for generation in generations]
     ranks_of_answer: dict[str, list[int]] = {}  # of the documents that led to it
     for rank, text in enumerate(texts):

@@ -27,7 +27,8 @@ def result_lines(outs: Collection[Path], settings: Settings) -> list[str]:
             if "adaptive" in shares[0]:
                 method = f" with passages by {label(shares[-1]['method'])}"
             head = f"{label(shares[0]['of'])}, answered by {shares[0]['lm']}{method}: % right"
-            return list(_lines(head, shares, "accuracy"))
+            left_out = [row["why"] for row in tables.rows("left_out")]
+            return [*_lines(head, shares, "accuracy"), *left_out]
 
         bits = main_bits(tables)
         if bits:

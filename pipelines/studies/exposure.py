@@ -22,6 +22,7 @@ import pyarrow as pa
 from pipelines import catalogue
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.language import language
+from pipelines.language.language import MediaWiki
 from pipelines.lm.ragged import Ragged
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest, Parts
@@ -186,7 +187,7 @@ def _loaded(key: str, files: tuple[Path, ...]) -> NamesAsked:
 
 
 def count_part(
-    name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path
+    name: str, key: str, files: tuple[Path, ...], media: MediaWiki, part: Part, out: Path
 ) -> None:
     """Count in the documents of one part of a text's file; write the counts to the folder `out`."""
     rejects = Rejects(1.0)  # bad rows are judged over all parts
@@ -244,7 +245,7 @@ def _packed(texts: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
 
 
 def documents(
-    name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None
+    name: str, part: Part, rejects: Rejects, media: MediaWiki, links: Links | None = None
 ) -> Iterator[str]:
     """The text of each document of a part, wikitext as a reader sees it, behind its title if it has
     one.

@@ -21,11 +21,13 @@ from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
+from pipelines.work.retry_after import seconds_asked
 
 ATTEMPTS = 5  # attempts of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one
 JITTER = 0.5  # share of these seconds that is drawn, so that failed requests don't return together
 MAX_WAIT = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
+SAID_WAIT = 30.0  # seconds of a wait that a line tells
 DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds for its bytes at MIN_RATE
 MIN_RATE = 50_000.0  # bytes a second; an answer that comes slower counts as cut
 BLOCK = 1 << 16  # bytes of an answer that are read at once
@@ -204,7 +206,10 @@ class Client:
             else:
                 # The whole host asks for a pause, not only for this request.
                 until = time.monotonic() + seconds
-                self._not_before[host] = max(self._not_before.get(host, 0.0), until)
+                last = self._not_before.get(host, 0.0)
+                self._not_before[host] = max(last, until)
+                if seconds >= SAID_WAIT and until > last + 1:
+                    print(f"{host} asks to wait {seconds:.0f} s; waiting", flush=True)
         raise Unreachable(
             f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, "
             "run again to go on"
@@ -238,7 +243,7 @@ class Client:
                 self.session.close()
                 problem = problem or str(error)
         if problem:
-            raise _Failed(problem, _retry_after(answer))
+            raise _Failed(problem, seconds_asked(answer))
         return answer
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
@@ -354,12 +359,6 @@ def _status_of(answer: requests.Response) -> str:
     text = answer.content[: 4 * MESSAGE_LENGTH].decode("utf-8", "replace")
     text = " ".join(text.split())
     return f"{status}: {_short(text)}" if text else status
-
-
-def _retry_after(answer: requests.Response) -> float | None:
-    """The seconds that an answer asks to wait; None where it names none."""
-    seconds = answer.headers.get("Retry-After", "").strip()
-    return float(seconds) if seconds.isdecimal() else None
 
 
 def _short(text: str) -> str:

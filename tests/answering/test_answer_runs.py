@@ -13,15 +13,12 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from completions_server import settings
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
-from pipelines.answering import answer, latency, passages, timed_shards
+from pipelines.answering import answer, latency, timed_shards
 from pipelines.answering.latency import Batch, Taken
-from pipelines.lm import open_lm
-from pipelines.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -115,35 +112,6 @@ def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
     for key in ("whole", "cut"):
         answer.forget_answers("popqa", "echo", "dense", key)
     assert not list(Path(".longtail/work").iterdir())
-
-
-@pytest.fixture
-def stage(questions, monkeypatch, root):
-    """The stage with an echoing model, which it returns; `of_lm` are the demonstrations that
-    the params say of each.
-    """
-    finds = {name: source(name, None) for name in METHODS}
-    monkeypatch.setattr(passages, "open_source", lambda way, *_: finds[way])
-    monkeypatch.setattr(passages, "inputs", lambda *_: [])
-    Path("data/questions/popqa").mkdir(parents=True)
-    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
-    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-
-    def stage(name, ways, of_lm, *, mixes=True, **changes):
-        values["answer"]["n_shots"], values["lms"], values["ways"] = 2, [*of_lm], ways
-        values["thresholds"]["pairs"] = []
-        values.update(changes)
-        values["lm"] = {lm: values["lm"]["tiny"] | {"n_shots": n} for lm, n in of_lm.items()}
-        Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-        lm = EchoingLM()
-        lm.name, lm.usage, lm.mixes = name, {}, mixes
-        monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
-        monkeypatch.setattr("sys.argv", ["answer", "popqa", name])
-        with contextlib.suppress(SystemExit):
-            answer.main()
-        return lm
-
-    return stage
 
 
 def test_a_model_that_can_not_mix_is_refused_first(stage, capsys):

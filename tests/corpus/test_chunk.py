@@ -129,6 +129,21 @@ def test_a_page_keeps_its_title_beside_its_text(
     assert (metrics["rejected_no_text"], metrics["rejected"], len(joined(docs))) == (1, 2, 21)
 
 
+def test_templates_dropped_in_sentences_are_counted(tokenizer):
+    text = "It has {{UN pop|1}} people, {{UN pop|2}} mills and {{age|1}} kings. " + text_of(1)
+    write_wikipedia([(1, "A", text), (2, "B", "In {{UN pop}} it fell. " + text_of(2))])
+    metrics = make(tokenizer, chosen(share=0.0), "wikipedia")[0]
+    counts = {name: n for name, n in metrics.items() if name.startswith("dropped_in_sentences")}
+    assert counts == {
+        "dropped_in_sentences": 4,
+        "dropped_in_sentences_UN pop": 3,
+        "dropped_in_sentences_age": 1,
+    }
+    write_pile([text_of(1), "{{no}} wikitext {{x}} here " + text_of(2)])
+    metrics = make(tokenizer, chosen(share=0.0))[0]
+    assert not [name for name in metrics if name.startswith("dropped_in_sentences")]
+
+
 def test_duplicates_are_counted_and_kept_once(tokenizer):
     texts = [text_of(i) for i in range(60)]
     write_pile(texts, "00.jsonl.zst")

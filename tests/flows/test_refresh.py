@@ -100,6 +100,35 @@ def test_only_what_changed_runs(ran):
     _landed_runs_are_in_mlflow_with_their_part_and_month(ran)
 
 
+FOLDER_OF_ANSWERS = """    with atomic(f"data/{name}") as temporary:
+        if name == "c":
+            temporary.mkdir()
+            (temporary / "dense.parquet").write_text("c")
+            if Path("blocked").exists():
+                write_json(temporary / "unanswered.json", {"dense.parquet": {"q1": "filtered"}})
+            return {}
+"""
+
+
+def test_answers_that_a_server_refused_are_asked_again(ran):
+    """DVC sees no change in them."""
+    work = ran.folder / "work.py"
+    first_line = FOLDER_OF_ANSWERS.partition("\n")[0] + "\n"
+    work.write_text(work.read_text().replace(first_line, FOLDER_OF_ANSWERS))
+    (ran.folder / "blocked").touch()
+    ran.longtail("run")
+    assert (ran.folder / "data/c/unanswered.json").exists()
+    begun(ran)
+
+    (ran.folder / "blocked").unlink()
+    said = ran.longtail("run").stdout
+    assert "c: answers that a server refused: 1; they are asked for again" in said
+    assert "1 ran, 0 restored from the cache, 3 unchanged" in said
+    assert begun(ran) == {"c": 1}
+    assert not (ran.folder / "data/c/unanswered.json").exists()
+    assert ran.longtail("run").stdout == "all 4 stages are up to date\n"
+
+
 def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]

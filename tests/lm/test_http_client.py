@@ -173,8 +173,8 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
 
 def test_an_error_in_a_shard_ends_the_others(opened, server, workplace):
     lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
-    asked, server.faults = len(server.requests), [None, Fault(403, b"enough")]
-    with pytest.raises(LongtailError, match=r"403 .*enough"):
+    asked, server.faults = len(server.requests), [None, Fault(402, b"enough")]
+    with pytest.raises(LongtailError, match=r"402 .*enough"):
         in_shards(lm, texts, 3)
     assert len(server.requests) <= asked + 4, "what had not begun never began"
     assert in_shards(lm, texts, 3) == [made.text for made in lm.generate(SHORT, 3)]

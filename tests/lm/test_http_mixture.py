@@ -131,7 +131,7 @@ def test_decided_answers_are_the_local_models_to_the_token(
 def test_only_missing_tokens_are_asked_for_after_an_error(opened, server):
     server.ids = True
     asking = opened(logprobs=20, batch_size=2, concurrency=1)
-    server.faults = [None] * 20 + [Fault(400, b"no more")]
+    server.faults = [None] * 20 + [Fault(402, b"no more")]
     with pytest.raises(LongtailError, match="no more"):
         asking.generate_mixture(PROMPTS, WEIGHTS, STEPS)
     paid, again = len(server.paid), opened(logprobs=20)

@@ -128,6 +128,20 @@ def test_nothing_but_reasoning_is_refused(tmp_path, name):
     assert "\n" not in str(e.value)
 
 
+def test_one_that_only_reasons_has_no_answer(tmp_path, capsys):
+    """The others have theirs."""
+    lm = open_model(
+        tiny_models.saying(tmp_path, "{{ messages[-1].content }}", LOUD | QUIET), chat=True
+    )
+    prompts = [Prompt("Where?<|quiet|>"), Prompt("Who?<|model|>"), Prompt("When?<|quiet|>")]
+    generations = lm.generate(prompts, 4)
+    assert [made.text for made in generations] == ["Velm", "", "Velm"]
+    reasons = [made.unanswered for made in generations]
+    assert reasons == ["", "nothing but reasoning within 4 tokens", ""]
+    assert lm.usage["lm_unanswered"] == 1
+    assert "within 4 tokens, in 1 of 3 answers; raise answer.new_tokens" in capsys.readouterr().out
+
+
 def test_a_letter_is_not_read_from_reasoning(tmp_path):
     lm = open_model(tiny_models.saying(tmp_path, BEGIN, LOUD), chat=True)
     assert not shows_letters(lm)

@@ -1,0 +1,81 @@
+"""Questions that a server does not answer: why, and how many may stay so.
+
+Such a question has a row in which all that an answer says is null. Why it has no answer stands in
+the metadata of the file, and in FILE beside it. The next run asks again.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.answering.predictions import PREDICTIONS
+from pipelines.errors import LongtailError
+from pipelines.storage import parquet
+from pipelines.storage.atomic import write_json
+
+FILE = "unanswered.json"  # file of answers -> question id -> why it has no answer
+METADATA_KEY = b"unanswered"
+SCHEMA = PREDICTIONS.append(pa.field("unanswered", pa.string()))  # of shards: why, null if answered
+IDS_SHOWN = 10
+REQUEST_ID = re.compile(r"\b(req_\w+|[0-9a-f-]{20,})\b", re.IGNORECASE)
+
+Reasons = dict[str, str]  # question id -> why it has no answer
+
+
+def check_share(n_unanswered: int, n_questions: int, max_share: float) -> None:
+    """Raise LongtailError where more than one question, and more than the share, has no answer."""
+    if n_unanswered > max(1, max_share * n_questions):
+        raise LongtailError(
+            f"{n_unanswered} of {n_questions} questions have no answer, expected at most "
+            f"{max_share:.0%} (ingest.max_reject_share); the lines above say why, the other "
+            "answers are kept"
+        )
+
+
+def take_reasons(table: pa.Table) -> pa.Table:
+    """Answers (PREDICTIONS) of a table of SCHEMA; the reasons, if there are any, are metadata."""
+    reasons: Reasons = {}
+    columns = (table["question_id"].to_pylist(), table["unanswered"].to_pylist())
+    for question_id, reason in zip(*columns, strict=True):
+        if reason is not None:
+            # An id of the request would make another file of the same refusals.
+            reasons[question_id] = REQUEST_ID.sub("…", reason)
+    metadata = {METADATA_KEY: json.dumps(reasons)} if reasons else None
+    return table.drop_columns("unanswered").replace_schema_metadata(metadata)
+
+
+def read_reasons(schema: pa.Schema) -> Reasons:
+    """The reasons that `take_reasons` noted."""
+    metadata = schema.metadata or {}
+    return json.loads(metadata.get(METADATA_KEY, b"{}"))
+
+
+def describe(reasons: Reasons, questions: int) -> str:
+    """How many questions have no answer, and which."""
+    ids = list(reasons)
+    shown = ", ".join(ids[:IDS_SHOWN])
+    more = f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else ""
+    return f"{len(ids)} of {questions} questions have no answer and do not count: {shown}{more}"
+
+
+def write_unanswered(folder: Path) -> None:
+    """Write FILE into a folder of answers, if some have none."""
+    by_file: dict[str, Reasons] = {}
+    for file in sorted(folder.glob("*.parquet")):
+        reasons = read_reasons(parquet.schema_of(file))
+        if reasons:
+            by_file[file.name] = reasons
+    if by_file:
+        write_json(folder / FILE, by_file)
+
+
+def count_unanswered(folder: Path) -> int:
+    """How many answers the FILE of a folder says that there are not."""
+    file = folder / FILE
+    if not file.is_file():
+        return 0
+    by_file: Mapping[str, Reasons] = json.loads(file.read_text(encoding="utf-8"))
+    return sum(map(len, by_file.values()))
