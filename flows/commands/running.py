@@ -58,7 +58,7 @@ def run(
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
-            terminal.show(f"{n_changed} of {len(stages)} stages changed; starting Prefect's server")
+            terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
             _run_flow(part, stages, push)
         _show_results(part, stages)
 

@@ -130,12 +130,6 @@ def read_predictions(
     if layout.question and "prompts" in cells:
         cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
 
-    notes: list[str] = []
-    if file.mended:
-        notes.append(
-            f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
-            "U+FFFD stands for it"
-        )
     predictions = Predictions(
         path=path,
         layout=layout.name or file.kind,
@@ -144,7 +138,7 @@ def read_predictions(
         ids={name: list(map(clean_id, cells[name])) for name in IDS if name in cells},
         cells=cells,
         paths=layout.columns,
-        notes=notes,
+        notes=file.notes,
     )
     _read_judgements(predictions)
     if "retrieved" in more:

@@ -19,9 +19,9 @@ from pipelines.language.relations import BY_NAME
 from pipelines.sources.corpus_layouts import is_json
 from pipelines.sources.delimited import table_rows
 from pipelines.sources.question_files import read_records, shown
-from pipelines.sources.rejects import Rejects
+from pipelines.sources.rejects import NOT_UTF8, Rejects
 from pipelines.sources.repeats import REPEATED, table_of
-from pipelines.sources.streams import is_parquet, parse_json, read_head, source_files
+from pipelines.sources.streams import is_parquet, is_readable, parse_json, read_head, source_files
 
 COLUMN_TYPES = {
     "id": pa.int64(),
@@ -78,8 +78,8 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
 
     The Hub's Parquet and JSON have the same columns. The three published questions without a
     subject ("Who is the author of ?") stay, because published results include them. A row that
-    repeats another is only counted. Bad rows go to `rejects` (unreadable_row, columns, number,
-    list, no_answer, unknown_relation, uri, duplicate_id for other rows with the id). Raises
+    repeats another is only counted. Bad rows go to `rejects` (unreadable_row, columns, not_utf8,
+    number, list, no_answer, unknown_relation, uri, duplicate_id for other rows with the id). Raises
     LongtailError on other columns, on several files, or on a table that ends within a row.
     """
     row_by_id: dict[int, dict] = {}
@@ -191,10 +191,9 @@ def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
     """The row as (values, ""), or why it is rejected as ({}, reason); None are cells that can't be
     read.
     """
-    if cells is None:
-        return {}, "unreadable_row"
-    if len(cells) != len(COLUMNS):
-        return {}, "columns"
+    damage = _damage(cells)
+    if damage or not cells:
+        return {}, damage
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
         for name in NUMBERS:
@@ -216,6 +215,15 @@ def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
         return {}, "uri"
     row["o_wiki_title"] = row["o_wiki_title"] or None
     return row, ""
+
+
+def _damage(cells: Sequence[str] | None) -> str:
+    """Why a row can't be read; "" if it can."""
+    if cells is None:
+        return "unreadable_row"
+    if len(cells) != len(COLUMNS):
+        return "columns"
+    return "" if is_readable(cells) else NOT_UTF8
 
 
 def _int64(text: str) -> int:

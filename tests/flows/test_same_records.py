@@ -192,10 +192,10 @@ def test_one_dump_of_one_wiki_is_used(checkout):
     used = f"{name}.xml.bz2"
     assert fetched()["wikipedia"] == [used]
     for left_out, why in (
-        (f"{name}-multistream.xml.bz2", " (and 1 more"),
+        (f"{name}-multistream.xml.bz2", ": it has the same content (and 1 more"),
         (f"parts/{name}1.xml-p1p9.bz2", ": it has the same pages"),
         ("enwiki-20220301-pages-articles.xml.bz2", ": it is newer"),
-        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells its day"),
+        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells more of its day"),
         ("simplewiki-20220501-pages-articles.xml.bz2", ": a run reads one wiki"),
     ):
         assert f"not used: {left_out}: {used} is used in its place{why}" in said

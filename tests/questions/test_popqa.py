@@ -438,17 +438,29 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
         ("no_answer", {"id": "9", "possible_answers": "[]"}),
         ("unknown_relation", {"id": "10", "prop": "shoe size"}),
         ("uri", {"id": "11", "s_uri": "Q1"}),
+        ("not_utf8", {"id": "12", "subj": "\udcff"}),
         ("duplicate_id", {"obj_id": "4"}),
     ]
     text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
     (tmp_path / "p.tsv").write_text(
-        text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8"
+        text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1),
+        encoding="utf-8",
+        errors="surrogateescape",
     )
     rejects = Rejects(1.0)
     assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
     reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]
     assert [reason for _, _, reason, _ in rejects.rows] == reasons
-    assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 16)]
+    assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 17)]
+    rejects.write(tmp_path / "rejects.parquet")
+
+
+def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    rows = [ROW | {"id": str(number), "subj": "Zoë"} for number in range(10)]
+    (tmp_path / "p.tsv").write_text(tsv(*rows), encoding="windows-1252")
+    advice = "10 of 10 rows rejected.*not_utf8.*iconv -f windows-1252 -t utf-8 p.tsv"
+    with pytest.raises(LongtailError, match=advice):
+        read_published(tmp_path / "p.tsv", Rejects(0.05))
 
 
 def hub_row(**change) -> dict:
