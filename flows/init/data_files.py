@@ -37,9 +37,6 @@ MODEL_FILE = re.compile(
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 NO_ANSWERS = "questions without answers or passages; a split whose answers are hidden?"
-# PopQA's rows in other formats than its own, by a query of DuckDB that reads them.
-POPQA_ROWS = "SELECT unnest(r.row) FROM (SELECT unnest(rows) AS r FROM '*.json')"
-POPQA_FILES = "FROM 'test*'"
 HUB_ROWS = "rows of the Hub's API; make JSON lines of them: jq -c '.rows[].row' FILE > FILE.jsonl"
 HOURLY_VIEWS = re.compile(r"(pageviews|projectviews|pagecounts)-\d{8}-\d{6}")
 # fields with the passages of a question
@@ -197,8 +194,7 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     if file.name == TEMPLATES:
         return Seen("entityquestions")
     if fields >= set(published.COLUMNS):
-        query = POPQA_ROWS if "rows" in fields else POPQA_FILES
-        return Seen("", _how_to_make_popqa(query))
+        return Seen("popqa")
     if {"features", "rows"} <= fields:
         return Seen("", HUB_ROWS.replace("FILE", shlex.quote(file.name)))
     if {"id", "type", "labels"} <= fields:
@@ -214,12 +210,6 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     if "question" in fields and fields & {"answer", "golden_answers"}:
         return _open_questions(file, has_aliases)
     return _texts(file, names)
-
-
-def _how_to_make_popqa(query: str) -> str:
-    """The advice for PopQA in another format: a statement of DuckDB."""
-    statement = f"COPY ({query}) TO 'popQA.tsv' (DELIMITER '\\t')"
-    return f"PopQA, but not popQA.tsv; DuckDB makes it in this folder: {statement}"
 
 
 def _if_usable(file: Path, seen: Seen, *, answered: bool = True) -> Seen:

@@ -23,6 +23,7 @@ from pipelines.sources.delimited import table_rows
 from pipelines.sources.passage_files import QUESTION_PLACES
 from pipelines.sources.question_files import first_value, read_records
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.repeats import table_of
 from pipelines.sources.streams import read_head
 
 # What programs add to the name of a copy; a multistream dump has the text of the plain one.
@@ -106,7 +107,8 @@ def one_file_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     if data_set != "popqa":
         return []
     first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
-    return instead(files, [first], "one file of PopQA is read")
+    table = [file for file in files if table_of(file) == table_of(first)]
+    return instead(files, table, "one table of PopQA is read")
 
 
 def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:

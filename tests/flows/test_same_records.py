@@ -9,6 +9,7 @@ import pytest
 from user_folder import FILES, composed, gpt, write
 
 from flows.init import write_profile
+from pipelines.questions.published import COLUMNS
 
 TRIPLES = FILES["wikidata"] | FILES["c4"] | FILES["pageviews"]
 VIEWS = "en.wikipedia Velm 12 desktop 4 A4\n"
@@ -121,6 +122,21 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert "triviaqa/test.jsonl: 2 of 2 questions can't be asked: no answers" in said
     assert "nq/empty.jsonl: 1 of 1 questions can't be asked: no answers (and 2 more" in said
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
+
+
+@pytest.mark.parametrize("has_shards", [True, False])
+def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
+    """Shards, or else rows of its API."""
+    row = dict.fromkeys(COLUMNS, "x")
+    page = {"features": [], "rows": [{"row_idx": 0, "row": row}]}
+    write(checkout, FILES["wikipedia"] | {"rows.json": page})
+    expected = ["rows.json"]
+    if has_shards:
+        expected = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
+        for shard in expected:
+            parquet(checkout / shard, [row])
+    write_profile.init(checkout, None)
+    assert fetched()["popqa"] == expected
 
 
 def test_passages_for_popqa_need_no_answers(checkout):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -134,6 +135,14 @@ def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".git/config").write_text("[[[")
     with pytest.raises(LongtailError, match="DVC can't open"), dvc_repo.opened(tmp_path):
         pass
+
+
+def test_a_damaged_git_index_is_one_line(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    surroundings.check_git_index(tmp_path)
+    (tmp_path / ".git/index").write_bytes(b"DIRC\0\0\0\x09" + bytes(40))
+    with pytest.raises(LongtailError, match=r"bad index .*move \.git/index away"):
+        surroundings.check_git_index(tmp_path)
 
 
 def test_a_machine_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -487,12 +487,16 @@ def test_the_hubs_shards_are_one_table(tmp_path, capsys):
     lines = "".join(json.dumps(row) + "\n" for row in (hub_row(), hub_row(id="8")))
     (tmp_path / "p.jsonl").write_text(lines)
     assert read_published(tmp_path / "p.jsonl", Rejects(0.0)) == expected
-    page = {"features": [], "rows": [{"row_idx": 0, "row": hub_row()}], "num_rows_total": 1}
+    rows = [{"row_idx": i, "row": hub_row(id=i), "truncated_cells": []} for i in ("7", "8")]
+    page = {"features": [], "rows": rows, "num_rows_total": 2}
     (tmp_path / "rows.json").write_text(json.dumps(page))
-    with pytest.raises(
-        LongtailError, match=r"rows\.json: its columns are features, rows, .* take popQA\.tsv"
-    ):
-        read_published(tmp_path / "rows.json", Rejects(1.0))
+    rejects = Rejects(0.0)
+    assert read_published(tmp_path / "rows.json", rejects) == expected
+    assert rejects.read == 2
+    for other in ({"rows": [3]}, {"rows": [{"row": {"id": 7}}]}, {"question": "who"}):
+        (tmp_path / "rows.json").write_text(json.dumps(other))
+        with pytest.raises(LongtailError, match=r"json: its columns are .* take popQA\.tsv"):
+            read_published(tmp_path / "rows.json", Rejects(1.0))
 
 
 def test_another_file_or_a_cut_one_is_an_error(tmp_path):
