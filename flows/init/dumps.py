@@ -75,9 +75,16 @@ def newest_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
             newest = newest[:1]
         for file in dumps:
             if file not in newest:
-                why = "it is newer" if _day(file) > LATEST else "its name tells its day"
-                left_out.append(LeftOut(file, newest[0], why if newest_day > LATEST else ""))
+                left_out.append(LeftOut(file, newest[0], _why_newer(newest_day, _day(file))))
     return left_out
+
+
+def _why_newer(newest_day: str, day: str) -> str:
+    if newest_day == day:
+        return "one dump is read"
+    if day > LATEST:
+        return "it is newer"
+    return "its name tells more of its day"
 
 
 def _series(data_set: str, file: Path) -> str:

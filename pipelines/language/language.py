@@ -48,6 +48,7 @@ class MediaWiki(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tru
     decimal: str  # mark before decimals
     grouped_from: int = 4  # digits; shorter numbers have no mark for thousands
     first_day: str = "1"  # of a month
+    words: dict[str, str] = {}  # letter in a template -> word that stands for it
     # variants of the language, the first that a page has counts: -{zh-hans:…; zh-hant:…}-
     variants: str = ""
     shown: dict[str, list[str]] = {}  # form -> templates that are shown so

@@ -9,6 +9,7 @@ import pytest
 from user_folder import FILES, composed, gpt, write
 
 from flows.init import write_profile
+from pipelines.questions.published import COLUMNS
 
 TRIPLES = FILES["wikidata"] | FILES["c4"] | FILES["pageviews"]
 VIEWS = "en.wikipedia Velm 12 desktop 4 A4\n"
@@ -123,6 +124,21 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
 
 
+@pytest.mark.parametrize("has_shards", [True, False])
+def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
+    """Shards, or else rows of its API."""
+    row = dict.fromkeys(COLUMNS, "x")
+    page = {"features": [], "rows": [{"row_idx": 0, "row": row}]}
+    write(checkout, FILES["wikipedia"] | {"rows.json": page})
+    expected = ["rows.json"]
+    if has_shards:
+        expected = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
+        for shard in expected:
+            parquet(checkout / shard, [row])
+    write_profile.init(checkout, None)
+    assert fetched()["popqa"] == expected
+
+
 def test_passages_for_popqa_need_no_answers(checkout):
     passages = {"question": "where", "answers": [], "ctxs": [{"text": "Here."}]}
     write(checkout, FILES["popqa"] | {"given.jsonl": passages})
@@ -192,10 +208,10 @@ def test_one_dump_of_one_wiki_is_used(checkout):
     used = f"{name}.xml.bz2"
     assert fetched()["wikipedia"] == [used]
     for left_out, why in (
-        (f"{name}-multistream.xml.bz2", " (and 1 more"),
+        (f"{name}-multistream.xml.bz2", ": it has the same content (and 1 more"),
         (f"parts/{name}1.xml-p1p9.bz2", ": it has the same pages"),
         ("enwiki-20220301-pages-articles.xml.bz2", ": it is newer"),
-        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells its day"),
+        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells more of its day"),
         ("simplewiki-20220501-pages-articles.xml.bz2", ": a run reads one wiki"),
     ):
         assert f"not used: {left_out}: {used} is used in its place{why}" in said
