@@ -133,7 +133,10 @@ def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("[[[")
-    with pytest.raises(LongtailError, match="DVC can't open"), dvc_repo.opened(tmp_path):
+    with (
+        pytest.raises(LongtailError, match=r"DVC: .*whether \.git and \.dvc"),
+        dvc_repo.opened(tmp_path),
+    ):
         pass
 
 
