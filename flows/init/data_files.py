@@ -36,7 +36,6 @@ MODEL_FILE = re.compile(
     r"|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
-NO_ANSWERS = "questions without answers or passages; a split whose answers are hidden?"
 # PopQA's rows in other formats than its own, by a query of DuckDB that reads them.
 POPQA_ROWS = "SELECT unnest(r.row) FROM (SELECT unnest(rows) AS r FROM '*.json')"
 POPQA_FILES = "FROM 'test*'"
@@ -257,9 +256,9 @@ def _texts(file: Path, names: list[str]) -> Seen:
     if "text" in fields:
         is_c4 = "url" in fields and _plain_suffix(file) == ".json"
         return Seen("c4" if is_c4 else "pile")
-    if fields & {"question", "input"}:
-        return Seen("", NO_ANSWERS)
     shown = ", ".join(sorted(names)[:FIELDS_SHOWN]) or "nothing"
+    if fields & {"question", "input"}:
+        return Seen("", f"records with {shown}: questions without answers or passages")
     return Seen("", f"records with {shown}, which is the layout of no data set")
 
 

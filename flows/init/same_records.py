@@ -74,7 +74,7 @@ def copies(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
         used = used_by_name[_name_of_content(data_set, file)]
         same = [other for other in used if _is_copy(data_set, file, other)]
         if same:
-            left_out.append(LeftOut(file, same[0], "it has the same content"))
+            left_out.append(LeftOut(file, same[0], _why_copy(file, same[0])))
         else:
             used.append(file)
     return left_out
@@ -100,6 +100,12 @@ def _is_copy(data_set: str, file: Path, other: Path) -> bool:
         has_many_files = catalogue.has_many_files(data_set.partition("/")[0])
         return not has_many_files or cmp(file, other, shallow=False)
     return read_head(file) == read_head(other)
+
+
+def _why_copy(file: Path, used: Path) -> str:
+    if read_head(file) == read_head(used):
+        return "it has the same content"
+    return "one file of this name is read"
 
 
 def one_file_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:

@@ -110,6 +110,7 @@ def test_a_split_without_answers_is_set_aside(checkout):
         "nq/empty.jsonl": {"question": "where", "answer": ""},
         "nq/null.jsonl": {"question": "where", "answer": None},
         "nq/list.jsonl": {"question": "where", "answer": []},
+        "nq/dash.jsonl": {"question": "where", "answer": ["-"]},
         "mmlu/test.jsonl": items("anatomy", 1)[0] | {"answer": -1},
         "dpr-test.jsonl": {"question": "where", "answers": [], "ctxs": [{"text": "Here."}]},
         "hotpot.jsonl": {"question": "where", "context": [["Velm", ["A harbour."]]]},
@@ -119,7 +120,7 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert fetched().keys() == {"wikipedia", "triviaqa"}
     assert fetched()["triviaqa"] == ["triviaqa/validation.jsonl"]
     assert "triviaqa/test.jsonl: 2 of 2 questions can't be asked: no answers" in said
-    assert "nq/empty.jsonl: 1 of 1 questions can't be asked: no answers (and 2 more" in said
+    assert "nq/dash.jsonl: 1 of 1 questions can't be asked: no answers (and 3 more" in said
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
 
 
@@ -222,6 +223,17 @@ def test_the_newest_dump_of_wikidata_is_used(checkout):
     write_profile.init(checkout, None)
     [used] = fetched()["wikidata"]
     assert used.startswith("wikidata-20220401-all.json.")
+
+
+def test_folders_tell_the_day_of_a_dump(checkout):
+    entities = FILES["wikidata"]["wikidata/latest-all.json"]
+    write(checkout, FILES["c4"] | FILES["pageviews"])
+    for folder in ("2022-02", "20220401", "2022-03"):
+        dump = entities.replace("Q1", f"Q{folder[-1]}")
+        write(checkout, {f"{folder}/latest-all.json": dump})
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["wikidata"] == ["20220401/latest-all.json"]
+    assert "2022-02/latest-all.json: 20220401/latest-all.json is used in its place: it is" in said
 
 
 def test_one_configuration_of_texts_is_used(checkout):
