@@ -36,9 +36,6 @@ MODEL_FILE = re.compile(
     r"|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
-# PopQA's rows in other formats than its own, by a query of DuckDB that reads them.
-POPQA_ROWS = "SELECT unnest(r.row) FROM (SELECT unnest(rows) AS r FROM '*.json')"
-POPQA_FILES = "FROM 'test*'"
 HUB_ROWS = "rows of the Hub's API; make JSON lines of them: jq -c '.rows[].row' FILE > FILE.jsonl"
 HOURLY_VIEWS = re.compile(r"(pageviews|projectviews|pagecounts)-\d{8}-\d{6}")
 # fields with the passages of a question
@@ -149,20 +146,20 @@ def _by_csv_header(file: Path, header: str) -> Seen:
     subject, _, split = file.stem.rpartition("_")
     if subject in CATEGORIES:
         return _mmlu(split)
-    if corpus_layouts.by_fields(header.split(",")):
+    columns = header.split(",")
+    if columns == published.COLUMNS:
+        return Seen("", "PopQA is read from columns between tabs (.tsv), Parquet and JSON lines")
+    if corpus_layouts.by_fields(columns):
         return Seen("", "passages are read from columns between tabs (.tsv)")
     return Seen("", "a table of no data set")
 
 
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:
-    """What a JSON file is by its first record.
-
-    KILT has its fields in the first `output`, the Hub's API in the first of its rows.
-    """
+    """What a JSON file is by its first record; KILT has its fields in the first `output`."""
     fields = [*record]
-    for part in values_at(record, ["output.0", "output", "rows.0.row"]):
-        if isinstance(part, dict):
-            fields += part
+    for output in values_at(record, ["output.0", "output"]):
+        if isinstance(output, dict):
+            fields += output
             break
     return _by_fields(file, fields, isinstance(record.get("answer"), dict))
 
@@ -195,11 +192,10 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     fields = set(names)
     if file.name == TEMPLATES:
         return Seen("entityquestions")
-    if fields >= set(published.COLUMNS):
-        query = POPQA_ROWS if "rows" in fields else POPQA_FILES
-        return Seen("", _how_to_make_popqa(query))
     if {"features", "rows"} <= fields:
         return Seen("", HUB_ROWS.replace("FILE", shlex.quote(file.name)))
+    if fields >= set(published.COLUMNS):
+        return Seen("popqa")
     if {"id", "type", "labels"} <= fields:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= fields:
@@ -213,12 +209,6 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     if "question" in fields and fields & {"answer", "golden_answers"}:
         return _open_questions(file, has_aliases)
     return _texts(file, names)
-
-
-def _how_to_make_popqa(query: str) -> str:
-    """The advice for PopQA in another format: a statement of DuckDB."""
-    statement = f"COPY ({query}) TO 'popQA.tsv' (DELIMITER '\\t')"
-    return f"PopQA, but not popQA.tsv; DuckDB makes it in this folder: {statement}"
 
 
 def _if_usable(file: Path, seen: Seen, *, answered: bool = True) -> Seen:

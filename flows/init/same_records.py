@@ -23,6 +23,7 @@ from pipelines.sources.delimited import table_rows
 from pipelines.sources.passage_files import QUESTION_PLACES
 from pipelines.sources.question_files import first_value, read_records
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.repeats import table_of
 from pipelines.sources.streams import read_head
 
 # What programs add to the name of a copy; a multistream dump has the text of the plain one.
@@ -108,11 +109,13 @@ def _why_copy(file: Path, used: Path) -> str:
     return "one file of this name is read"
 
 
-def one_file_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def one_table_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """The published file is used, or else the shards of one table."""
     if data_set != "popqa":
         return []
     first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
-    return instead(files, [first], "one file of PopQA is read")
+    shards = [file for file in files if table_of(file) == table_of(first)]
+    return instead(files, [first, *shards], "one table of PopQA is read")
 
 
 def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -198,7 +201,7 @@ def questions_of(file: Path) -> frozenset[str]:
 
 Rule = Callable[[str, Sequence[Path]], list[LeftOut]]
 RULES: tuple[Rule, ...] = (
-    one_file_of_popqa,
+    one_table_of_popqa,
     one_layout,
     one_layout_of_mmlu,
     one_wiki,

@@ -9,6 +9,7 @@ import pytest
 from user_folder import FILES, composed, gpt, write
 
 from flows.init import write_profile
+from pipelines.questions import published
 
 TRIPLES = FILES["wikidata"] | FILES["c4"] | FILES["pageviews"]
 VIEWS = "en.wikipedia Velm 12 desktop 4 A4\n"
@@ -100,6 +101,22 @@ def test_of_several_configurations_the_largest_is_used(checkout):
     assert fetched()["triviaqa"] == ["trivia_qa/dev.jsonl", used]
     left_out = "trivia_qa/rc/validation.jsonl"
     assert f"not used: {left_out}: {used} is used in its place: all questions are there too" in said
+
+
+def test_popqa_is_one_table_or_its_shards(checkout):
+    write(checkout, FILES["wikipedia"])
+    row = dict.fromkeys(published.COLUMNS, "1")
+    shards = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
+    for shard in shards:
+        parquet(checkout / shard, [row])
+    write(checkout, {"rows.json": {"features": [], "rows": [{"row_idx": 0, "row": row}]}})
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["popqa"] == shards
+    assert "rows.json: rows of the Hub's API; make JSON lines of them: jq -c" in said
+    write(checkout, FILES["popqa"])
+    said = "\n".join(write_profile.init(checkout, None, force=True))
+    assert fetched()["popqa"] == ["popQA.tsv"]
+    assert "popQA.tsv is used in its place: one table of PopQA is read (and 1 more" in said
 
 
 def test_a_split_without_answers_is_set_aside(checkout):

@@ -68,7 +68,8 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("nq/test.jsonl", {"question": "where"}, ""),
         ("popqa.json", {"features": [], "rows": [{"row": dict.fromkeys(published.COLUMNS)}]}, ""),
         ("nq.json", {"features": [], "rows": [{"row": QUESTION}]}, ""),
-        ("popqa/test.parquet", dict.fromkeys(published.COLUMNS, ""), ""),
+        ("popqa/test.parquet", dict.fromkeys(published.COLUMNS, ""), "popqa"),
+        ("popqa.csv", ",".join(published.COLUMNS), ""),
         ("P17.train.json", [{"question": "Where?", "answers": ["Nor"]}], ""),
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),
@@ -216,7 +217,7 @@ def test_of_files_that_exclude_each_other_one_is_used(checkout, tmp_path):
     said, params = write_profile.init(checkout, None), composed()
     for left_out, used, why in (
         ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz", "files of one layout are read"),
-        ("a.tsv", "new [1]*/popQA.tsv", "one file of PopQA is read"),
+        ("a.tsv", "new [1]*/popQA.tsv", "one table of PopQA is read"),
         ("two/0.jsonl", "p/0.jsonl", "it has the same content"),
     ):
         assert f"not used: {left_out}: {used} is used in its place: {why}" in said
