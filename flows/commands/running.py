@@ -43,12 +43,13 @@ def run(
     Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
     counts only with --profile, which composes params.yaml anew.
     """
-    from flows import graph, profiles, workspace
+    from flows import graph, profiles, surroundings, workspace
 
     if profile:
         profiles.write_profile(profile, PARAMS)
     params_file.load_params()  # before DVC, whose own error on a bad param does not help
     disks.check_disks()
+    surroundings.check_git_index(Path.cwd())
 
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
@@ -58,7 +59,7 @@ def run(
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
-            terminal.show(f"{n_changed} of {len(stages)} stages changed; starting Prefect's server")
+            terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
             _run_flow(part, stages, push)
         _show_results(part, stages)
 

@@ -155,11 +155,14 @@ def _by_csv_header(file: Path, header: str) -> Seen:
 
 
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:
-    """What a JSON file is by its first record; KILT has its fields in the first `output`."""
+    """What a JSON file is by its first record.
+
+    KILT has its fields in the first `output`, the Hub's API in the first of its rows.
+    """
     fields = [*record]
-    for output in values_at(record, ["output.0", "output"]):
-        if isinstance(output, dict):
-            fields += output
+    for part in values_at(record, ["output.0", "output", "rows.0.row"]):
+        if isinstance(part, dict):
+            fields += part
             break
     return _by_fields(file, fields, isinstance(record.get("answer"), dict))
 
@@ -192,10 +195,10 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     fields = set(names)
     if file.name == TEMPLATES:
         return Seen("entityquestions")
-    if {"features", "rows"} <= fields:
-        return Seen("", HUB_ROWS.replace("FILE", shlex.quote(file.name)))
     if fields >= set(published.COLUMNS):
         return Seen("popqa")
+    if {"features", "rows"} <= fields:
+        return Seen("", HUB_ROWS.replace("FILE", shlex.quote(file.name)))
     if {"id", "type", "labels"} <= fields:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= fields:

@@ -29,7 +29,7 @@ from pipelines.params.params import Compute, Ingest
 from pipelines.sources import mediawiki_tables, pageviews, pageviews_api, snapshots
 from pipelines.sources.bz2_blocks import Part, bz2_parts
 from pipelines.sources.pageview_files import choose_files
-from pipelines.sources.pageviews import NO_TITLE
+from pipelines.sources.pageviews import NO_PAGE, NO_TITLE
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
@@ -125,7 +125,7 @@ def _read_dumps(
     dumps = visible_files(raw / "pageviews")
     chosen = choose_files(dumps, months, popularity.agents)
     for note in chosen.notes:
-        print(f"popularity: {note}", flush=True)
+        print(f"popularity: {note}")
     files = []
     for files_of_month in chosen.by_month.values():
         files += files_of_month
@@ -153,6 +153,10 @@ def _read_dumps(
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
 
     WorkStore().forget("popularity", key)
+    lines_of_no_page = rejects.skipped[NO_PAGE]
+    if lines_of_no_page:
+        what_counts = f"their title is {NO_TITLE}; they count for no article"
+        print(f"popularity: {lines_of_no_page:,} lines have views of no known page, {what_counts}")
 
     counts = {
         "files.pageviews": len(files),

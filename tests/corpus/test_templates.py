@@ -38,7 +38,7 @@ SHOWN = {
         ),
         ("{{US$|5 million|2011}}, {{£|7}}, {{INRConvert|4|c}}", "US$5 million, £7, ₹4 crore"),
         ("{{coord|59|54|N|10|45.5|E|region:NO}}", "59°54′N 10°45.5′E"),
-        ("{{coord|-9.5|147.2}} at{{coord|1|N|2|E|display=title}}", "-9.5°, 147.2° at"),
+        ("{{coord|-9.5|147.2}} at{{coord|1|N|2|E|display=title}}", "-9.5° 147.2° at"),
         # dates
         (
             "{{birth date|1931|05|04}} {{Birth_date and age|df=y|1931|5|4}}",

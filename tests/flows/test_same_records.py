@@ -103,22 +103,6 @@ def test_of_several_configurations_the_largest_is_used(checkout):
     assert f"not used: {left_out}: {used} is used in its place: all questions are there too" in said
 
 
-def test_popqa_is_one_table_or_its_shards(checkout):
-    write(checkout, FILES["wikipedia"])
-    row = dict.fromkeys(published.COLUMNS, "1")
-    shards = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
-    for shard in shards:
-        parquet(checkout / shard, [row])
-    write(checkout, {"rows.json": {"features": [], "rows": [{"row_idx": 0, "row": row}]}})
-    said = "\n".join(write_profile.init(checkout, None))
-    assert fetched()["popqa"] == shards
-    assert "rows.json: rows of the Hub's API; make JSON lines of them: jq -c" in said
-    write(checkout, FILES["popqa"])
-    said = "\n".join(write_profile.init(checkout, None, force=True))
-    assert fetched()["popqa"] == ["popQA.tsv"]
-    assert "popQA.tsv is used in its place: one table of PopQA is read (and 1 more" in said
-
-
 def test_a_split_without_answers_is_set_aside(checkout):
     write(checkout, FILES["wikipedia"] | FILES["triviaqa"])
     gpt(checkout / "gpt2")
@@ -139,6 +123,25 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert "triviaqa/test.jsonl: 2 of 2 questions can't be asked: no answers" in said
     assert "nq/dash.jsonl: 1 of 1 questions can't be asked: no answers (and 3 more" in said
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
+
+
+@pytest.mark.parametrize("has_shards", [True, False])
+def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
+    """Shards, or else rows of its API."""
+    row = dict.fromkeys(published.COLUMNS, "x")
+    page = {"features": [], "rows": [{"row_idx": 0, "row": row}]}
+    write(checkout, FILES["wikipedia"] | {"rows.json": page})
+    expected = ["rows.json"]
+    if has_shards:
+        expected = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
+        for shard in expected:
+            parquet(checkout / shard, [row])
+    write_profile.init(checkout, None)
+    assert fetched()["popqa"] == expected
+    write(checkout, FILES["popqa"])
+    said = "\n".join(write_profile.init(checkout, None, force=True))
+    assert fetched()["popqa"] == ["popQA.tsv"]
+    assert "rows.json: popQA.tsv is used in its place: one table of PopQA is read" in said
 
 
 def test_passages_for_popqa_need_no_answers(checkout):

@@ -66,7 +66,7 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("nq-train.jsonl", QUESTION, ""),
         ("pageviews-20220301-000000", "en Velm 12 0\n", ""),
         ("nq/test.jsonl", {"question": "where"}, ""),
-        ("popqa.json", {"features": [], "rows": [{"row": dict.fromkeys(published.COLUMNS)}]}, ""),
+        ("p.json", {"features": [], "rows": [{"row": dict.fromkeys(published.COLUMNS)}]}, "popqa"),
         ("nq.json", {"features": [], "rows": [{"row": QUESTION}]}, ""),
         ("popqa/test.parquet", dict.fromkeys(published.COLUMNS, ""), "popqa"),
         ("popqa.csv", ",".join(published.COLUMNS), ""),
