@@ -23,7 +23,6 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stemmer: str | None  # one of PyStemmer's algorithms; None: words stay as they are
     stop_words: str  # with spaces between; they are no terms
     stop_words_by: str  # the author of the list; part of the analyser's name
-    pairs: bool = False  # characters of scripts without spaces become terms of two
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
