@@ -139,8 +139,8 @@ def _git(root: Path, *words: str) -> str:
     try:
         process = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise LongtailError(surroundings.advice(str(error))) from None
+        raise LongtailError(surroundings.with_advice(str(error))) from None
     if process.returncode:
-        problem = surroundings.advice(process.stderr)
+        problem = surroundings.with_advice(process.stderr)
         raise LongtailError(f"git {words[0]}: {problem}; a release is made of a git checkout")
     return process.stdout

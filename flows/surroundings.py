@@ -5,10 +5,13 @@ An error is explained once it has come, so a command is only kept from its work 
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.errors import LongtailError
+from pipelines.safe_text import UNREADABLE
 from pipelines.storage import disks
 
 OUR_PACKAGES = ("flows", "pipelines")
@@ -34,6 +37,7 @@ ADVICE = {
         "another user owns it; say that you trust it, as git advises, or git clone it anew"
     ),
     r"No such file or directory: 'git'": "install git",
+    r"\bindex\b": "move .git/index away, and git reset makes it anew",
 }
 
 
@@ -52,13 +56,30 @@ def explain(error: Exception) -> str | None:
     return disks.meaning(error)
 
 
-def advice(text: str) -> str:
-    """`text`, of git or DVC, with what to do about it, if that is known."""
+def check_name(root: Path) -> None:
+    """Raise LongtailError for a project in a folder whose name DVC can't read."""
+    if UNREADABLE.search(str(root)):
+        expected = "expected a path in UTF-8, which DVC needs; rename that folder"
+        raise LongtailError(f"{root}: bytes that are not UTF-8, {expected}")
+
+
+def check_git_index(root: Path) -> None:
+    """Raise LongtailError for a git index that git can't read, at which DVC's first stage fails."""
+    if shutil.which("git") is None:
+        return
+    command = ["git", "ls-files", "dvc.yaml"]
+    process = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if process.returncode and "index" in process.stderr:
+        raise LongtailError(with_advice(process.stderr))
+
+
+def with_advice(text: str) -> str:
+    """`text`, of git or DVC, with what to do about it."""
     words = " ".join(text.split()).rstrip(".")
     for pattern, remedy in ADVICE.items():
         if re.search(pattern, words):
             return f"{words}; {remedy}"
-    return words
+    return f"{words}; see whether .git and .dvc are whole, or git clone the project anew"
 
 
 def _conflict(error: Exception) -> str | None:

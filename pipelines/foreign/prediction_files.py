@@ -125,7 +125,7 @@ def read_predictions(
     first = list(islice(file.records, LAYOUT_RECORDS))
     layout = layouts.layout_of(first)
     records = chain(first, file.records)
-    cells = to_columns(path, layouts.rows_of_columns(records, layout, known))
+    cells = to_columns(path, layouts.rows_of_columns(records, layout, known), file.notes)
     _check_filter(path, cells.pop(layouts.FILTER, []))
     if layout.question and "prompts" in cells:
         cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]

@@ -187,7 +187,7 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
     own_names = set(map(plain, file.columns))
     paths = {name: name for name in names if "." in name and name not in own_names}
     layout = Layout("", needs=(), columns=paths)
-    cells = to_columns(path, rows_of_columns(file.records, layout, known))
+    cells = to_columns(path, rows_of_columns(file.records, layout, known), file.notes)
     for name in paths:
         if all(value is None for value in cells[name]):
             del cells[name]

@@ -29,6 +29,7 @@ PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
 JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins a list, or a list of lists
 COLUMNS_SHOWN = 30  # in a message
+FEW_ROWS = 0.05  # share of the rows that may have a column more than the first
 
 Records = Iterator[dict[str, Any]]
 Cells = dict[str, list[Any]]  # column -> its cells
@@ -101,21 +102,38 @@ def known_fields(record: Mapping[str, Any], known: Collection[str]) -> dict[str,
     return fields
 
 
-def to_columns(path: Path, rows: Iterable[dict[str, Any]]) -> Cells:
-    """The cells of each column. Raises LongtailError for a row with others than the first has."""
+def to_columns(path: Path, rows: Iterable[dict[str, Any]], notes: list[str]) -> Cells:
+    """The cells of each column that the first row has.
+
+    A column that only few of the later rows have is left aside, and a line of `notes` names it.
+    Raises LongtailError for other rows with others than the first has.
+    """
     columns: Cells = {}
+    rows_with: dict[str, list[int]] = {}  # column that the first row lacks -> rows that have it
+    n_rows = 0
     for number, row in enumerate(rows, start=1):
+        n_rows = number
         if number == 1:
             columns = {name: [] for name in row}
-        odd = row.keys() ^ columns.keys()
-        if odd:
-            raise LongtailError(
-                f"{path}: row {number}: other columns than the first ({listed(sorted(odd))})"
-            )
-        for name, value in row.items():
-            columns[name].append(value)
+        lacking = columns.keys() - row.keys()
+        if lacking:
+            raise _other_columns(path, number, lacking)
+        for name, cells in columns.items():
+            cells.append(row[name])
+        for name in row.keys() - columns.keys():
+            rows_with.setdefault(name, []).append(number)
 
+    for name, numbers in sorted(rows_with.items()):
+        if len(numbers) > FEW_ROWS * n_rows:
+            raise _other_columns(path, numbers[0], [name])
+        notes.append(f"`{name}` of row {numbers[0]} is left aside, as the first row has none")
     return columns
+
+
+def _other_columns(path: Path, row: int, names: Iterable[str]) -> LongtailError:
+    return LongtailError(
+        f"{path}: row {row}: other columns than the first ({listed(sorted(names))})"
+    )
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:

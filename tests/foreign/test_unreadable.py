@@ -117,3 +117,11 @@ def test_a_bad_character_of_a_question_table_is_said(tmp_path: Path, damage: byt
     questions = read_question_table(path)
     assert questions.asked.answers[0] == ["Ann \ufffd", "Bob"]
     assert any("1 of 40 rows have characters" in line for line in questions.described())
+
+
+def test_a_field_that_few_rows_have_is_left_aside(tmp_path: Path) -> None:
+    rows: list[dict[str, str]] = predictions("Rome")
+    rows[2]["score"] = "NaN"
+    read_file = read(tmp_path, json_lines(rows))
+    assert read_file.texts == ["Paris", "Paris", "Rome"] + ["Paris"] * (ROWS - 3)
+    assert "`score` of row 3 is left aside, as the first row has none" in read_file.notes
