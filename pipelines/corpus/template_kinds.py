@@ -17,7 +17,8 @@ from pipelines.language.language import MediaWiki
 NUMBER = r"[-+~\u2212]?[\d.,/]+(?:\+[\d/]+)?(?:e[-+]?\d+)?"
 RANGE = re.compile(rf"{NUMBER}(?: ?(?:[-\u2013x\u00d7\u00b1]|to|by) ?{NUMBER})?")
 POWER_OF_TEN = re.compile(r"e(3|6|9|12)(?=\D)")  # before a unit
-PLAIN_NUMBER = re.compile(r"([-+\u2212]?)(\d+)(?:\.(\d+))?")
+PLAIN_NUMBER = re.compile(r"([-+\u2212]?)([0-9]{1,40})(?:\.([0-9]+))?")
+WHOLE_NUMBER = re.compile("[0-9]{1,15}")
 ISO_DATE = re.compile(r"(-?\d{1,4})-(\d{1,2})-(\d{1,2})")
 DAY_FIRST = "{day} {month} {year}|{month} {year}"
 NO = ("", "n", "no")
@@ -66,9 +67,13 @@ def _lower(field: Field) -> str | None:
     return field.text.lower() or None
 
 
-def _word(field: Field) -> str | None:
+def _letters(field: Field) -> str | None:
     text = field.text
     return text if any(map(str.isalpha, text)) else None
+
+
+def _word(field: Field) -> str | None:
+    return field.media.words.get(field.text)
 
 
 def _list(field: Field) -> str | None:
@@ -111,7 +116,7 @@ def _date(parts: Sequence[str], media: MediaWiki, form: str) -> str | None:
 
     year, month, day = parts
     months = media.months.split()
-    if month.isdecimal() and 1 <= int(month) <= len(months):
+    if WHOLE_NUMBER.fullmatch(month) and 1 <= int(month) <= len(months):
         month = months[int(month) - 1]
     day = re.sub("^0+", "", day)
     if day == "1":
@@ -131,7 +136,7 @@ def _age_dmy(field: Field) -> str | None:
 
 
 def _years(date: list[str], other: list[str]) -> str | None:
-    if not all(map(str.isdecimal, date + other)):
+    if not all(map(WHOLE_NUMBER.fullmatch, date + other)):
         return None
     dates = [list(map(int, date)), list(map(int, other))]
     earlier, later = sorted(dates)
@@ -169,8 +174,14 @@ def _ordinal(field: Field) -> str | None:
     return number + ending
 
 
-def _amount(field: Field) -> str | None:
-    return _READ["amounts"].get(field.text)
+def _percentage(field: Field) -> str | None:
+    """A part and the whole as per cent, with as many decimals as the third parameter says."""
+    numbers = field.places(0, 3)
+    numbers[2] = numbers[2] or "0"
+    if not all(map(WHOLE_NUMBER.fullmatch, numbers)):
+        return None
+    part, whole, decimals = map(int, numbers)
+    return f"{100 * part / whole:.{min(decimals, 9)}f}%" if whole else None
 
 
 def _measure(field: Field) -> str | None:
@@ -195,7 +206,8 @@ def _unit_text(unit: str) -> str:
     if not power:
         return _READ["units"].get(unit, unit)
     word = _READ["powers_of_ten"][int(power[1])]
-    return f"{word} {_unit_text(unit[power.end() :])}"
+    unit = unit[power.end() :]
+    return f"{word} {_READ['units'].get(unit, unit)}"
 
 
 def _powers(field: Field) -> str | None:
@@ -235,6 +247,7 @@ KINDS: dict[str, Callable[[Field], str | None]] = {
     "if": _if,
     "upper": _upper,
     "lower": _lower,
+    "letters": _letters,
     "word": _word,
     "list": _list,
     "joined": _joined,
@@ -245,7 +258,7 @@ KINDS: dict[str, Callable[[Field], str | None]] = {
     "number": _number,
     "unsigned": _unsigned,
     "ordinal": _ordinal,
-    "amount": _amount,
+    "percentage": _percentage,
     "measure": _measure,
     "unit": _unit,
     "powers": _powers,
