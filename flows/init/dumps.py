@@ -138,7 +138,10 @@ def whole_months(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     """Page views of days beside their month's, and months that lack days beside whole ones."""
     if data_set != "pageviews":
         return []
-    left_out = []
+    named = [file for file in files if pageviews.FILE.search(file.name)]
+    if not named:
+        return []
+    left_out = instead(files, named, "the left out file's name tells no month")
     lacking: dict[str, list[Path]] = {}
     whole: list[Path] = []
     for month, of_month in _by_month(files).items():

@@ -24,7 +24,7 @@ from pipelines.sources.passage_files import QUESTION_PLACES
 from pipelines.sources.question_files import first_value, read_records
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.repeats import table_of
-from pipelines.sources.streams import read_head
+from pipelines.sources.streams import is_parquet, read_head
 
 # What programs add to the name of a copy; a multistream dump has the text of the plain one.
 COPY_MARKS = re.compile(r" \(\d+\)| - Copy| copy|-multistream", re.IGNORECASE)
@@ -100,11 +100,18 @@ def _is_copy(data_set: str, file: Path, other: Path) -> bool:
     if file.name == other.name:
         has_many_files = catalogue.has_many_files(data_set.partition("/")[0])
         return not has_many_files or cmp(file, other, shallow=False)
+    return _has_content_of(file, other)
+
+
+def _has_content_of(file: Path, other: Path) -> bool:
+    """Whether two files have the same content, as the beginning of texts tells."""
+    if is_parquet(file) or is_parquet(other):
+        return cmp(file, other, shallow=False)
     return read_head(file) == read_head(other)
 
 
 def _why_copy(file: Path, used: Path) -> str:
-    if read_head(file) == read_head(used):
+    if _has_content_of(file, used):
         return "it has the same content"
     return "one file of this name is read"
 

@@ -85,6 +85,16 @@ def test_one_layout_of_mmlu_is_used(checkout, kind):
     assert "is used in its place" in said
 
 
+def test_copies_of_parquet_are_left_out(checkout):
+    rows = [{"text": "A harbour.", "meta": {"pile_set_name": "Pile-CC"}}]
+    for name in ("a/0.parquet", "b/0.parquet", "b/0 (1).parquet"):
+        parquet(checkout / name, rows)
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["pile"] == ["a/0.parquet"]
+    reason = "a/0.parquet is used in its place: it has the same content"
+    assert f"b/0 (1).parquet: {reason} (and 1 more beside it)" in said
+
+
 def test_of_several_configurations_the_largest_is_used(checkout):
     write(checkout, FILES["wikipedia"])
     gpt(checkout / "gpt2")
@@ -157,10 +167,13 @@ def days(month: str, *numbers: int) -> dict[str, str]:
 
 
 def test_a_months_views_are_taken_once(checkout):
-    write(checkout, TRIPLES | days("202203", *range(1, 32)))
+    write(
+        checkout, TRIPLES | days("202203", *range(1, 32)) | {"views/march.bz2": f"{VIEWS}{VIEWS}"}
+    )
     said = "\n".join(write_profile.init(checkout, None))
     assert fetched()["pageviews"] == ["views/pageviews-202203-user.bz2"]
     assert "(and 30 more beside it)" in said
+    assert "march.bz2: views/pageviews-202203-user.bz2 is used in its place: " in said
 
 
 def test_a_month_that_lacks_days_is_not_used(checkout):
