@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from flows import profiles, terminal
+from flows import profiles, surroundings, terminal
 from flows.commands import (
     answer_cache,
     asking,
@@ -23,7 +23,6 @@ from flows.commands import (
     running,
 )
 from pipelines.errors import LongtailError
-from pipelines.storage import disks
 
 Command = Callable[..., Any]
 GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
@@ -41,7 +40,6 @@ WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in a
 TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
 INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
-OUR_PACKAGES = ("flows", "pipelines")
 
 
 class Grouped(typer.core.TyperGroup):
@@ -91,7 +89,7 @@ def main() -> None:
     except USAGE_ERROR as error:
         _exit(_usage_message(error, words), error.exit_code)
     except Exception as error:
-        message = _message(error)
+        message = surroundings.explain(error)
         if not message:
             raise
         _exit(message, 1)
@@ -111,11 +109,13 @@ def _exit(message: str, code: int) -> None:
 def _go_to_root(needed: bool) -> None:
     """Go to the project's root, from wherever below it the command was called.
 
-    Raises LongtailError if there is no project, and one is needed.
+    Raises LongtailError if one is needed, and there is none or DVC can't work there.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
+            if needed:
+                surroundings.check_name(folder)
             os.chdir(folder)
             return
     if needed:
@@ -123,21 +123,6 @@ def _go_to_root(needed: bool) -> None:
             f"{here}: not inside a Longtail checkout, which has dvc.yaml and conf/; "
             "cd into one, or git clone Longtail's repository first"
         )
-
-
-def _message(error: Exception) -> str | None:
-    """One line for an error that a user can mend; None for any other, whose traceback says more."""
-    if isinstance(error, ModuleNotFoundError):
-        package = str(error.name).split(".")[0]
-        if package not in OUR_PACKAGES:
-            needed = "which comes with the whole pipeline: pip install 'longtail[pipeline]'"
-            return f"this needs {package}, {needed}"
-    if isinstance(error, IsADirectoryError):
-        path = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
-        return f"{path}: is a directory; name a file, not a folder"
-    if isinstance(error, LongtailError):
-        return str(error)
-    return disks.meaning(error)
 
 
 def _usage_message(error: Any, words: list[str]) -> str:

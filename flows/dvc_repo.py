@@ -19,6 +19,7 @@ import psutil
 import yaml
 from tqdm import tqdm
 
+from flows import surroundings
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
 from pipelines.storage import disks, dvc_hashes
@@ -32,17 +33,25 @@ COPY = SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
 SITE_CACHE = SCRATCH / "dvc"  # as in .dvc/config
 RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
-CONFLICT = "\n<<<<<<< "  # git's mark
 MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
 
 
 @contextmanager
 def opened(root: Path) -> Iterator[Repo]:
-    """DVC's Repo of a project. It waits for DVC's lock; its caches are where `site_cache` says."""
+    """DVC's Repo of a project. It waits for DVC's lock; its caches are where `site_cache` says.
+
+    Raises LongtailError where DVC or git can't open the project.
+    """
     from dvc.repo import Repo
 
     config = {"core": {"site_cache_dir": site_cache(root)}}
-    with Repo(str(root), config=config, _wait_for_lock=True) as repo:
+    try:
+        repo = Repo(str(root), config=config, _wait_for_lock=True)
+    except Exception as error:  # of DVC, or of what reads git's files for it
+        raise LongtailError(
+            f"DVC can't open {root}: {surroundings.with_advice(str(error))}"
+        ) from None
+    with repo:
         yield repo
 
 
@@ -103,7 +112,7 @@ def repair_after_kill(root: Path, repo: Repo | None = None) -> None:
         copy = _copied(root)
         if _is_readable(text):
             _write(root / COPY, text)
-        elif CONFLICT in text:
+        elif surroundings.CONFLICT.search(text):
             return
         elif copy:
             _write(lock, copy)
@@ -128,9 +137,18 @@ def stages_of_copy(root: Path) -> dict[str, Any]:
 
 
 def stages_of_lock(root: Path) -> dict[str, Any]:
-    """The stages of dvc.lock, by name; none where there is no such file."""
+    """The stages of dvc.lock, by name; none where there is no such file.
+
+    Raises LongtailError for one that is cut or damaged.
+    """
     lock = root / LOCK
-    return _stages(lock.read_text(encoding="utf-8")) if lock.is_file() else {}
+    if not lock.is_file():
+        return {}
+    text = lock.read_text(encoding="utf-8", errors="replace")
+    if not _is_readable(text):
+        remedy = f"`longtail run` restores it, or git checkout HEAD -- {LOCK}"
+        raise LongtailError(f"{LOCK}: cut or damaged, expected what DVC wrote; {remedy}")
+    return _stages(text)
 
 
 def dvc_processes(root: Path) -> list[psutil.Process]:

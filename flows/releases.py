@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from flows import workspace
+from flows import surroundings, workspace
 from flows.dvc_repo import stages_of_lock
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -96,7 +96,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     from pipelines.release import card
 
     citation = card.read_citation(root / card.PROJECT_CITATION)
-    _check_committed(root)
+    check_committed(root)
 
     stages, changed = graph.read_graph(root)
     if changed:
@@ -122,7 +122,7 @@ def read_provenance(root: Path) -> dict[str, Any]:
     }
 
 
-def _check_committed(root: Path) -> None:
+def check_committed(root: Path) -> None:
     """Raise LongtailError where a file other than RECORDED differs from git's last commit."""
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     names = [entry[3:].strip('"') for entry in entries]
@@ -136,8 +136,11 @@ def _check_committed(root: Path) -> None:
 
 
 def _git(root: Path, *words: str) -> str:
-    process = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+    try:
+        process = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise LongtailError(surroundings.with_advice(str(error))) from None
     if process.returncode:
-        problem = " ".join(process.stderr.split())
+        problem = surroundings.with_advice(process.stderr)
         raise LongtailError(f"git {words[0]}: {problem}; a release is made of a git checkout")
     return process.stdout

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from flows import workspace
+from flows.named_server import check_named_server
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 from pipelines.work import run_log
@@ -40,6 +42,14 @@ START_SECONDS = 180  # that a server may take to start; a fresh database takes 1
 STOP_SECONDS = 10  # that processes have to end
 SERVER_STOP_SECONDS = 15
 DRAIN_SECONDS = 30  # to send logs and events
+ERROR_LINE = re.compile(r"^[\w.]+(?:Error|Exception): (.+)$", re.MULTILINE)
+START_ADVICE = {  # what a server says that does not start -> what to do
+    "locate revision": (
+        "another version of Prefect wrote the database: install that version, or move prefect.db "
+        "there away"
+    ),
+    "not a database|malformed|unable to open": "move prefect.db there away; a run makes a new one",
+}
 # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
 ONLY_FROM_HERE = (
     "Content-Security-Policy",
@@ -57,6 +67,7 @@ def running(home: Path) -> Iterator[str]:
     prepare(home)
     url = os.environ.get("PREFECT_API_URL")
     if url:
+        check_named_server(url)
         yield url
         return
 
@@ -125,7 +136,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     closing = threading.Event()
     try:
         if not _wait_until_healthy(url, process):
-            raise LongtailError(f"the Prefect server did not start, see {log}")
+            raise LongtailError(f"the Prefect server did not start{_reason(log)}; see {log}")
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
         threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
@@ -133,6 +144,18 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
         closing.set()
         note.unlink(missing_ok=True)
         workspace.close(process, patience=SERVER_STOP_SECONDS)
+
+
+def _reason(log: Path) -> str:
+    """The last error in a server's log, with what to do about it; "" if there is none."""
+    errors = ERROR_LINE.findall(log.read_text(encoding="utf-8", errors="replace"))
+    if not errors:
+        return ""
+    for pattern, remedy in START_ADVICE.items():
+        if re.search(pattern, errors[-1]):
+            home = os.environ.get("PREFECT_HOME", "")
+            return f": {errors[-1]} ({home}); {remedy}"
+    return f": {errors[-1]}"
 
 
 def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:

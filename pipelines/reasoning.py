@@ -28,13 +28,15 @@ MARKS = (  # how reasoning begins and ends
     ),
     # gpt-oss, without its special tokens
     (r"analysis(?=[A-Z])", "assistantfinal"),
+    # Apriel
+    ("Here are my reasoning steps:", r"\[BEGIN FINAL RESPONSE\]"),
     # Granite
     (r"Here(?:'s| is) my thought process:", r"Here(?:'s| is) my response:"),
 )
 # marks around the answer that comes after reasoning
 AROUND = re.compile(
     r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
-    r"|<\|(begin|end)_of_solution\|>"
+    r"|<\|(begin|end)_of_solution\|>|\[END FINAL RESPONSE\]"
 )
 CUT_OFF = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
 ANY_MARK = re.compile("|".join(chain.from_iterable(MARKS)))

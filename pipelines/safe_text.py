@@ -12,6 +12,9 @@ from typing import Any
 
 MESSAGE_CHARS = 2000  # characters of a message, at most
 END_CHARS = 400  # characters of a message's end that stay, because the end says what to do
+# Half of a surrogate pair, or a byte that is not UTF-8 as Python reads names and lines with it.
+UNREADABLE = re.compile("[\ud800-\udfff]")
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # marks that stand above and below a letter
 _MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _STEERING = re.compile(
@@ -28,6 +31,11 @@ _STEERING = re.compile(
     # marks on one letter that would cover the lines above
     f"|(?<=[{_MARKS}]{{8}})[{_MARKS}]+"
 )
+
+
+def mended(value: str) -> str:
+    """`value` with U+FFFD for what could not be read, so that it can be written to a file."""
+    return UNREADABLE.sub(REPLACEMENT, value)
 
 
 def text(value: str) -> str:

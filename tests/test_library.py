@@ -126,7 +126,7 @@ def test_commands_for_any_folder_need_no_pipeline_package(
     assert [line for line in done.stdout.splitlines() if line.startswith("code")] == [
         "code 0"
     ] * 3 + ["code 1"], done
-    expected = "error: this needs uvicorn, which comes with the whole pipeline: pip install 'longtail[pipeline]'\n"
+    expected = "error: this needs uvicorn, which comes with the whole pipeline: pip install '.[pipeline]' in Longtail's checkout\n"
     assert done.stderr.endswith(expected)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -43,12 +44,13 @@ def run(
     Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
     counts only with --profile, which composes params.yaml anew.
     """
-    from flows import graph, profiles, workspace
+    from flows import graph, profiles, surroundings, workspace
 
     if profile:
         profiles.write_profile(profile, PARAMS)
     params_file.load_params()  # before DVC, whose own error on a bad param does not help
     disks.check_disks()
+    surroundings.check_git_index(Path.cwd())
 
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
@@ -58,7 +60,7 @@ def run(
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
-            terminal.show(f"{n_changed} of {len(stages)} stages changed; starting Prefect's server")
+            terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
             _run_flow(part, stages, push)
         _show_results(part, stages)
 
@@ -73,6 +75,7 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
     """Run the flow beside a Prefect server. Raises LongtailError if it fails."""
     from flows import server
 
+    server_is_named = "PREFECT_API_URL" in os.environ
     with server.running(server.HOME) as url:
         from flows import live, refresh  # they import Prefect, which reads the server's address
 
@@ -85,8 +88,10 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
 
     if not state.is_completed():
         raise LongtailError(state.message)
-    closed = f"{page} is closed; `longtail explore --all` opens it again"
-    terminal.show(f"{state.message} ({terminal.as_called(closed)})")
+    where = page
+    if not server_is_named:
+        where += terminal.as_called(" is closed; `longtail explore --all` opens it again")
+    terminal.show(f"{state.message} ({where})")
 
 
 def _show_results(part: Part, stages: Sequence[Stage]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ MODEL_FILE = re.compile(
     r"|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
+HUB_ROWS = "rows of the Hub's API; make JSON lines of them: jq -c '.rows[].row' FILE > FILE.jsonl"
+HOURLY_VIEWS = re.compile(r"(pageviews|projectviews|pagecounts)-\d{8}-\d{6}")
 # fields with the passages of a question
 PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES}
 TEMPLATES = "relation_query_templates.json"
@@ -102,6 +105,8 @@ def _by_head(file: Path) -> Seen:
     table = CREATE_TABLE.search(head)
     if table:
         return _by_table(table[1].decode())
+    if HOURLY_VIEWS.match(file.name):
+        return Seen("", "hourly page views; those of a month or a day are read, *-user.bz2")
     if re.match(pageviews.LINE, start):
         return Seen("pageviews")
     if any(wikitext.TITLE.fullmatch(line) for line in lines[:5]):
@@ -141,17 +146,23 @@ def _by_csv_header(file: Path, header: str) -> Seen:
     subject, _, split = file.stem.rpartition("_")
     if subject in CATEGORIES:
         return _mmlu(split)
-    if corpus_layouts.by_fields(header.split(",")):
+    columns = header.split(",")
+    if columns == published.COLUMNS:
+        return Seen("", "PopQA is read from columns between tabs (.tsv), Parquet and JSON lines")
+    if corpus_layouts.by_fields(columns):
         return Seen("", "passages are read from columns between tabs (.tsv)")
     return Seen("", "a table of no data set")
 
 
 def _by_record(file: Path, record: dict[str, Any]) -> Seen:
-    """What a JSON file is by its first record; KILT has its fields in the first `output`."""
+    """What a JSON file is by its first record.
+
+    KILT has its fields in the first `output`, the Hub's API in the first of its rows.
+    """
     fields = [*record]
-    for output in (record.get("output"), *values_at(record, ["output.0"])):
-        if isinstance(output, dict):
-            fields += output
+    for part in values_at(record, ["output.0", "output", "rows.0.row"]):
+        if isinstance(part, dict):
+            fields += part
             break
     return _by_fields(file, fields, isinstance(record.get("answer"), dict))
 
@@ -184,6 +195,10 @@ def _by_fields(file: Path, names: list[str], has_aliases: bool) -> Seen:
     fields = set(names)
     if file.name == TEMPLATES:
         return Seen("entityquestions")
+    if fields >= set(published.COLUMNS):
+        return Seen("popqa")
+    if {"features", "rows"} <= fields:
+        return Seen("", HUB_ROWS.replace("FILE", shlex.quote(file.name)))
     if {"id", "type", "labels"} <= fields:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= fields:
@@ -235,6 +250,8 @@ def _texts(file: Path, names: list[str]) -> Seen:
         is_c4 = "url" in fields and _plain_suffix(file) == ".json"
         return Seen("c4" if is_c4 else "pile")
     shown = ", ".join(sorted(names)[:FIELDS_SHOWN]) or "nothing"
+    if fields & {"question", "input"}:
+        return Seen("", f"records with {shown}: questions without answers or passages")
     return Seen("", f"records with {shown}, which is the layout of no data set")
 
 

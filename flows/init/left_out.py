@@ -10,9 +10,10 @@ class LeftOut(NamedTuple):
 
     file: Path
     used: Path
-    why: str = ""
+    why: str
 
 
-def instead(files: Iterable[Path], best: Sequence[Path], why: str = "") -> list[LeftOut]:
+def instead(files: Iterable[Path], best: Sequence[Path], why: str) -> list[LeftOut]:
     """All files but the best ones, in whose place the first of these is used."""
-    return [LeftOut(file, best[0], why) for file in files if file not in best]
+    used = set(best)
+    return [LeftOut(file, best[0], why) for file in files if file not in used]

@@ -103,7 +103,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
 
     architecture = architectures[0]
     ends = UNTRAINED if modules.pooling is None else ".+"
-    known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder"
+    known = rf"({ENCODERS})({ends})|DPR(Context|Question)Encoder|Contriever"
     if not re.fullmatch(known, architecture) or config.get("is_encoder_decoder"):
         raise _no_encoder(architecture)
     check_own_code(inside, "AutoModel")

@@ -23,6 +23,7 @@ from pipelines.sources.delimited import table_rows
 from pipelines.sources.passage_files import QUESTION_PLACES
 from pipelines.sources.question_files import first_value, read_records
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.repeats import table_of
 from pipelines.sources.streams import read_head
 
 # What programs add to the name of a copy; a multistream dump has the text of the plain one.
@@ -74,7 +75,7 @@ def copies(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
         used = used_by_name[_name_of_content(data_set, file)]
         same = [other for other in used if _is_copy(data_set, file, other)]
         if same:
-            left_out.append(LeftOut(file, same[0]))
+            left_out.append(LeftOut(file, same[0], _why_copy(file, same[0])))
         else:
             used.append(file)
     return left_out
@@ -102,24 +103,19 @@ def _is_copy(data_set: str, file: Path, other: Path) -> bool:
     return read_head(file) == read_head(other)
 
 
-def one_file_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def _why_copy(file: Path, used: Path) -> str:
+    if read_head(file) == read_head(used):
+        return "it has the same content"
+    return "one file of this name is read"
+
+
+def one_table_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """The published file is used, or else the shards of one table."""
     if data_set != "popqa":
         return []
     first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
-    return instead(files, [first])
-
-
-def onerequire_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
-    """Of Wikipedia, files of one layout are used: passages before dumps, then other articles."""
-    if data_set != "wikipedia":
-        return []
-
-    def preference(file: Path) -> tuple[bool, bool, Path]:
-        layout = require_layout(file)
-        return not layout.passages, layout != DUMP, file
-
-    layout = require_layout(min(files, key=preference))
-    return instead(files, [file for file in files if require_layout(file) == layout])
+    shards = [file for file in files if table_of(file) == table_of(first)]
+    return instead(files, [first, *shards], "one table of PopQA is read")
 
 
 def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -132,7 +128,8 @@ def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
         return not layouts[file].passages, layouts[file] != DUMP, file
 
     best = min(files, key=preference)
-    return instead(files, [best, *(file for file in files if layouts[file] == layouts[best])])
+    used = [file for file in files if layouts[file] == layouts[best]]
+    return instead(files, [best, *used], "files of one layout are read")
 
 
 def one_layout_of_mmlu(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -144,7 +141,7 @@ def one_layout_of_mmlu(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
         questions_by_suffix[file.suffix == ".csv"] |= questions_of(file)
     has_tables = len(questions_by_suffix[True]) >= len(questions_by_suffix[False])
     used = [file for file in files if (file.suffix == ".csv") == has_tables]
-    return instead(files, used, "files of one layout are used, those with more questions")
+    return instead(files, used, "files of one layout are read, those with more questions")
 
 
 def one_configuration(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -204,12 +201,12 @@ def questions_of(file: Path) -> frozenset[str]:
 
 Rule = Callable[[str, Sequence[Path]], list[LeftOut]]
 RULES: tuple[Rule, ...] = (
-    copies,
-    one_file_of_popqa,
+    one_table_of_popqa,
     one_layout,
     one_layout_of_mmlu,
     one_wiki,
     newest_dump,
+    copies,
     whole_dump,
     whole_months,
     one_configuration,

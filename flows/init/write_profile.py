@@ -59,7 +59,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
         raise LongtailError(f"{folder}: {problem}; looked for {LOOKED_FOR}")
 
     used = list(_used(folder, contents, choices))
-    missing = list(_missing(contents, choices))
+    missing = [*_missing_models(choices), *_missing_data(contents, choices)]
     found = {"used": used, "not used": unused, "missing": missing}
     _write_checked(path, _render(folder, name, contents, choices, found))
 
@@ -93,8 +93,7 @@ def look(folder: Path) -> Contents:
         used, others = same_records.choose_files(data_set, files)
         contents.files[data_set] = used
         for other in others:
-            why = f": {other.why}" if other.why else ""
-            reason = f"{other.used.relative_to(folder)} is used in its place{why}"
+            reason = f"{other.used.relative_to(folder)} is used in its place: {other.why}"
             contents.unused.append((other.file, reason))
 
     contents.lms.sort(key=lambda lm: (lm.parameters, lm.name))
@@ -275,8 +274,8 @@ def _about_lm(lm: LanguageModel, folder: Path) -> str:
     return line
 
 
-def _missing(contents: Contents, choices: Choices) -> Iterator[str]:
-    """Lines on what the run lacks: models, and data sets by the catalogue's `without`."""
+def _missing_models(choices: Choices) -> Iterator[str]:
+    """Lines on the models that the run lacks."""
     if not choices.encoder and choices.parts.corpora:
         instead = "Passages are found by words (BM25)."
         if choices.retrievers:
@@ -289,6 +288,9 @@ def _missing(contents: Contents, choices: Choices) -> Iterator[str]:
             line += " its answers are worth little."
         yield line
 
+
+def _missing_data(contents: Contents, choices: Choices) -> Iterator[str]:
+    """Lines on what of its data the run lacks: data sets by the catalogue's `without`, or parts."""
     for name, dataset in catalogue.DATASETS.items():
         is_there = name in choices.data_sets or f"{name}/test" in choices.data_sets
         if name == "wikipedia" and choices.given:
@@ -297,6 +299,9 @@ def _missing(contents: Contents, choices: Choices) -> Iterator[str]:
             continue  # only page views are counted with them
         if dataset.without and not is_there:
             yield dataset.without
+
+    if "mmlu/test" in choices.data_sets and "mmlu/dev" not in choices.data_sets:
+        yield "MMLU's dev split: its questions are asked without demonstrations"
     if choices.parts.knowledge:
         yield from dumps.notes_on_months(contents.files["pageviews"])
         yield from dumps.notes_on_tables(contents.files.get("redirects", []))

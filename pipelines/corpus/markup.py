@@ -38,9 +38,8 @@ LESS = "\x03"  # for a "<" that is text
 HOLE = "\x04"
 FIRST_NUMBER = 0xE000
 LAST_NUMBER = 0xF8FF
-HOLE_MARK = re.compile(rf"{HOLE}[\ue000-\uf8ff]")
-HOLES = re.compile(rf"[ \t]*(?:{HOLE_MARK.pattern}[ \t]*)+")
-SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f\n")
+HOLE_MARK = re.compile(rf"{HOLE}([\ue000-\uf8ff])")
+SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
 DEEPEST = 100  # nested constructs: the parser gives up there, and real pages have about 20
 # constructs of a page that are never closed; for each, the parser may read the whole page again
 UNCLOSED = 100
@@ -124,15 +123,30 @@ class WikiPage:
         """How often each template or tag was dropped within a sentence of a text with marks: a line
         has text before the mark, which does not end there, and text after it.
         """
-        names = {number: name for name, number in self._numbers.items()}
+        names = {chr(number): name for name, number in self._numbers.items()}
         holes: Counter[str] = Counter()
-        for match in HOLES.finditer(text):
-            before = text[match.start() - 1 : match.start()] or "\n"
-            after = text[match.end() : match.end() + 1] or "\n"
-            if before not in SENTENCE_ENDS and after != "\n":
-                numbers = match[0].replace(HOLE, "").split()
-                holes.update(names[ord(number)] for number in "".join(numbers))
+        for line in text.split("\n"):
+            if HOLE in line:
+                numbers = _numbers_of_holes(line)
+                holes.update(names[number] for number in numbers)
         return holes
+
+
+def _numbers_of_holes(line: str) -> list[str]:
+    """The characters that number the holes within the sentences of a line."""
+    parts = HOLE_MARK.split(line)
+    texts = [text.strip(" \t") for text in parts[::2]]
+    numbers = parts[1::2]
+    while texts and not texts[-1]:  # nothing follows the last holes
+        texts.pop()
+
+    of_holes = []
+    before = ""
+    for text, number in zip(texts[:-1], numbers, strict=False):
+        before = text[-1:] or before
+        if before and before not in SENTENCE_ENDS:
+            of_holes.append(number)
+    return of_holes
 
 
 def without_dropped(wikitext: str, page: WikiPage) -> str:

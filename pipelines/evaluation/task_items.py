@@ -21,7 +21,7 @@ from pipelines.sources.delimited import table_rows
 from pipelines.sources.question_files import read_questions, read_records, shown
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.repeats import Repeats
-from pipelines.sources.streams import visible_files
+from pipelines.sources.streams import is_readable, visible_files
 
 LETTERS = "ABCD"
 COLUMNS = ("question", "subject", "choices", "answer")
@@ -208,7 +208,7 @@ def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]
     subject = path.stem.removesuffix(f"_{split}")
     for number, row, text in table_rows(path, ",", len(LETTERS) + 2):
         rejects.read += 1
-        if not row:
+        if not row or not is_readable(row):
             rejects.add(path, number, "unreadable_row", text)
             continue
         question, *rest = row

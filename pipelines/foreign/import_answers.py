@@ -24,6 +24,7 @@ from pipelines.foreign.question_tables import Questions, read_question_table
 from pipelines.foreign.records import Cells
 from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
+from pipelines.safe_text import mended
 from pipelines.storage import parquet
 from pipelines.storage.atomic import atomic
 
@@ -92,7 +93,7 @@ def import_answers(
     facts = {
         "kind": called.kind,
         "layout": judged.predictions.layout,
-        "file": file.name,
+        "file": mended(file.name),
         "joined_by": judged.match.by,
     }
     if pattern:

@@ -15,6 +15,7 @@ from pipelines.foreign.layouts import DOUBT, RETRIEVED
 from pipelines.foreign.prediction_files import Predictions, read_predictions
 from pipelines.foreign.question_tables import ROLES, Questions
 from pipelines.questions import matching
+from pipelines.safe_text import mended
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 
@@ -90,7 +91,7 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
             raise LongtailError(
                 f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet"
             )
-        name = typed_name.strip() or short_name(path)
+        name = mended(typed_name.strip() or short_name(path))
         if name in files:
             raise LongtailError(
                 f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE"

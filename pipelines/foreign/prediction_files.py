@@ -125,17 +125,11 @@ def read_predictions(
     first = list(islice(file.records, LAYOUT_RECORDS))
     layout = layouts.layout_of(first)
     records = chain(first, file.records)
-    cells = to_columns(path, layouts.rows_of_columns(records, layout, known))
+    cells = to_columns(path, layouts.rows_of_columns(records, layout, known), file.notes)
     _check_filter(path, cells.pop(layouts.FILTER, []))
     if layout.question and "prompts" in cells:
         cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
 
-    notes: list[str] = []
-    if file.mended:
-        notes.append(
-            f"{len(file.mended):,} rows have half of a character, as row {file.mended[0]}; "
-            "U+FFFD stands for it"
-        )
     predictions = Predictions(
         path=path,
         layout=layout.name or file.kind,
@@ -144,7 +138,7 @@ def read_predictions(
         ids={name: list(map(clean_id, cells[name])) for name in IDS if name in cells},
         cells=cells,
         paths=layout.columns,
-        notes=notes,
+        notes=file.notes,
     )
     _read_judgements(predictions)
     if "retrieved" in more:

@@ -20,6 +20,7 @@ from pipelines.foreign.join_predictions import QuestionKeys
 from pipelines.foreign.layouts import TELLING, Layout, rows_of_columns
 from pipelines.foreign.records import Cells, listed, plain, read_records, to_columns
 from pipelines.language.relations import BY_NAME, name_of
+from pipelines.safe_text import mended
 from pipelines.sources.question_files import ANSWERS, QUESTION
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
@@ -60,7 +61,7 @@ class Questions:
     signal: np.ndarray  # float64, NaN if not known
     columns: dict[str, str]  # role -> the column's name
     month: str | None  # of the page views, or the first and the last one; None if it is not known
-    answers_note: str = ""  # how cells were read that may hold several answers in one text
+    notes: Sequence[str] = ()  # on what may surprise about the cells
 
     @property
     def unknown(self) -> int:
@@ -95,9 +96,7 @@ class Questions:
                 f"`{self.columns['signal']}` has fractions, so it is no number of page views, but "
                 "maybe its logarithm; thresholds are in its unit"
             )
-        if self.answers_note:
-            lines.append(self.answers_note)
-
+        lines += self.notes
         empty = {"signal": self.unknown}
         if "answers" in self.columns:
             empty["answers"] = self.asked.answer_sets.count(frozenset())
@@ -116,6 +115,7 @@ class Table(NamedTuple):
     kind: str  # of the file, in words
     columns: dict[str, str]  # role -> column
     cells: Cells
+    notes: list[str]  # on what may surprise about the cells
 
     def texts(self, role: str) -> list[str]:
         """The column with a role as texts; none if there is no such column."""
@@ -142,10 +142,11 @@ def read_question_table(
     ids = _ids(table, n_questions)
 
     answers: list[list[str]] = [[]] * n_questions
-    answers_note = ""
     if "answers" in columns and "question" in needed:
         cells = table.cells[columns["answers"]]
-        answers, answers_note = gold_answers(cells, f"{path}: {columns['answers']}")
+        answers, note = gold_answers(cells, f"{path}: {columns['answers']}")
+        if note:
+            table.notes.append(note)
 
     group_texts = table.texts("group") or [ALL_QUESTIONS] * n_questions
     groups = [BY_NAME.get(text, text) or NO_GROUP for text in group_texts]
@@ -155,7 +156,7 @@ def read_question_table(
     subjects = [subject or id_ for subject, id_ in zip(subjects, ids, strict=True)]
     signal = _signal(table, is_needed="signal" in needed)
     return Questions(
-        name=path.name,
+        name=mended(path.name),
         layout=table.kind,
         asked=_keys(table, answers),
         ids=ids,
@@ -165,7 +166,7 @@ def read_question_table(
         signal=np.array(signal),
         columns=columns,
         month=_month(table, ids),
-        answers_note=answers_note,
+        notes=table.notes,
     )
 
 
@@ -186,7 +187,7 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
     own_names = set(map(plain, file.columns))
     paths = {name: name for name in names if "." in name and name not in own_names}
     layout = Layout("", needs=(), columns=paths)
-    cells = to_columns(path, rows_of_columns(file.records, layout, known))
+    cells = to_columns(path, rows_of_columns(file.records, layout, known), file.notes)
     for name in paths:
         if all(value is None for value in cells[name]):
             del cells[name]
@@ -210,7 +211,7 @@ def _read_table(path: Path, named_columns: dict[str, str], needed: Sequence[str]
                 f"or a field of its objects with {role}=NAME.FIELD"
             )
 
-    return Table(path, file.kind, columns, cells)
+    return Table(path, file.kind, columns, cells, file.notes)
 
 
 def _signal(table: Table, is_needed: bool) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -15,13 +14,13 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.foreign.answer_lists import written_value
+from pipelines.foreign.unreadable import replace_unreadable
+from pipelines.safe_text import mended
 from pipelines.sources.delimited import one_row, strict_rows
 from pipelines.sources.streams import (
-    SURROGATE,
     is_parquet,
-    open_lines,
-    open_text,
-    parse_json,
+    open_escaped,
+    parse_escaped,
     parse_whole,
     read_head,
 )
@@ -30,6 +29,7 @@ PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
 JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins a list, or a list of lists
 COLUMNS_SHOWN = 30  # in a message
+FEW_ROWS = 0.05  # share of the rows that may have a column more than the first
 
 Records = Iterator[dict[str, Any]]
 Cells = dict[str, list[Any]]  # column -> its cells
@@ -42,8 +42,7 @@ class RecordFile:
     kind: str  # in words, such as "JSON lines"
     records: Records
     columns: Sequence[str] = ()  # of a table, or of the first record
-    # numbers of the lines, read so far, in which half of a surrogate pair became U+FFFD
-    mended: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # of what may surprise; whole after all records
 
 
 @lru_cache(maxsize=1 << 12)
@@ -65,8 +64,8 @@ def read_records(path: Path, known: Collection[str], expected: str) -> RecordFil
     """Open a file of records.
 
     `known` are the plain names of fields that someone would read; `expected` says in words which
-    they are. Raises LongtailError where the file is damaged or empty, has one of them twice, or is
-    a table without any.
+    they are. Raises LongtailError where the file is damaged or empty, has one of them twice, is a
+    table without any, or seems to be in another encoding.
     """
     file = _open_parquet(path) if is_parquet(path) else _open_text(path, known, expected)
     first = next(file.records, None)
@@ -103,21 +102,38 @@ def known_fields(record: Mapping[str, Any], known: Collection[str]) -> dict[str,
     return fields
 
 
-def to_columns(path: Path, rows: Iterable[dict[str, Any]]) -> Cells:
-    """The cells of each column. Raises LongtailError for a row with others than the first has."""
+def to_columns(path: Path, rows: Iterable[dict[str, Any]], notes: list[str]) -> Cells:
+    """The cells of each column that the first row has.
+
+    A column that only few of the later rows have is left aside, and a line of `notes` names it.
+    Raises LongtailError for other rows with others than the first has.
+    """
     columns: Cells = {}
+    rows_with: dict[str, list[int]] = {}  # column that the first row lacks -> rows that have it
+    n_rows = 0
     for number, row in enumerate(rows, start=1):
+        n_rows = number
         if number == 1:
             columns = {name: [] for name in row}
-        odd = row.keys() ^ columns.keys()
-        if odd:
-            raise LongtailError(
-                f"{path}: row {number}: other columns than the first ({listed(sorted(odd))})"
-            )
-        for name, value in row.items():
-            columns[name].append(value)
+        lacking = columns.keys() - row.keys()
+        if lacking:
+            raise _other_columns(path, number, lacking)
+        for name, cells in columns.items():
+            cells.append(row[name])
+        for name in row.keys() - columns.keys():
+            rows_with.setdefault(name, []).append(number)
 
+    for name, numbers in sorted(rows_with.items()):
+        if len(numbers) > FEW_ROWS * n_rows:
+            raise _other_columns(path, numbers[0], [name])
+        notes.append(f"`{name}` of row {numbers[0]} is left aside, as the first row has none")
     return columns
+
+
+def _other_columns(path: Path, row: int, names: Iterable[str]) -> LongtailError:
+    return LongtailError(
+        f"{path}: row {row}: other columns than the first ({listed(sorted(names))})"
+    )
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:
@@ -179,15 +195,18 @@ def _open_text(path: Path, known: Collection[str], expected: str) -> RecordFile:
             f"tr '\\r' '\\n' < {name} > {shlex.quote('new-' + path.name)} converts it"
         )
     if JSON_LIST.match(head):
-        return _open_list(path)
-    if head[0] == "{":
-        return _open_objects(path, known)
-    return _open_table(path, known, expected)
+        file = _open_list(path)
+    elif head[0] == "{":
+        file = _open_objects(path, known)
+    else:
+        file = _open_table(path, known, expected)
+
+    return replace(file, records=replace_unreadable(path, file.records, file.notes))
 
 
 def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile:
     """A table, by the delimiter that makes the most known columns, or else the most columns."""
-    header = next(line for line in open_text(path) if line.strip())
+    header = next(line for line in open_escaped(path) if line.strip())
     columns_by = {delimiter: one_row([header], delimiter) or [header] for delimiter in TABLES}
 
     def fit(delimiter: str) -> tuple[int, int]:
@@ -203,17 +222,18 @@ def _open_table(path: Path, known: Collection[str], expected: str) -> RecordFile
         )
 
     kind = TABLES[delimiter]
-    rows = strict_rows(path, delimiter)
+    rows = strict_rows(path, open_escaped(path), delimiter)
     if delimiter == "\t" and not _quotes_close(path, n_columns):
         kind += " without quotes"
         rows = _rows_without_quotes(path)
 
-    _, names = next(rows)
+    _, header_cells = next(rows)
+    names = list(map(mended, header_cells))
     return RecordFile(kind, _table_records(path, names, rows), names)
 
 
 def _rows_without_quotes(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(open_text(path), start=1):
+    for number, line in enumerate(open_escaped(path), start=1):
         if line.strip():
             yield number, line.rstrip("\r").split("\t")
 
@@ -235,7 +255,7 @@ def _quotes_close(path: Path, n_columns: int) -> bool:
     has another number of cells once its quotes are read.
     """
     all_close = True
-    for line in open_text(path):
+    for line in open_escaped(path):
         if not line.strip():
             continue
         if line.count("\t") != n_columns - 1:
@@ -257,18 +277,16 @@ def _open_list(path: Path) -> RecordFile:
 
 def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
     """JSON lines, or one object, which may stand on one line."""
-    lines = (line for line in open_lines(path) if line.strip())
+    lines = (line for line in open_escaped(path) if line.strip())
     first_line = next(lines)
-    second_line = next(lines, b"")
+    second_line = next(lines, "")
     try:
-        record = parse_json(first_line)
+        record = parse_escaped(first_line)
     except ValueError:  # an object on several lines, or a broken line
         record = None
 
-    if second_line and (record is not None or second_line.lstrip().startswith(b"{")):
-        mended: list[int] = []
-        values = _values_of_lines(path, mended)
-        return RecordFile("JSON lines", _objects(path, "line", values), mended=mended)
+    if second_line and (record is not None or second_line.lstrip().startswith("{")):
+        return RecordFile("JSON lines", _objects(path, "line", _values_of_lines(path)))
     if record is None:
         record = parse_whole(path)
     for value in known_fields(record, known).values():
@@ -277,26 +295,15 @@ def _open_objects(path: Path, known: Collection[str]) -> RecordFile:
     return _open_one_object(path, record, known)
 
 
-def _values_of_lines(path: Path, mended: list[int]) -> Iterator[Any]:
-    """The value of each line that is not blank.
-
-    Half of a surrogate pair becomes U+FFFD, and `mended` gets the line's number.
-    """
-    for number, line in enumerate(open_text(path), start=1):
+def _values_of_lines(path: Path) -> Iterator[Any]:
+    """The value of each line that is not blank."""
+    for number, line in enumerate(open_escaped(path), start=1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            yield parse_escaped(line)
+        except ValueError as error:
             raise LongtailError(f"{path}: line {number}: {error}, expected a JSON object") from None
-        if SURROGATE.search(line):
-            text = json.dumps(value, ensure_ascii=False)
-            # In UTF-16, two halves that belong together are one character, and others are damage.
-            whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            if whole != text:
-                mended.append(number)
-                value = json.loads(whole)
-        yield value
 
 
 def _objects(path: Path, place: str, values: Iterable[Any]) -> Records:

@@ -33,6 +33,7 @@ RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
 
+FIRST_COUNTS = "the item's first line counts, in this order of files"
 # A hundred million items occur once. Only the few that occur twice are sorted.
 SELECT_ITEMS = """
     CREATE TEMP TABLE outdated AS
@@ -88,7 +89,7 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
     damaged input or too many bad rows.
     """
     dumps = visible_files(raw / "wikidata")
-    dumps.sort(key=lambda dump: snapshots.day_of(dump.as_posix()) or "", reverse=True)
+    dumps.sort(key=_day, reverse=True)
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     fingerprint = code.fingerprint("pipelines.knowledge.entities")
     key = content_key((settings.language, properties), fingerprint, *dumps)
@@ -109,17 +110,19 @@ def build_entities(settings: Settings, raw: Path = RAW, out: Path = OUT) -> dict
         counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
 
-    if counts["duplicate_entities"]:
-        names = ", ".join(dump.name for dump in dumps)
-        print(
-            f"entities: {counts['duplicate_entities']:,} lines repeat an item; the item's first "
-            f"line counts, in this order: {names}",
-            flush=True,
-        )
+    repeated = counts["duplicate_entities"]
+    if repeated:
+        print(f"entities: {repeated:,} lines repeat an item; {FIRST_COUNTS}:", flush=True)
+        for dump in dumps:
+            print(f"  {dump.name}", flush=True)
 
     for dump_key in dump_keys:
         WorkStore().forget("entities", dump_key)
     return counts | rejects.metrics()
+
+
+def _day(dump: Path) -> str:
+    return snapshots.day_of(dump.as_posix()) or ""
 
 
 def _parse_dump(

@@ -29,7 +29,7 @@ from pipelines.params.params import Compute, Ingest
 from pipelines.sources import mediawiki_tables, pageviews, pageviews_api, snapshots
 from pipelines.sources.bz2_blocks import Part, bz2_parts
 from pipelines.sources.pageview_files import choose_files
-from pipelines.sources.pageviews import NO_TITLE
+from pipelines.sources.pageviews import NO_PAGE, NO_TITLE
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia_client import open_client
@@ -123,11 +123,11 @@ def _read_dumps(
     project = language.read_language(settings.language).project
     months = snapshots.months_until(popularity.month, popularity.months)
     dumps = visible_files(raw / "pageviews")
-    chosen = choose_files(dumps, months, popularity.agents)
-    for note in chosen.notes:
-        print(f"popularity: {note}", flush=True)
+    selection = choose_files(dumps, months, popularity.agents)
+    for note in selection.notes:
+        print(f"popularity: {note}")
     files = []
-    for files_of_month in chosen.by_month.values():
+    for files_of_month in selection.by_month.values():
         files += files_of_month
     tables = visible_files(raw / "redirects")
     redirect_counts = _load_redirects(db, tables)
@@ -144,7 +144,7 @@ def _read_dumps(
     _collect_rejects(parts, shards, rejects)
 
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
-    for month, files_of_month in chosen.by_month.items():
+    for month, files_of_month in selection.by_month.items():
         shards_of_month = []
         for part, shard in zip(parts, shards, strict=True):
             if part.file in files_of_month:
@@ -153,14 +153,18 @@ def _read_dumps(
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
 
     WorkStore().forget("popularity", key)
+    lines_of_no_page = rejects.skipped[NO_PAGE]
+    if lines_of_no_page:
+        what_counts = f"their title is {NO_TITLE}; they count for no article"
+        print(f"popularity: {lines_of_no_page:,} lines have views of no known page, {what_counts}")
 
     counts = {
         "files.pageviews": len(files),
         "files.redirects": len(tables),
         "lines": rejects.read,
     }
-    if chosen.days_missing:
-        counts["days_missing"] = chosen.days_missing
+    if selection.days_missing:
+        counts["days_missing"] = selection.days_missing
     return counts | redirect_counts
 
 

@@ -23,7 +23,6 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stemmer: str | None  # one of PyStemmer's algorithms; None: words stay as they are
     stop_words: str  # with spaces between; they are no terms
     stop_words_by: str  # the author of the list; part of the analyser's name
-    pairs: bool = False  # characters of scripts without spaces become terms of two
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +48,7 @@ class MediaWiki(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=Tru
     decimal: str  # mark before decimals
     grouped_from: int = 4  # digits; shorter numbers have no mark for thousands
     first_day: str = "1"  # of a month
+    words: dict[str, str] = {}  # letter in a template -> word that stands for it
     # variants of the language, the first that a page has counts: -{zh-hans:…; zh-hant:…}-
     variants: str = ""
     shown: dict[str, list[str]] = {}  # form -> templates that are shown so

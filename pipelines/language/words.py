@@ -3,11 +3,19 @@
 Letters, digits and combining marks make up words. In scripts that are written without spaces each
 character stands alone, so that 東京 is found in 東京都; a word of katakana stays whole, as Unicode
 has it.
+
+`fold` says which spellings of a word are the same word, for answers and for BM25.
 """
+
+from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.language.language import Match
 
 # Thai, Lao, Burmese, Khmer; radicals; 々〆〇; hiragana; Chinese characters
 _ALONE = (
@@ -18,6 +26,56 @@ _ALONE = (
 ALONE = re.compile(f"[{_ALONE}]")
 # runs of characters that BM25 takes in pairs; katakana too, because its compounds have no spaces
 RUNS = re.compile(f"[{_ALONE}\u30a1-\u30fa\u30fc-\u30fe]+")
+# Finds a character outside the scripts below Thai's and outside punctuation. A text without any has
+# no RUNS, and is told fast.
+MAY_BE_RUN = re.compile("[^\0-\u0dff\u2000-\u206f]")
+
+# soft hyphen, joiners, marks of direction, variants of a character, tags: Unicode's default
+# ignorable characters, without U+200B, which parts words
+INVISIBLE = (
+    "\u00ad\u034f\u061c\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U000e0000-\U000e0fff"
+)
+# Hebrew points and accents; Arabic vowel marks, tatweel and Koranic marks; Devanagari's nukta
+_LEFT_OUT = (
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0670"
+    "\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u093c"
+)
+# Characters without which a word is still the same word. Two accents count only after a Cyrillic
+# vowel, where they mark stress; the dot only after i, where lower case makes it of U+0130.
+SILENT = re.compile(
+    f"[{INVISIBLE}{_LEFT_OUT}\u0300\u0301\u0307]"
+    "(?<![^аеёиоуыэюяєіїѣъ][\u0300\u0301])(?<![^i]\u0307)"
+)
+# characters -> the one that people type in their place: apostrophes, Hebrew quotes, hyphens
+TYPED_AS = {
+    "\u2019": "'",
+    "\u2018": "'",
+    "\u00b4": "'",
+    "\u02bb": "'",
+    "\u02bc": "'",
+    "\uff07": "'",
+    "\u05f3": "'",
+    "\u05f4": '"',
+    "\u05be": "-",
+    "\u2010": "-",
+    "\u2011": "-",
+}
+
+
+def fold(text: str, match: Match) -> str:
+    """The text as it is compared, which is the same for all spellings of a word.
+
+    Case, Unicode's normal forms, the characters of SILENT, those of TYPED_AS and what the
+    language's file calls the same do not count. Vowel signs and other accents do.
+    """
+    folded = text.lower()
+    if not text.isascii():
+        folded = unicodedata.normalize(match.form, text).casefold()
+        folded = SILENT.sub("", folded)
+    for written, counted in (TYPED_AS | match.same).items():
+        folded = folded.replace(written, counted)
+    return folded
 
 
 def standing(text: str, name: str) -> Iterator[int]:

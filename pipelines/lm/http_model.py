@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores, check_room, no_answer
@@ -340,8 +341,7 @@ class HttpModel:
         if text or not self._log_prob_fields or first.logprobs.tokens:
             wrong = fault(first.logprobs.token_logprobs)
         if reasons:
-            message = "it reasons; that is cut off its answers, and counted (lm_reasoned)"
-            print(f"{self.name}: {message}", flush=True)
+            print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
             self._lacks["vote"] = (
                 f"{url}: shows no log-probabilities apart from those of its reasoning"
             )

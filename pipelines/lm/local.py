@@ -22,6 +22,7 @@ from pipelines.lm.language_model import (
     Prompt,
     Scores,
     check_room,
+    no_answer,
 )
 from pipelines.lm.local_answers import LocalAnswers
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, check_config, max_tokens
@@ -184,7 +185,12 @@ class LocalModel(LocalAbilities):
             )
             for question, (new_tokens, log_probs) in zip(batch, generated, strict=True):
                 answer = self._answers.read(new_tokens, log_probs, stop)
-                n_silent += answer.silent
+                if answer.silent:
+                    n_silent += 1
+                    reason = f"nothing but reasoning within {max_tokens} tokens"
+                    generations[question] = no_answer(reason)
+                    continue
+
                 if answer.reasoned:
                     self.usage["lm_reasoned"] += 1
                 n_prompts = int(questions.read[question].sum())
@@ -213,17 +219,19 @@ class LocalModel(LocalAbilities):
             print(f"{self.name}: {reasoning.CUT_OFF}", flush=True)
 
     def _count_silent(self, n_silent: int, n_answers: int, max_tokens: int) -> None:
-        """Count answers that are nothing but reasoning.
+        """Count and print answers that are nothing but reasoning.
 
         Raises Silent where most are.
         """
         self.usage["lm_unanswered"] += n_silent
+        message = (
+            f"{self.name} says nothing but reasoning within {max_tokens} tokens, in {n_silent} of "
+            f"{n_answers} answers; raise answer.new_tokens (to 1024, say), or use a model or a "
+            "chat template that answers at once"
+        )
         if n_silent > MOST_SILENT * n_answers:
-            raise Silent(
-                f"{self.name} says nothing but reasoning within {max_tokens} tokens, in {n_silent} "
-                f"of {n_answers} answers; raise answer.new_tokens (to 1024, say), or use a model "
-                "or a chat template that answers at once"
-            )
+            raise Silent(message)
+        print(message, flush=True)
 
     def _decodings(
         self, questions: _Questions, max_tokens: int

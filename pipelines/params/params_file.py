@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.params.param_types import Section
 from pipelines.params.params import Params
 from pipelines.params.params_rules import RuleBroken, check_rules
+from pipelines.safe_text import UNREADABLE
 
 Settings = TypeVar("Settings", bound=Section)  # the sections that a stage, or a command, reads
 
@@ -62,8 +64,10 @@ def read_values(path: str | Path = "params.yaml") -> dict:
 def parse(values: dict, file: str = "params.yaml") -> Params:
     """Check all values of `file`, and what values may stand together.
 
-    Raises LongtailError for the first fault, an unknown key first, with what is allowed.
+    Raises LongtailError for the first fault: a name that is not UTF-8, then an unknown key, with
+    what is allowed.
     """
+    _check_names(values, file)
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
@@ -73,6 +77,15 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     except RuleBroken as error:
         raise _wrong(file, error.key, value_at(values, error.key), error.problem) from None
     return params
+
+
+def _check_names(values: dict, file: str) -> None:
+    """Raise LongtailError for a text that is not UTF-8, which YAML can't hold."""
+    texts = json.dumps(values, ensure_ascii=False, default=str)
+    name = re.search(rf'"[^"]*{UNREADABLE.pattern}[^"]*"', texts)
+    if name:
+        expected = "a name in UTF-8; rename that file or folder"
+        raise LongtailError(f"{file}: {name[0]}: bytes that are not UTF-8, expected {expected}")
 
 
 def value_at(values: Any, key: str) -> Any:

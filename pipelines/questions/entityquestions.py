@@ -18,7 +18,7 @@ from pipelines.questions.published import ENTITY
 from pipelines.questions.settings import Settings
 from pipelines.questions.subject_splits import create_split_of
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import parse_whole, visible_files
+from pipelines.sources.streams import is_readable, parse_whole, visible_files
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic
 
@@ -187,7 +187,7 @@ def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
     """The entry's mention of its subject, as ("", mention); or why it is rejected, as (reason,
     "").
     """
-    if not isinstance(entry, dict):
+    if not isinstance(entry, dict) or not is_readable(entry):
         return "bad_entry", ""
     question = entry.get("question")
     answers = entry.get("answers")

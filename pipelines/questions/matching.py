@@ -32,13 +32,14 @@ def substring(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> bool:
-    """A gold answer is in the text as whole words (words.py), whatever the case.
+    """A gold answer is in the text as whole words (words.py), whatever the case and the spelling
+    that words.py's `fold` takes for the same.
 
     Empty answers never match.
     """
-    folded = _fold(text, language)
+    folded = words.fold(text, language.match)
     for answer in answers:
-        name = _fold(answer.strip(), language)
+        name = words.fold(answer.strip(), language.match)
         if name and any(True for _ in words.standing(folded, name)):
             return True
     return False
@@ -55,8 +56,8 @@ def normalise(text: str, language: Language = ENGLISH) -> str:
         lower = text.lower()
         plain = lower.translate(_ASCII_PUNCTUATION)
     else:
-        lower = _fold(text, language)
-        cut = _articles(articles, elided=True).sub(" ", lower.replace("\u2019", "'"))
+        lower = words.fold(text, language.match)
+        cut = _articles(articles, elided=True).sub(" ", lower)
         plain = "".join(c for c in cut if unicodedata.category(c)[0] not in "PS")
     normal = " ".join(_articles(articles).sub(" ", plain).split())
     return normal or lower.strip()
@@ -74,7 +75,7 @@ def namesake(title: str, subject: str, subject_title: str) -> bool:
     """
     if title == subject_title:
         return False
-    names = _names(subject_title) | {_fold(subject)}
+    names = _names(subject_title) | {words.fold(subject, ENGLISH.match)}
     return bool(_names(title) & names)
 
 
@@ -82,14 +83,8 @@ def _names(title: str) -> set[str]:
     """The names that a page's title may stand for: with its qualifier and without."""
     bare = _QUALIFIER.sub("", title)
     before_comma = bare.split(", ")[0]
-    return {_fold(title), _fold(bare), _fold(before_comma)} - {""}
-
-
-def _fold(text: str, language: Language = ENGLISH) -> str:
-    folded = unicodedata.normalize(language.match.form, text).casefold()
-    for written, counted in language.match.same.items():
-        folded = folded.replace(written, counted)
-    return folded
+    names = {words.fold(name, ENGLISH.match) for name in (title, bare, before_comma)}
+    return names - {""}
 
 
 @cache

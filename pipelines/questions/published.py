@@ -18,10 +18,10 @@ from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
 from pipelines.sources.corpus_layouts import is_json
 from pipelines.sources.delimited import table_rows
-from pipelines.sources.question_files import read_records, shown
-from pipelines.sources.rejects import Rejects
+from pipelines.sources.question_files import first_value, read_records, shown
+from pipelines.sources.rejects import NOT_UTF8, Rejects
 from pipelines.sources.repeats import REPEATED, table_of
-from pipelines.sources.streams import is_parquet, parse_json, read_head, source_files
+from pipelines.sources.streams import is_parquet, is_readable, parse_json, read_head, source_files
 
 COLUMN_TYPES = {
     "id": pa.int64(),
@@ -76,21 +76,22 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     """The rows of a file in the published format, or of a folder's one file or one table's shards,
     in their order, with SCHEMA; null for an empty title or number.
 
-    The Hub's Parquet and JSON have the same columns. The three published questions without a
-    subject ("Who is the author of ?") stay, because published results include them. A row that
-    repeats another is only counted. Bad rows go to `rejects` (unreadable_row, columns, number,
-    list, no_answer, unknown_relation, uri, duplicate_id for other rows with the id). Raises
-    LongtailError on other columns, on several files, or on a table that ends within a row.
+    The Hub's Parquet, its API's rows and other JSON have the same columns. The three published
+    questions without a subject ("Who is the author of ?") stay, because published results include
+    them. A row that repeats another is only counted. Bad rows go to `rejects` (unreadable_row,
+    columns, not_utf8, number, list, no_answer, unknown_relation, uri, duplicate_id for other rows
+    with the id). Raises LongtailError on other columns, on several files, or on a table that ends
+    within a row.
     """
     row_by_id: dict[int, dict] = {}
     for file in _files(path):
-        is_table = not is_parquet(file) and not is_json(read_head(file))
-        cells_of_rows = _table(file, rejects) if is_table else _records(file, rejects)
+        is_table = _is_table(file)
+        read_rows = _table if is_table else _records
         number = 1
         reason = ""
-        for number, cells, text in cells_of_rows:
+        for number, cells, text in read_rows(file, rejects):
             row, reason = _parse(cells)
-            known_row = row_by_id.get(row["id"]) if row else None
+            known_row = row_by_id.get(row.get("id"))
             if known_row == row:
                 rejects.skip(REPEATED)
                 continue
@@ -107,8 +108,9 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
                 "fetch it again"
             )
 
-    if rejects.skipped[REPEATED]:
-        print(f"{path}: {rejects.skipped[REPEATED]:,} rows repeat another, which counts once")
+    repeated = rejects.skipped[REPEATED]
+    if repeated:
+        print(f"{path}: {repeated:,} rows repeat another, which counts once")
     rejects.check()
     return pa.Table.from_pylist(list(row_by_id.values()), schema=SCHEMA)
 
@@ -122,6 +124,12 @@ def _files(path: Path) -> list[Path]:
         names = ", ".join(file.name for file in files)
         raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
     return files
+
+
+def _is_table(path: Path) -> bool:
+    if is_parquet(path):
+        return False
+    return not is_json(read_head(path))
 
 
 def _table(path: Path, rejects: Rejects) -> Iterator[Row]:
@@ -138,9 +146,21 @@ def _table(path: Path, rejects: Rejects) -> Iterator[Row]:
 def _records(path: Path, rejects: Rejects) -> Iterator[Row]:
     """The rows of Parquet or JSON, with cells as the published table has them."""
     for number, record in read_records(path, COLUMNS, rejects):
-        if not record.keys() >= set(COLUMNS):
-            raise _other_columns(path, record)
-        yield number, [_cell(record[name]) for name in COLUMNS], shown(record)
+        rows = _rows_of(record)
+        rejects.read += len(rows) - 1
+        for row in rows:
+            if not isinstance(row, dict) or not row.keys() >= set(COLUMNS):
+                raise _other_columns(path, record)
+            cells = [_cell(row[name]) for name in COLUMNS]
+            yield number, cells, shown(row)
+
+
+def _rows_of(record: dict[str, Any]) -> list[Any]:
+    """The rows in a page of the Hub's API; of any other record, itself."""
+    items = record.get("rows")
+    if not isinstance(items, list):
+        return [record]
+    return [first_value(item, ["row"]) for item in items]
 
 
 def _cell(value: Any) -> str:
@@ -191,10 +211,9 @@ def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
     """The row as (values, ""), or why it is rejected as ({}, reason); None are cells that can't be
     read.
     """
-    if cells is None:
-        return {}, "unreadable_row"
-    if len(cells) != len(COLUMNS):
-        return {}, "columns"
+    damage = _damage(cells)
+    if damage or not cells:
+        return {}, damage
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
         for name in NUMBERS:
@@ -216,6 +235,15 @@ def _parse(cells: Sequence[str] | None) -> tuple[dict, str]:
         return {}, "uri"
     row["o_wiki_title"] = row["o_wiki_title"] or None
     return row, ""
+
+
+def _damage(cells: Sequence[str] | None) -> str:
+    """Why a row can't be read; "" if it can."""
+    if cells is None:
+        return "unreadable_row"
+    if len(cells) != len(COLUMNS):
+        return "columns"
+    return "" if is_readable(cells) else NOT_UTF8
 
 
 def _int64(text: str) -> int:

@@ -105,7 +105,7 @@ COPIED_FUNCTIONS = (
     matching.substring,
     words._joined,
     words.standing,
-    matching._fold,
+    words.fold,
     matching.word,
 )
 # Patterns of what the copies leave out. A file's name, as words.py, stays.
@@ -316,6 +316,8 @@ def write_harness_task(folder: Path, params: Facts) -> None:
         "seed": params["seed"],
         "demonstration": repr(spoken.prompt.question),
         "alone": repr(words.ALONE.pattern),
+        "silent": repr(words.SILENT.pattern),
+        "typed_as": repr(words.TYPED_AS),
         "form": repr(spoken.match.form),
         "same": repr(spoken.match.same),
         "functions": functions,

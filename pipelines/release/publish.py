@@ -32,13 +32,17 @@ def opened(to: str) -> Iterator[Hub]:
 
     Raises LongtailError, in which no secret is shown, for whatever fails there.
     """
+    hub = Hub(to)
     try:
-        yield Hub(to)
+        yield hub
     except LongtailError:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
         problem = _without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
-        message = f"--to {to}: {problem}; what was sent is used when you send again"
+        sent = "nothing was sent"
+        if hub.is_sending:
+            sent = "what was sent is used when you send again"
+        message = f"--to {to}: {problem}; {sent}"
         raise LongtailError(safe_text.message(message)) from None
 
 
@@ -59,6 +63,7 @@ class Hub:
             raise LongtailError(f"--to {to}: no dataset repository, expected {HUB}OWNER/NAME")
         self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="longtail")
         self.where = f"the dataset {self.repository} at {self.api.endpoint}"
+        self.is_sending = False  # whether bytes may have been sent
 
     def versions(self) -> list[str]:
         """The versions that the repository has as tags."""
@@ -121,6 +126,7 @@ class Hub:
         if get_token() is None:
             advice = "`hf auth login` keeps one, or set HF_TOKEN"
             raise LongtailError(f"--to {HUB}{self.repository}: no token; {advice}")
+        self.is_sending = True
         self.api.create_repo(self.repository, repo_type="dataset", exist_ok=True)
         commit = self.api.upload_folder(
             repo_id=self.repository,

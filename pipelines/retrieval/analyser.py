@@ -1,12 +1,14 @@
 """The terms by which BM25 finds documents.
 
-They are a language's lower-cased words without its stop words, stemmed.
+They are a language's words without its stop words, stemmed. Words are spelt as answers are compared
+(words.py's `fold`), and in scripts without spaces pairs of characters stand for words.
 """
 
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,12 @@ from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language
 
 TEXTS_AT_ONCE = 4096  # texts split into words at once
-NOT_WORD = r"[^\p{L}\p{N}_]+"  # what Python's \w does not match
+# Letters that people type as apostrophes.
+APOSTROPHES = "[\u02bb\u02bc]"
+# Words are parted by a character that is no letter, digit or mark, and by what follows it up to the
+# next letter or digit: a mark belongs to what it stands on.
+PARTS = rf"(?:[^\p{{L}}\p{{M}}\p{{N}}_{words.INVISIBLE}]|{APOSTROPHES})"
+NOT_WORD = rf"{PARTS}(?:[^\p{{L}}\p{{N}}_]|{APOSTROPHES})*"
 
 
 class Analyser:
@@ -24,10 +31,10 @@ class Analyser:
 
     def __init__(self, language: Language = ENGLISH) -> None:
         terms = language.terms
-        self._stop_words = frozenset(terms.stop_words.split())
-        self._has_pairs = terms.pairs
+        self._match = msgspec.structs.replace(language.match, form="NFKC")
+        stop_words = words.fold(terms.stop_words, self._match)
+        self._stop_words = frozenset(stop_words.split())
 
-        units = "words and pairs of characters" if terms.pairs else "words"
         if terms.stemmer:
             stems = f"Snowball {terms.stemmer}"
             # A cache size of 0 turns off the stemmer's cache, which takes longer than it saves.
@@ -35,7 +42,7 @@ class Analyser:
         else:
             stems = "no stemmer"
             self._stem = list
-        self.name = f"NFKC, lower case, {units}, {terms.stop_words_by} stop words, {stems}"
+        self.name = f"folded NFKC, words and pairs, {terms.stop_words_by} stop words, {stems}"
 
     def terms(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """The terms of each text, in order."""
@@ -45,25 +52,31 @@ class Analyser:
                 yield [stem for stem in self.stems(words_of_text) if stem]
 
     def words(self, texts: Sequence[str]) -> pa.ListArray:
-        """The words of each text, in order; a word may be "", which has no meaning."""
-        lower = [_normalised(text).lower() for text in texts]
-        if self._has_pairs:
-            lower = [_with_pairs(text) for text in lower]
+        """The words of each text, in order and not yet folded; one may have no meaning, as ""."""
+        lower = [self._lower(text) for text in texts]
         return pc.split_pattern_regex(arrow_strings(lower), NOT_WORD)
 
-    def stems(self, words: Sequence[str]) -> list[str]:
-        """Each word's stem, "" for a stop word."""
+    def _lower(self, text: str) -> str:
+        """The text in lower case, as far as it has to be folded before it is cut into words."""
+        if text.isascii():
+            lower = text.lower()
+        else:
+            lower = unicodedata.normalize("NFKC", text).lower()
+            if words.MAY_BE_RUN.search(lower):
+                lower = words.RUNS.sub(_pairs, words.SILENT.sub("", lower))
+        for written, counted in self._match.same.items():
+            lower = lower.replace(written, counted)
+        return lower
+
+    def stems(self, words_of_texts: Sequence[str]) -> list[str]:
+        """Each word's stem, "" for a stop word and for a word without meaning."""
+        # One text is folded faster than many words. No word has a line break.
+        folded = words.fold("\n".join(words_of_texts), self._match).split("\n")
         stop_words = self._stop_words
-        stems = self._stem(words)
-        return ["" if word in stop_words else stem for word, stem in zip(words, stems, strict=True)]
-
-
-def _normalised(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
-
-
-def _with_pairs(text: str) -> str:
-    return text if text.isascii() else words.RUNS.sub(_pairs, text)
+        stems = self._stem(folded)
+        return [
+            "" if word in stop_words else stem for word, stem in zip(folded, stems, strict=True)
+        ]
 
 
 def _pairs(run: re.Match) -> str:

@@ -18,11 +18,14 @@ DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
 # names of the files of test collections
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
-# A field that says which part of an article a record is, such as paragraph_id or chunkIndex.
-PART = re.compile(
+# Fields of records that are parts of articles: the part's number or id, such as paragraph_id or
+# chunkIndex, its section, and the id of the article.
+PART_NUMBER = re.compile(
     r"(?i)(start_?)?(paragraph|para|chunk|passage|psg|section|segment|snippet)"
-    r"(_?(id|idx|index|no|nr|num|number|title|name|heading))?"
+    r"_?(id|idx|index|no|nr|num|number)"
 )
+SECTION = re.compile(r"(?i)section(_?(title|name|heading))?|paragraph|chunk")
+ARTICLE_ID = re.compile(r"(?i)(wiki|wikipedia|wikidata|page|article|doc|document|cur)_?id")
 
 
 class Layout(NamedTuple):
@@ -37,6 +40,7 @@ class Layout(NamedTuple):
     passages: bool = True  # or articles, which are cut into documents and identified by their text
     prefix: str = ""  # of a document's id
     beside: tuple[str, ...] = ()  # further fields that tell the layout
+    part: str = ""  # the number of a passage in its article, whose id is `id`
 
     @property
     def fields(self) -> set[str]:
@@ -109,11 +113,23 @@ def by_fields(names: Collection[str]) -> Layout | None:
 
 
 def _of_parts(layout: Layout, names: Collection[str]) -> Layout:
-    """A layout of articles as one of passages, if a field says that a record is a part of one."""
-    if layout.passages or not any(PART.fullmatch(name) for name in names):
+    """A layout as one of passages, if a field says that a record is a part of an article."""
+    numbers = sorted(name for name in names if PART_NUMBER.fullmatch(name))
+    if layout.id in ("_id", "docid") or layout.text == "contents":
         return layout
-    own_id = "id" if "id" in names else ""
-    return layout._replace(passages=True, id=own_id)
+    if not numbers and not any(SECTION.fullmatch(name) for name in names):
+        return layout
+
+    layout = layout._replace(passages=True)
+    article_ids = sorted(name for name in names if ARTICLE_ID.fullmatch(name))
+    if "id" in names and (article_ids or not numbers):
+        return layout._replace(id="id")
+    if not numbers:
+        return layout
+    if "id" in names or article_ids:
+        article_id = "id" if "id" in names else article_ids[0]
+        return layout._replace(id=article_id, part=numbers[0])
+    return layout._replace(id=numbers[0])
 
 
 def is_json(head: bytes) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources.streams import open_text
+from pipelines.sources.streams import open_escaped
 
 # This holds for the whole process: what one reader permits must not depend on another that is open.
 csv.field_size_limit(bounds.RECORD)
@@ -26,9 +26,10 @@ def table_rows(
     `one_row`.
 
     A row is one line. A quoted cell may span lines, if the row then has as many cells as there are
-    `columns`. A blank line has no cells. Raises the errors of `open_text`.
+    `columns`. A blank line has no cells. A byte that is not UTF-8 is a character of
+    safe_text.UNREADABLE. Raises the errors of `open_lines`.
     """
-    lines = enumerate(open_text(path), start=1)
+    lines = enumerate(open_escaped(path), start=1)
     ahead = deque(islice(lines, 1))  # lines that are read, but not yet part of a row
     while ahead:
         number, text = ahead.popleft()
@@ -72,14 +73,16 @@ def _row_of_lines(
     return None
 
 
-def strict_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def strict_rows(
+    path: Path, lines: Iterable[str], delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its last line, from 1; its cells) of each row that isn't blank.
 
-    Quoted cells may span any number of lines. Raises LongtailError naming the line of a quote that
-    is out of place, and the errors of `open_text`.
+    `lines` are those of the file, without their ends. Quoted cells may span any number of them.
+    Raises LongtailError naming the line of a quote that is out of place.
     """
-    lines = (line + "\n" for line in open_text(path))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    ended = (line + "\n" for line in lines)
+    reader = csv.reader(ended, delimiter=delimiter, strict=True)
     first_line = 1
     try:
         for cells in reader:

@@ -5,7 +5,7 @@ more file. DVC runs this stage each time, and the stages that read such files de
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -19,8 +19,10 @@ from pipelines.storage.work_store import content_hash
 from pipelines.work import stage
 
 OUT = Path("data/local")
-SOURCES = Path("sources/files.json")  # for the stage that copies them to data/raw
-MODELS = Path("models/files.json")  # for the stages that open them
+# below data/local, a file for the stages that read what it names
+SOURCES = Path("sources/files.json")
+LMS = Path("lm/files.json")
+RETRIEVERS = Path("retriever/files.json")
 PATIENCE = 2.0  # seconds before a bar shows that hashes take longer
 
 Hashes = dict[str, str]  # the place or path of a file or folder -> the hash of its content
@@ -39,29 +41,36 @@ class Settings(Section):
 
 
 def write_hashes(settings: Settings, out: Path = OUT) -> dict[str, float]:
-    """Write `out`/sources/files.json and `out`/models/files.json, hashes of files and of folders.
+    """Write SOURCES, LMS and RETRIEVERS below `out`: hashes of files and of models' folders.
 
     What is not on this machine keeps its hash, as in a clone that pulled the data of a run. Returns
     counts. Raises LongtailError on a glob of fetch.files without a file.
     """
-    sources = _hash_sources(settings, _read(out / SOURCES))
-    models = _hash_models(settings, _read(out / MODELS))
-    write_json(out / SOURCES, sources)
-    write_json(out / MODELS, models)
-    return {"sources": float(len(sources)), "models": float(len(models))}
+    counts = {}
+    for file, hashes in _hash_all(settings, out).items():
+        write_json(out / file, hashes)
+        counts[file.parent.name] = float(len(hashes))
+    return counts
 
 
 def are_as_hashed(out: Path = OUT) -> bool:
     """Whether the files and folders that params.yaml names are those whose hashes `out` has."""
     settings = params_file.load_settings(Settings)
-    recorded_sources = _read(out / SOURCES)
-    recorded_models = _read(out / MODELS)
     try:
-        sources = _hash_sources(settings, recorded_sources)
+        hashes = _hash_all(settings, out)
     except LongtailError:  # the stage says what is wrong
         return False
-    models = _hash_models(settings, recorded_models)
-    return sources == recorded_sources and models == recorded_models
+    return all(_read(out / file) == hashes_now for file, hashes_now in hashes.items())
+
+
+def _hash_all(settings: Settings, out: Path) -> dict[Path, Hashes]:
+    lms = [settings.tokenizer, *settings.lm.values()]
+    retrievers = [*settings.retriever.values(), settings.reranker]
+    return {
+        SOURCES: _hash_sources(settings, _read(out / SOURCES)),
+        LMS: _hash_models(lms, _read(out / LMS)),
+        RETRIEVERS: _hash_models(retrievers, _read(out / RETRIEVERS)),
+    }
 
 
 def _read(file: Path) -> Hashes:
@@ -84,10 +93,10 @@ def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
     return hashes
 
 
-def _hash_models(settings: Settings, recorded: Hashes) -> Hashes:
+def _hash_models(models: Sequence[Section | None], recorded: Hashes) -> Hashes:
     """The hashes of the models' folders, by their paths. Other paths are names on the Hub."""
     hashes = {}
-    for path in _model_paths(settings):
+    for path in _paths(models):
         if Path(path).is_dir():
             hashes[path] = content_hash(Path(path))
         elif path in recorded:
@@ -96,10 +105,7 @@ def _hash_models(settings: Settings, recorded: Hashes) -> Hashes:
     return hashes
 
 
-def _model_paths(settings: Settings) -> Iterator[str]:
-    models = [settings.tokenizer, *settings.lm.values(), *settings.retriever.values()]
-    if settings.reranker:
-        models.append(settings.reranker)
+def _paths(models: Sequence[Section | None]) -> Iterator[str]:
     for model in models:
         for name in ("path", "query_path"):
             path = getattr(model, name, None)

@@ -26,6 +26,7 @@ from pipelines.params import params
 from pipelines.sources.batches import in_batches
 from pipelines.sources.delimited import strict_rows
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import open_text
 from pipelines.sources.wikimedia_client import IDS_PER_REQUEST, Client, Page, Query, ask_query
 from pipelines.work.http import Again
 
@@ -96,7 +97,7 @@ def write_api_pages(
 
 
 def _read_popqa(published: Path) -> PopQA:
-    (_, header), *rows = strict_rows(published, "\t")
+    (_, header), *rows = strict_rows(published, open_text(published), "\t")
     if URI not in header or TITLE not in header:
         raise LongtailError(
             f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published"

@@ -121,7 +121,8 @@ def _check_first_lines(path: Path, project: str) -> None:
     if not re.search(f"(?m){LINE}".encode(), first_block):
         raise LongtailError(
             f"{path}: none of its first lines is one of page views, expected "
-            f"`{project} Title 123 desktop 45 A1`; fetch a monthly pageview_complete file"
+            f"`{project} Title 123 desktop 45 A1`; fetch a monthly pageview_complete file (hourly "
+            "files, with lines as `en Title 45 0`, are not read)"
         )
 
 

@@ -9,12 +9,15 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.safe_text import mended
 from pipelines.storage import parquet
+from pipelines.storage.file_kinds import other_encoding
 
 SCHEMA = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())]
 )
 ROWS_KEPT = 100_000  # bad rows of an input that are kept with their reasons; the rest are counted
+NOT_UTF8 = "not_utf8"  # the reason of rows in another encoding
 DETAIL_CHARS = 200  # characters of a bad row that are kept
 ROWS_BEFORE_CHECK = 10_000  # rows read before the share of bad ones is first checked
 
@@ -39,7 +42,7 @@ class Rejects:
         """Keep a bad row (`row` counts from 1). Raises LongtailError once too many rows are bad."""
         self.bad[reason] += 1
         if len(self.rows) < ROWS_KEPT:
-            self.rows.append((Path(file).name, row, reason, detail[:DETAIL_CHARS]))
+            self.rows.append((Path(file).name, row, reason, mended(detail[:DETAIL_CHARS])))
         if self.read >= ROWS_BEFORE_CHECK:
             self.check()
 
@@ -54,11 +57,14 @@ class Rejects:
         bad = self.bad.total()
         if bad > self.max_share * max(self.read, 1):
             file, row, reason, detail = self.rows[0]
-            raise LongtailError(
+            message = (
                 f"{file}: {bad} of {self.read} rows rejected, expected at most "
                 f"{self.max_share:.0%} (ingest.max_reject_share); "
                 f"the first: row {row}, {reason} {detail[:80]!r}"
             )
+            if reason == NOT_UTF8:
+                message += f"; {other_encoding(file)}"
+            raise LongtailError(message)
 
     def take(self, other: Rejects, rows_before: int = 0) -> None:
         """Check the rejects of another input, and add its bad rows and counts to these.

@@ -159,20 +159,24 @@ def _row_type(layout: Layout) -> type:
         ("subset", str | None, None),
         ("title", Any, ""),  # anything but a text is no title
         ("id", Any, None),
+        ("part", Any, None),
     ]
     names = {
         "text": layout.text or "text",
         "title": layout.title or "title",
         "id": layout.id or "id",
+        "part": layout.part or "part",
     }
     return msgspec.defstruct("Row", fields, rename=names)
 
 
 def _own_id(row: Any, layout: Layout) -> str:
     """The id that a document's source gives it, "" if it gives none."""
-    if layout.id and isinstance(row.id, str | int):
-        return f"{layout.prefix}{row.id}"
-    return ""
+    if not layout.id or not isinstance(row.id, str | int):
+        return ""
+    if layout.part:
+        return f"{layout.prefix}{row.id}-{row.part}"
+    return f"{layout.prefix}{row.id}"
 
 
 def _subset(row: Any) -> str | None:
@@ -317,9 +321,9 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     for name in (layout.text, "subset", layout.title):
         if name in texts:
             names.append(name)
-    id_name = layout.id or "id"
-    if layout != PLAIN and id_name in types:
-        names.append(id_name)
+    for name in (layout.id or "id", layout.part):
+        if layout != PLAIN and name in types:
+            names.append(name)
     return names
 
 

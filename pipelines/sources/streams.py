@@ -6,12 +6,12 @@ A damaged or cut file is an error. It is never read as if it were a shorter file
 import codecs
 import json
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.decompression import decompressed, packing
@@ -22,10 +22,12 @@ from pipelines.storage.file_kinds import (
     UTF8_MARK,
     check_link,
     head_of,
+    other_encoding,
     refuse,
 )
 
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
+# Half of a surrogate pair, or the escape in JSON for it; two of them stand for a character.
+SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 A_LINE = "a line for each row"
 HEAD_BYTES = 1 << 16  # decompressed bytes of a file that tell how it is written
@@ -75,8 +77,8 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
     """Yield the decompressed file in blocks of UTF-8: at least one, none empty, all much shorter
     than a record may be.
 
-    A byte order mark at the file's beginning is left out. Raises the errors of `open_lines`, except
-    for long lines.
+    A byte order mark at the file's beginning is left out. Half of a surrogate pair in UTF-16 turns
+    into bytes that are not UTF-8. Raises the errors of `open_lines`, except for long lines.
     """
     path = Path(path)
     suffix = packing(check_start(path))
@@ -112,12 +114,12 @@ def _check_content(path: Path, suffix: str, start: bytes) -> None:
 
 
 def _from_utf16(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder("utf-16")()
+    decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
     try:
         for block in chain(blocks, [b""]):
             text = decoder.decode(block, final=not block)
             if text:
-                yield text.encode("utf-8")
+                yield text.encode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise LongtailError(
             f"{path}: damaged or cut, expected UTF-16 ({error.reason}); {AGAIN}"
@@ -217,34 +219,55 @@ def open_text(path: str | Path) -> Iterator[str]:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            name = shlex.quote(Path(path).name)
             raise LongtailError(
                 f"{path}: line {number}: not UTF-8 at byte {error.start} "
-                f"(0x{line[error.start]:02x}); {AGAIN}, or convert it from its encoding, "
-                f"which may be windows-1252: iconv -f windows-1252 -t utf-8 {name} > utf8-{name}"
+                f"(0x{line[error.start]:02x}); {other_encoding(path)}"
             ) from None
+
+
+def open_escaped(path: str | Path) -> Iterator[str]:
+    """Yield the lines of `open_lines` decoded, whatever bytes they have.
+
+    A byte that is not UTF-8 becomes a character of safe_text.UNREADABLE. A byte order mark at the
+    beginning of a line is left out: files that were put together have such marks.
+    """
+    for line in open_lines(path):
+        yield line.removeprefix(UTF8_MARK).decode("utf-8", "surrogateescape")
+
+
+def is_readable(value: Any) -> bool:
+    """Whether all characters of a JSON value could be read."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.isascii() or not safe_text.UNREADABLE.search(text)
+
+
+def parse_escaped(text: str) -> Any:
+    """A JSON value, in which half of a surrogate pair stays, and control characters too.
+
+    Raises ValueError for what is none, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, strict=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def parse_json(text: bytes | bytearray | str) -> Any:
     """A JSON value. Raises ValueError for what is none, is nested too deeply, or has half of a
     surrogate pair.
     """
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     decoded = text if isinstance(text, str) else text.decode("utf-8")
-    if SURROGATE.search(decoded):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("half of a surrogate pair") from None
+    value = parse_escaped(decoded)
+    if SURROGATE.search(decoded) and not is_readable(value):
+        raise ValueError("half of a surrogate pair")
     return value
 
 
 def parse_whole(path: Path) -> Any:
-    """The JSON value that a file is. Raises LongtailError for what is none, or longer than
-    `bounds.WHOLE`.
+    """The JSON value that a file is; a character that can't be read becomes one of
+    safe_text.UNREADABLE.
+
+    Raises LongtailError for what is no JSON, or longer than `bounds.WHOLE`.
     """
     text = bytearray()
     for block in open_blocks(path):
@@ -253,11 +276,7 @@ def parse_whole(path: Path) -> Any:
             raise bounds.too_large(path, "a short list; write a record a line")
 
     try:
-        return parse_json(text.decode("utf-8"))
-    except UnicodeDecodeError:
-        for _ in open_text(path):  # which says the line
-            pass
-        raise
+        return parse_escaped(text.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise LongtailError(
             f"{path}: not JSON ({error}), expected a list of records or an object; "

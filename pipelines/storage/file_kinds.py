@@ -117,6 +117,16 @@ def refuse(path: Path, start: bytes, kinds: Iterable[Kind] = (*STAND_INS, *FORMA
             raise refusal(path, kind)
 
 
+def other_encoding(path: str | Path) -> str:
+    """What to do with a text that is not UTF-8."""
+    name = shlex.quote(Path(path).name)
+    return (
+        f"{AGAIN}, or convert it from its encoding, which may be windows-1252 (Western), "
+        f"windows-1251 (Cyrillic) or gb18030 (Chinese): iconv -f windows-1252 -t utf-8 {name} > "
+        f"utf8-{name}"
+    )
+
+
 def refusal(path: Path, kind: Kind) -> LongtailError:
     """The error for a file of a kind that is not read."""
     expected = "data" if kind in STAND_INS else "text in UTF-8 or Parquet"

@@ -164,7 +164,7 @@ def _connect(address: str):
         from distributed import Client
     except ImportError:
         raise LongtailError(
-            "compute.executor: dask needs a package; `pip install 'longtail[dask]'`"
+            "compute.executor: dask needs a package; `pip install '.[dask]'` in Longtail's checkout"
         ) from None
     # Dask would write tracebacks of errors that come as one line here.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)

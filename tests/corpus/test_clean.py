@@ -79,9 +79,9 @@ MARKS = re.findall(
     http:// https://x.org/b?d=e [http://x.org [//x.org [mailto: mailto:a@b news: //x HTTP://X
     [[File:a.jpg|thumb| [[Category: [[: Image: de: [[de:Titel]] [[a]] [[a|b]] [[http://x [[|x]]
     [[a|]] [sic] ]]] [[[
-    {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{cite| {{cite|title=y}} {{'s}}
+    {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{val|1|u={{ill|a}} {{dda|2001|{{unknown|b}} {{formatnum:5}} {{cite| {{cite|title=y}} {{'s}}
     <ref>{{c|{{d|x}}}}</ref>
-    <ref>[http://x]</ref> a word lang \x00 \x01 \x02 \x03 é 𝄞 \ud7ff \u017f \u212a
+    <ref>[http://x]</ref> a word lang \x00 \x01 \x02 \x03 \x04 \x04\ue000 \ue001 é 𝄞 \ud7ff \u017f \u212a
 """,
 )
 BREAKS = [

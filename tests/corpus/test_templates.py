@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.corpus import templates
 from pipelines.corpus.clean import wikitext_to_text
@@ -33,12 +35,12 @@ SHOWN = {
         ("{{convert|2|by|3|by|4|m}} {{convert|6-7|km}}", "2 by 3 by 4 m 6-7 km"),
         ("{{frac|3}}, {{frac|2|3}}, {{sfrac|1|2|3}}, {{1/2}}", "1/3, 2/3, 1 2/3, 1/2"),
         (
-            "{{height|ft=6|in=1}} {{height|m=1.85}} {{ordinal|12}} {{ord|32}}",
-            "6 ft 1 in 1.85 m 12th 32nd",
+            "{{percentage|1|8|1}} {{height|ft=6|in=1}} {{height|m=1.85}} {{ordinal|12}} {{ord|32}}",
+            "12.5% 6 ft 1 in 1.85 m 12th 32nd",
         ),
         ("{{US$|5 million|2011}}, {{£|7}}, {{INRConvert|4|c}}", "US$5 million, £7, ₹4 crore"),
         ("{{coord|59|54|N|10|45.5|E|region:NO}}", "59°54′N 10°45.5′E"),
-        ("{{coord|-9.5|147.2}} at{{coord|1|N|2|E|display=title}}", "-9.5°, 147.2° at"),
+        ("{{coord|-9.5|147.2}} at{{coord|1|N|2|E|display=title}}", "-9.5° 147.2° at"),
         # dates
         (
             "{{birth date|1931|05|04}} {{Birth_date and age|df=y|1931|5|4}}",
@@ -102,7 +104,10 @@ SHOWN = {
     ],
     "es": [
         ("{{unidad|20|km}} {{formatnum:4821}} {{formatnum:48213.5}}", "20 km 4821 48 213,5"),
-        ("{{siglo|XIX||s}}, {{fecha|4|5|1931}}, {{cita|ya}}", "siglo XIX, 4 de mayo de 1931, «ya»"),
+        (
+            "{{siglo|XIX||s}}, {{siglo|V|a|s}}, {{fecha|4|5|1931}}, {{cita|ya}}",
+            "siglo XIX, siglo V a. C., 4 de mayo de 1931, «ya»",
+        ),
         ("{{convertir|5|km|mi}}, {{esd|a b}}, {{versalita|Xo}}", "5 km, a b, Xo"),
     ],
     "ru": [
@@ -130,6 +135,8 @@ FORMS = [
     Path(templates.__file__).with_name("wikitext.yaml"),
     *sorted(language.FOLDER.glob("*.yaml")),
 ]
+
+COMMON = yaml.safe_load(FORMS[0].read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("code", SHOWN)
@@ -183,6 +190,43 @@ def test_a_hole_in_a_sentence_is_counted_by_name():
         dropped: Counter[str] = Counter()
         wikitext_to_text(wikitext, dropped=dropped)
         assert dropped == Counter(expected)
+
+
+def test_time_follows_the_length_of_a_line_of_holes():
+    for unit in (" ", "{{a}}", "{{a}} ", "x {{a}}"):
+        dropped: Counter[str] = Counter()
+        wikitext_to_text(f"x{{{{b}}}}{unit * 40_000}x", dropped=dropped)
+        assert dropped["b"] == 1
+
+
+@pytest.mark.parametrize("code", language.codes())
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_no_parameters_are_too_strange(code, data):
+    media = language.read_language(code).media
+    names = [
+        name for table in (COMMON["shown"], media.shown) for ns in table.values() for name in ns
+    ]
+    numbers = ["", "0", "00", "1", "12", "3.5", "-7", "9" * 5000, "٣", "²", "1e9", "e3" * 2000]
+    others = [
+        "N",
+        "E",
+        "km",
+        "e6km",
+        "to",
+        "x y",
+        "4 May 1931",
+        "2011-13-45",
+        "a",
+        "\x04\ue000",
+        " ",
+    ]
+    keys = ["", "", "", "1=", "-1=", "0=", "5=", "999=", "9999=", "df=", "lt=", "u=", "display="]
+    value = st.tuples(st.sampled_from(keys), st.sampled_from(numbers + others)).map("".join)
+    values = data.draw(st.lists(value, max_size=8))
+    for name in data.draw(st.lists(st.sampled_from(names), min_size=20, max_size=20)):
+        wikitext = "{{" + "|".join([name, *values]) + "}}"
+        assert isinstance(wikitext_to_text(f"x {wikitext} y", media), str)
 
 
 def test_a_form_that_cannot_be_read_is_refused():

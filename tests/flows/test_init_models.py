@@ -100,6 +100,13 @@ def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     assert made["max_tokens"] == 256
 
 
+def test_contriever_is_an_encoder_under_its_own_name(checkout):
+    """Its authors call their BERT so."""
+    bert(checkout / "contriever", "Contriever")
+    (encoder,) = write_profile.look(checkout).encoders
+    assert (encoder.settings["pooling"], encoder.settings["similarity"]) == ("mean", "dot")
+
+
 def test_weights_may_be_pytorchs_older_files(checkout):
     """The two encoders of a DPR belong together."""
     write(checkout, FILES["wikipedia"])

@@ -9,6 +9,7 @@ import pytest
 from user_folder import FILES, composed, gpt, write
 
 from flows.init import write_profile
+from pipelines.questions import published
 
 TRIPLES = FILES["wikidata"] | FILES["c4"] | FILES["pageviews"]
 VIEWS = "en.wikipedia Velm 12 desktop 4 A4\n"
@@ -110,6 +111,7 @@ def test_a_split_without_answers_is_set_aside(checkout):
         "nq/empty.jsonl": {"question": "where", "answer": ""},
         "nq/null.jsonl": {"question": "where", "answer": None},
         "nq/list.jsonl": {"question": "where", "answer": []},
+        "nq/dash.jsonl": {"question": "where", "answer": ["-"]},
         "mmlu/test.jsonl": items("anatomy", 1)[0] | {"answer": -1},
         "dpr-test.jsonl": {"question": "where", "answers": [], "ctxs": [{"text": "Here."}]},
         "hotpot.jsonl": {"question": "where", "context": [["Velm", ["A harbour."]]]},
@@ -119,8 +121,27 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert fetched().keys() == {"wikipedia", "triviaqa"}
     assert fetched()["triviaqa"] == ["triviaqa/validation.jsonl"]
     assert "triviaqa/test.jsonl: 2 of 2 questions can't be asked: no answers" in said
-    assert "nq/empty.jsonl: 1 of 1 questions can't be asked: no answers (and 2 more" in said
+    assert "nq/dash.jsonl: 1 of 1 questions can't be asked: no answers (and 3 more" in said
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
+
+
+@pytest.mark.parametrize("has_shards", [True, False])
+def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
+    """Shards, or else rows of its API."""
+    row = dict.fromkeys(published.COLUMNS, "x")
+    page = {"features": [], "rows": [{"row_idx": 0, "row": row}]}
+    write(checkout, FILES["wikipedia"] | {"rows.json": page})
+    expected = ["rows.json"]
+    if has_shards:
+        expected = [f"PopQA/data/test-0000{number}-of-00002.parquet" for number in range(2)]
+        for shard in expected:
+            parquet(checkout / shard, [row])
+    write_profile.init(checkout, None)
+    assert fetched()["popqa"] == expected
+    write(checkout, FILES["popqa"])
+    said = "\n".join(write_profile.init(checkout, None, force=True))
+    assert fetched()["popqa"] == ["popQA.tsv"]
+    assert "rows.json: popQA.tsv is used in its place: one table of PopQA is read" in said
 
 
 def test_passages_for_popqa_need_no_answers(checkout):
@@ -192,10 +213,10 @@ def test_one_dump_of_one_wiki_is_used(checkout):
     used = f"{name}.xml.bz2"
     assert fetched()["wikipedia"] == [used]
     for left_out, why in (
-        (f"{name}-multistream.xml.bz2", " (and 1 more"),
+        (f"{name}-multistream.xml.bz2", ": it has the same content (and 1 more"),
         (f"parts/{name}1.xml-p1p9.bz2", ": it has the same pages"),
         ("enwiki-20220301-pages-articles.xml.bz2", ": it is newer"),
-        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells its day"),
+        ("enwiki-latest-pages-articles.xml.bz2", ": its name tells more of its day"),
         ("simplewiki-20220501-pages-articles.xml.bz2", ": a run reads one wiki"),
     ):
         assert f"not used: {left_out}: {used} is used in its place{why}" in said
@@ -222,6 +243,17 @@ def test_the_newest_dump_of_wikidata_is_used(checkout):
     write_profile.init(checkout, None)
     [used] = fetched()["wikidata"]
     assert used.startswith("wikidata-20220401-all.json.")
+
+
+def test_folders_tell_the_day_of_a_dump(checkout):
+    entities = FILES["wikidata"]["wikidata/latest-all.json"]
+    write(checkout, FILES["c4"] | FILES["pageviews"])
+    for folder in ("2022-02", "20220401", "2022-03"):
+        dump = entities.replace("Q1", f"Q{folder[-1]}")
+        write(checkout, {f"{folder}/latest-all.json": dump})
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["wikidata"] == ["20220401/latest-all.json"]
+    assert "2022-02/latest-all.json: 20220401/latest-all.json is used in its place: it is" in said
 
 
 def test_one_configuration_of_texts_is_used(checkout):

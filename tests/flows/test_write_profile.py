@@ -20,6 +20,7 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.params.params import Params
+from pipelines.questions import published
 
 
 def fetched(params: Params) -> dict[str, list[str]]:
@@ -63,6 +64,12 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("photo.json", {"width": 3}, ""),
         ("questions.jsonl", QUESTION, ""),
         ("nq-train.jsonl", QUESTION, ""),
+        ("pageviews-20220301-000000", "en Velm 12 0\n", ""),
+        ("nq/test.jsonl", {"question": "where"}, ""),
+        ("p.json", {"features": [], "rows": [{"row": dict.fromkeys(published.COLUMNS)}]}, "popqa"),
+        ("nq.json", {"features": [], "rows": [{"row": QUESTION}]}, ""),
+        ("popqa/test.parquet", dict.fromkeys(published.COLUMNS, ""), "popqa"),
+        ("popqa.csv", ",".join(published.COLUMNS), ""),
         ("P17.train.json", [{"question": "Where?", "answers": ["Nor"]}], ""),
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),
@@ -99,7 +106,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
     write_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    chosen = {"tuned": ["encoder"]}
+    chosen = {"tuned": ["encoder"], "local_files": ["followed"]}
     assert (params.retrievers, params.parts) == (
         ["encoder"],
         sample.parts.model_copy(update=chosen),
@@ -208,12 +215,12 @@ def test_of_files_that_exclude_each_other_one_is_used(checkout, tmp_path):
         checkout, {f"p/{i}.jsonl": {"text": "a"} for i in range(3)} | {"two/0.jsonl": {"text": "a"}}
     )
     said, params = write_profile.init(checkout, None), composed()
-    for left_out, used in (
-        ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz"),
-        ("a.tsv", "new [1]*/popQA.tsv"),
-        ("two/0.jsonl", "p/0.jsonl"),
+    for left_out, used, why in (
+        ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz", "files of one layout are read"),
+        ("a.tsv", "new [1]*/popQA.tsv", "one table of PopQA is read"),
+        ("two/0.jsonl", "p/0.jsonl", "it has the same content"),
     ):
-        assert f"not used: {left_out}: {used} is used in its place" in said
+        assert f"not used: {left_out}: {used} is used in its place: {why}" in said
     pile = [f"{i}.jsonl" for i in range(3)]
     assert fetched(params) == {
         "wikipedia": ["psgs_w100.tsv.gz"],
@@ -339,7 +346,9 @@ def test_files_of_one_name_are_used_and_copies_are_not(checkout):
     write(checkout, EXTRACTED | {"copy/wiki_00": EXTRACTED["AB/wiki_00"]})
     said = write_profile.init(checkout, None)
     assert composed().fetch.files == {"wikipedia": sorted(EXTRACTED)}
-    assert "not used: copy/wiki_00: AB/wiki_00 is used in its place" in said
+    assert (
+        "not used: copy/wiki_00: AB/wiki_00 is used in its place: it has the same content" in said
+    )
 
 
 def test_a_profile_is_not_written_over_without_force(checkout, tmp_path):

@@ -220,6 +220,15 @@ def test_a_month_in_files_of_days_says_which_are_missing(capsys):
     assert said in capsys.readouterr().out
 
 
+def test_views_of_no_page_are_counted_and_said(capsys):
+    write_entities(["-"])
+    write_dump([line("-", 7, 5), "en.wikipedia - null desktop 5000 A5000\n"])
+    counts = count()
+    assert views() == {}
+    assert counts["skipped.views_of_no_page"] == 1
+    assert "popularity: 1 lines have views of no known page" in capsys.readouterr().out
+
+
 def test_the_api_is_not_asked_for_views_of_no_page(wikimedia):
     """They are listed as those of the title "-"."""
     write_entities(["Hyphen-minus", "-"])

@@ -104,7 +104,7 @@ def test_a_language_has_what_its_entry_names(name):
 def test_another_languages_file_changes_no_code():
     names = [Analyser(language.read_language(name)).name for name in language.codes()]
     assert len(set(names)) == len(names) >= 7
-    assert "NFKC, lower case, words, Lucene's English stop words, Snowball english" in names
+    assert "folded NFKC, words and pairs, Lucene's English stop words, Snowball english" in names
     for spoken, expected in (("en", {"en.yaml"}), ("de", {"de.yaml", "en.yaml"})):
         reached = code.files("pipelines.knowledge.entities", language=spoken)
         assert {file.name for file in reached if file.parent == language.FOLDER} == expected

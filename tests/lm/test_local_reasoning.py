@@ -51,6 +51,10 @@ SWITCHES = {  # who has such a template -> the template, and the switch as it is
     "Hunyuan": (template("reasoning_effort in ['no_think']"), "reasoning_effort='no_think'"),
     "MiniMax": (template('thinking_mode == "disabled"'), "thinking_mode='disabled'"),
     "Nemotron Nano": (template("'/no_think' in messages[0].content"), "the system message '/no_think'"),
+    "Nemotron Super": (
+        template("not enable_thinking", "{% set enable_thinking = '/no_think' not in messages[0].content %}"),
+        "the system message '/no_think'",
+    ),
     "Llama Nemotron": (
         template("'detailed thinking on' not in text", "{% set text = messages[0].content if "
         "messages[0].role == 'system' else 'detailed thinking on' %}"),
@@ -91,6 +95,9 @@ WRITTEN = {  # who writes so -> the template, what the model says, special token
     "Magistral": (BEGIN, ["[THINK]", *THOUGHTS, "[/THINK]", "Osk"], ("[THINK]", "[/THINK]")),
     "Seed-OSS": (BEGIN, ["<seed:think>", *THOUGHTS, "</seed:think>", "Osk"], ()),
     "Granite": (BEGIN, ["Here is my thought process:", *THOUGHTS, "Here is my response:", " ", "Osk"], ()),
+    "Apriel": (
+        BEGIN, ["Here are my reasoning steps:", *THOUGHTS, "[BEGIN FINAL RESPONSE]", "Osk", "[END FINAL RESPONSE]"], ()
+    ),
     "a template that can't": (
         "{% if enable_thinking is defined and not enable_thinking %}{{ raise_exception('never') }}{% endif %}"
         + BEGIN,
@@ -126,6 +133,20 @@ def test_nothing_but_reasoning_is_refused(tmp_path, name):
     ) as e:
         lm.generate(PROMPTS, 4)
     assert "\n" not in str(e.value)
+
+
+def test_one_that_only_reasons_has_no_answer(tmp_path, capsys):
+    """The others have theirs."""
+    lm = open_model(
+        tiny_models.saying(tmp_path, "{{ messages[-1].content }}", LOUD | QUIET), chat=True
+    )
+    prompts = [Prompt("Where?<|quiet|>"), Prompt("Who?<|model|>"), Prompt("When?<|quiet|>")]
+    generations = lm.generate(prompts, 4)
+    assert [made.text for made in generations] == ["Velm", "", "Velm"]
+    reasons = [made.unanswered for made in generations]
+    assert reasons == ["", "nothing but reasoning within 4 tokens", ""]
+    assert lm.usage["lm_unanswered"] == 1
+    assert "within 4 tokens, in 1 of 3 answers; raise answer.new_tokens" in capsys.readouterr().out
 
 
 def test_a_letter_is_not_read_from_reasoning(tmp_path):

@@ -438,17 +438,29 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
         ("no_answer", {"id": "9", "possible_answers": "[]"}),
         ("unknown_relation", {"id": "10", "prop": "shoe size"}),
         ("uri", {"id": "11", "s_uri": "Q1"}),
+        ("not_utf8", {"id": "12", "subj": "\udcff"}),
         ("duplicate_id", {"obj_id": "4"}),
     ]
     text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
     (tmp_path / "p.tsv").write_text(
-        text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8"
+        text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1),
+        encoding="utf-8",
+        errors="surrogateescape",
     )
     rejects = Rejects(1.0)
     assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
     reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]
     assert [reason for _, _, reason, _ in rejects.rows] == reasons
-    assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 16)]
+    assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 17)]
+    rejects.write(tmp_path / "rejects.parquet")
+
+
+def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    rows = [ROW | {"id": str(number), "subj": "Zoë"} for number in range(10)]
+    (tmp_path / "p.tsv").write_text(tsv(*rows), encoding="windows-1252")
+    advice = "10 of 10 rows rejected.*not_utf8.*iconv -f windows-1252 -t utf-8 p.tsv"
+    with pytest.raises(LongtailError, match=advice):
+        read_published(tmp_path / "p.tsv", Rejects(0.05))
 
 
 def hub_row(**change) -> dict:
@@ -475,12 +487,16 @@ def test_the_hubs_shards_are_one_table(tmp_path, capsys):
     lines = "".join(json.dumps(row) + "\n" for row in (hub_row(), hub_row(id="8")))
     (tmp_path / "p.jsonl").write_text(lines)
     assert read_published(tmp_path / "p.jsonl", Rejects(0.0)) == expected
-    page = {"features": [], "rows": [{"row_idx": 0, "row": hub_row()}], "num_rows_total": 1}
+    rows = [{"row_idx": i, "row": hub_row(id=i), "truncated_cells": []} for i in ("7", "8")]
+    page = {"features": [], "rows": rows, "num_rows_total": 2}
     (tmp_path / "rows.json").write_text(json.dumps(page))
-    with pytest.raises(
-        LongtailError, match=r"rows\.json: its columns are features, rows, .* take popQA\.tsv"
-    ):
-        read_published(tmp_path / "rows.json", Rejects(1.0))
+    rejects = Rejects(0.0)
+    assert read_published(tmp_path / "rows.json", rejects) == expected
+    assert rejects.read == 2
+    for other in ({"rows": [3]}, {"rows": [{"row": {"id": 7}}]}, {"question": "who"}):
+        (tmp_path / "rows.json").write_text(json.dumps(other))
+        with pytest.raises(LongtailError, match=r"json: its columns are .* take popQA\.tsv"):
+            read_published(tmp_path / "rows.json", Rejects(1.0))
 
 
 def test_another_file_or_a_cut_one_is_an_error(tmp_path):

@@ -280,6 +280,15 @@ def test_a_model_that_should_read_both_ways_is_refused(tmp_path, settings, messa
         copied(causal(tmp_path / "encoder", **settings))
 
 
+def test_an_architecture_that_only_its_authors_name_is_read(tmp_path):
+    """BERT reads both ways, whatever it is called."""
+    folder = folder_of(tmp_path / "encoder")
+    plain = copied(folder).embed(TEXTS)
+    shutil.rmtree(tmp_path / "copied-encoder")
+    add(folder, {"config.json": {"architectures": ["Contriever"]}})
+    np.testing.assert_array_equal(copied(folder).embed(TEXTS), plain)
+
+
 def test_a_setting_that_transformers_follows_is_followed(tmp_path):
     """Padding makes no difference."""
     left = copied(causal(tmp_path / "left"))

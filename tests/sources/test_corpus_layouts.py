@@ -70,7 +70,10 @@ LAYOUTS = {
     "beir, compressed": ("corpus.jsonl.gz", two("text", "title", "_id", metadata={}), OWN),
     "cohere 2023": ("0000.jsonl", two("text", "title", "_id", url="x", emb=[0.5]), OWN),
     "cohere 2022": ("train.jsonl", two("text", "title", "id", **WIKI, wiki_id=1, paragraph_id=0), OWN),
-    "chunks of articles": ("chunks.jsonl", two("text", "title", "id", **WIKI, chunkIndex=0), OWN),
+    "chunks of articles": ("chunks.jsonl", two("text", "title", "id", **WIKI, chunkIndex=0), whole("d0-0", "7-0")),
+    "chunks with an article's id": ("chunks.jsonl", two("text", "title", "chunk_id", url="x", doc_id="a"),
+        whole("a-d0", "a-7")),
+    "paragraphs with ids": ("p.jsonl", two("text", "title", "passage_id", section_title="Name"), OWN),
     "sections of articles": ("sections.jsonl", two("text", "title", "id", **WIKI, section="Name"), OWN),
     "tevatron": ("corpus.jsonl", two("text", "title", "docid"), OWN),
     "wiki_snippets": ("0.jsonl", two("passage_text", "article_title", "_id", section_title="Name"), OWN),
@@ -116,6 +119,8 @@ def test_every_layout_gives_titles_texts_and_ids(tmp_path, name):
         ({"id": [1, 2], "title": ["Velm", ""], "contents": [HARBOUR, MILLER]}, [
             ("1", "Velm", HARBOUR, True), ("2", "", MILLER, True)]),
         ({"wikipedia_title": ["Velm"], "text": [["Velm", HARBOUR]]}, ARTICLES[:1]),
+        ({"id": ["a", "a"], "url": ["x", "x"], "title": ["Velm", "Mira Olt"], "text": [HARBOUR, MILLER],
+          "chunk_id": [0, 1]}, whole("a-0", "a-1")),
         *(({"_id": ["d0", "7"], "title": pa.array(["Velm", "Mira Olt"], kind),
             "text": pa.array([HARBOUR, MILLER], kind)}, OWN) for kind in (
                 pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.large_string())),

@@ -55,8 +55,9 @@ def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
 
 
 def test_a_longest_cell_does_not_depend_on_other_readers(tmp_path):
-    (tmp_path / "long.csv").write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
-    other = strict_rows(tmp_path / "long.csv", ",")
+    lines = ["a,b", f"{'x' * 200_000},1"]
+    (tmp_path / "long.csv").write_text("\n".join(lines), encoding="utf-8")
+    other = strict_rows(tmp_path / "long.csv", lines, ",")
     assert next(other) == (1, ["a", "b"])
     assert [cells for _, cells, _ in table_rows(tmp_path / "long.csv", ",", 2)] == [
         ["a", "b"],

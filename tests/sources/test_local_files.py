@@ -18,7 +18,7 @@ from pipelines.storage import work_store
 from pipelines.storage.work_store import content_hash
 
 SOURCES = Path("data/local/sources/files.json")
-MODELS = Path("data/local/models/files.json")
+LMS = Path("data/local/lm/files.json")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def folder(tmp_path, root, monkeypatch) -> Path:
 def hashes() -> dict[str, str]:
     """What the stage writes now, sources and models together."""
     local_files.write_hashes(params_file.load_settings(Settings))
-    return json.loads(SOURCES.read_text()) | json.loads(MODELS.read_text())
+    return json.loads(SOURCES.read_text()) | json.loads(LMS.read_text())
 
 
 def rewrite_at_the_same_time(file: Path, text: str) -> None:

@@ -12,7 +12,15 @@ import pytest
 from fetching import PACK
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import open_blocks, open_lines, open_text, parse_whole
+from pipelines.safe_text import mended
+from pipelines.sources.streams import (
+    is_readable,
+    open_blocks,
+    open_escaped,
+    open_lines,
+    open_text,
+    parse_whole,
+)
 
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
 
@@ -94,7 +102,6 @@ def test_a_files_content_says_how_it_is_packed_whatever_its_name(tmp_path: Path,
             "a Git LFS pointer",
         ),
         (utf16(LINES, "le")[:-1], "damaged or cut, expected UTF-16"),
-        (b"\xff\xfe\x00\xd8a\0", "damaged or cut, expected UTF-16"),
     ],
 )
 def test_what_cannot_be_unpacked_is_refused_in_a_line(
@@ -121,5 +128,27 @@ def test_bytes_that_are_no_utf8_name_the_line(tmp_path, line, at) -> None:
     said = r"data\.jsonl: line 2: not UTF-8 at byte {} .* iconv -f windows-1252 -t utf-8 data.jsonl > utf8-data.jsonl"
     with pytest.raises(LongtailError, match=said.format(at)):
         list(open_text(written(tmp_path, b"good\n" + line + b"\n")))
-    with pytest.raises(LongtailError, match=said.format(at + 1)):
-        parse_whole(written(tmp_path, b'["good",\n"' + line + b'"]\n'))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'["bad\xff", "good"]', b'["bad\\udcff", "good"]', b'["bad\\ud83d", "good"]'],
+)
+def test_a_value_keeps_what_cannot_be_read(tmp_path: Path, data: bytes) -> None:
+    bad, good = parse_whole(written(tmp_path, data))
+    assert not is_readable(bad)
+    assert mended(bad) == "bad\ufffd"
+    assert is_readable(good)
+
+
+def test_half_a_pair_in_utf16_is_no_utf8(tmp_path: Path) -> None:
+    half = "whole \U0001f600\nhalf \ud83d\nlast".encode("utf-16", "surrogatepass")
+    whole_line, half_line, last_line = open_escaped(written(tmp_path, half))
+    assert whole_line == "whole \U0001f600"
+    assert not is_readable(half_line)
+    assert last_line == "last"
+
+
+def test_a_mark_at_the_start_of_a_line_is_left_out(tmp_path: Path) -> None:
+    two_files = b"\xef\xbb\xbf1\n\xef\xbb\xbf2 \xef\xbb\xbf3\n"
+    assert list(open_escaped(written(tmp_path, two_files))) == ["1", "2 \ufeff3"]

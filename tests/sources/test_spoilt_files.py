@@ -208,7 +208,7 @@ def test_a_record_that_cannot_be_read_is_rejected(tmp_path, reader, broken):
     assert rejects.read == 3
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("value", ["deep", "digits"])
 def test_a_file_that_is_one_value_is_named(tmp_path, value):
     saved(tmp_path / "relation_query_templates.json", '{"P50": "Who wrote [X]?"}')
     saved(tmp_path / "P50.test.json", f'[{{"question": {VALUES[value]}}}]')
@@ -216,6 +216,18 @@ def test_a_file_that_is_one_value_is_named(tmp_path, value):
         entityquestions.read_questions(tmp_path, Rejects(1.0))
     with pytest.raises(LongtailError, match=r"templates\.json: no JSON object"):
         property_ids(saved(tmp_path / "templates.json", VALUES["deep"]))
+
+
+def test_half_of_a_character_costs_its_entry(tmp_path: Path) -> None:
+    saved(tmp_path / "relation_query_templates.json", '{"P50": "Who wrote [X]?"}')
+    questions = [
+        '{"question": "Who wrote Emma?", "answers": ["\\ud800"]}',
+        '{"question": "Who wrote Ulysses?", "answers": ["Joyce"]}',
+    ]
+    saved(tmp_path / "P50.test.json", f"[{', '.join(questions)}]")
+    rejects = Rejects(1.0)
+    assert entityquestions.read_questions(tmp_path, rejects)["subj"].to_pylist() == ["Ulysses"]
+    assert rejects.reasons() == {"bad_entry": 1}
 
 
 def test_two_halves_of_a_surrogate_pair_are_a_character():
