@@ -131,7 +131,7 @@ def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
 
 def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()
-    (tmp_path / ".git").mkdir()
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / ".git/config").write_text("[[[")
     with (
         pytest.raises(LongtailError, match=r"DVC: .*whether \.git and \.dvc"),
