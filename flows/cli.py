@@ -109,11 +109,13 @@ def _exit(message: str, code: int) -> None:
 def _go_to_root(needed: bool) -> None:
     """Go to the project's root, from wherever below it the command was called.
 
-    Raises LongtailError if there is no project, and one is needed.
+    Raises LongtailError if one is needed, and there is none or DVC can't work there.
     """
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
+            if needed:
+                surroundings.check_name(folder)
             os.chdir(folder)
             return
     if needed:

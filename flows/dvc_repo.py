@@ -48,9 +48,7 @@ def opened(root: Path) -> Iterator[Repo]:
     try:
         repo = Repo(str(root), config=config, _wait_for_lock=True)
     except Exception as error:  # of DVC, or of what reads git's files for it
-        raise LongtailError(
-            f"DVC can't open {root}: {surroundings.with_advice(str(error))}"
-        ) from None
+        raise LongtailError(f"DVC: {surroundings.with_advice(str(error))}") from None
     with repo:
         yield repo
 

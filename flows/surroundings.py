@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.errors import LongtailError
+from pipelines.safe_text import UNREADABLE
 from pipelines.storage import disks
 
 OUR_PACKAGES = ("flows", "pipelines")
@@ -53,6 +54,13 @@ def explain(error: Exception) -> str | None:
         path = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
         return f"{path}: is a directory; name a file, not a folder"
     return disks.meaning(error)
+
+
+def check_name(root: Path) -> None:
+    """Raise LongtailError for a project in a folder whose name DVC can't read."""
+    if UNREADABLE.search(str(root)):
+        expected = "expected a path in UTF-8, which DVC needs; rename that folder"
+        raise LongtailError(f"{root}: bytes that are not UTF-8, {expected}")
 
 
 def check_git_index(root: Path) -> None:

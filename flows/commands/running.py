@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -74,6 +75,7 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
     """Run the flow beside a Prefect server. Raises LongtailError if it fails."""
     from flows import server
 
+    server_is_named = "PREFECT_API_URL" in os.environ
     with server.running(server.HOME) as url:
         from flows import live, refresh  # they import Prefect, which reads the server's address
 
@@ -86,8 +88,10 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
 
     if not state.is_completed():
         raise LongtailError(state.message)
-    closed = f"{page} is closed; `longtail explore --all` opens it again"
-    terminal.show(f"{state.message} ({terminal.as_called(closed)})")
+    where = page
+    if not server_is_named:
+        where += terminal.as_called(" is closed; `longtail explore --all` opens it again")
+    terminal.show(f"{state.message} ({where})")
 
 
 def _show_results(part: Part, stages: Sequence[Stage]) -> None:

@@ -36,7 +36,6 @@ MODEL_FILE = re.compile(
     r"|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
-NO_ANSWERS = "questions without answers or passages; a split whose answers are hidden?"
 HUB_ROWS = "rows of the Hub's API; make JSON lines of them: jq -c '.rows[].row' FILE > FILE.jsonl"
 HOURLY_VIEWS = re.compile(r"(pageviews|projectviews|pagecounts)-\d{8}-\d{6}")
 # fields with the passages of a question
@@ -147,7 +146,10 @@ def _by_csv_header(file: Path, header: str) -> Seen:
     subject, _, split = file.stem.rpartition("_")
     if subject in CATEGORIES:
         return _mmlu(split)
-    if corpus_layouts.by_fields(header.split(",")):
+    columns = header.split(",")
+    if columns == published.COLUMNS:
+        return Seen("", "PopQA is read from columns between tabs (.tsv), Parquet and JSON lines")
+    if corpus_layouts.by_fields(columns):
         return Seen("", "passages are read from columns between tabs (.tsv)")
     return Seen("", "a table of no data set")
 
@@ -247,9 +249,9 @@ def _texts(file: Path, names: list[str]) -> Seen:
     if "text" in fields:
         is_c4 = "url" in fields and _plain_suffix(file) == ".json"
         return Seen("c4" if is_c4 else "pile")
-    if fields & {"question", "input"}:
-        return Seen("", NO_ANSWERS)
     shown = ", ".join(sorted(names)[:FIELDS_SHOWN]) or "nothing"
+    if fields & {"question", "input"}:
+        return Seen("", f"records with {shown}: questions without answers or passages")
     return Seen("", f"records with {shown}, which is the layout of no data set")
 
 

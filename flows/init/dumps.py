@@ -17,10 +17,8 @@ from pipelines.sources.corpus_layouts import DUMP, require_layout
 from pipelines.sources.mediawiki_tables import PAGE_FILE
 from pipelines.sources.pageview_files import choose_files as choose_pageviews
 
-DAY = re.compile(
-    r"(?<!\d)20\d\d(?P<hyphen>-?)(0[1-9]|1[0-2])(?P=hyphen)(0[1-9]|[12]\d|3[01])(?!\d)"
-    r"|(?<![a-z])latest(?![a-z])"
-)
+MONTH = r"20\d\d(?P<hyphen>-?)(0[1-9]|1[0-2])"
+DAY = re.compile(rf"(?<!\d){MONTH}(?P=hyphen)(0[1-9]|[12]\d|3[01])(?!\d)")
 LATEST = "0"  # in place of the day, which this name does not tell: before all days
 WIKI = re.compile(r"(?P<wiki>[a-z_]+wiki)-(?=\d|latest)")  # begins the name of a dump
 WIKI_FOLDER = re.compile(r"\d{8}\.(?P<language>[a-z_-]+)")  # of wikimedia/wikipedia on the Hub
@@ -110,11 +108,15 @@ def notes_on_tables(files: Sequence[Path]) -> list[str]:
 
 
 def _day(file: Path) -> str:
-    """The day in a dump's name, or else its folder's, as YYYYMMDD; LATEST; or "" without one."""
-    match = DAY.search(file.name) or DAY.search(file.parent.name)
-    if not match:
-        return ""
-    return match[0].replace("-", "").replace("latest", LATEST)
+    """The day in a dump's name, or in its folder's, as digits; LATEST; or "" without one.
+
+    A folder may tell the month alone.
+    """
+    folder = file.parent.name
+    match = DAY.search(file.name) or DAY.search(folder) or re.fullmatch(MONTH, folder)
+    if match:
+        return match[0].replace("-", "")
+    return LATEST if "latest" in file.name else ""
 
 
 def whole_dump(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -136,7 +138,10 @@ def whole_months(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
     """Page views of days beside their month's, and months that lack days beside whole ones."""
     if data_set != "pageviews":
         return []
-    left_out = []
+    named = [file for file in files if pageviews.FILE.search(file.name)]
+    if not named:
+        return []
+    left_out = instead(files, named, "the left out file's name tells no month")
     lacking: dict[str, list[Path]] = {}
     whole: list[Path] = []
     for month, of_month in _by_month(files).items():

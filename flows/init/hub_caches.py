@@ -13,6 +13,7 @@ def other_folders(folder: Path) -> dict[str, str]:
 
     Returns why by name, "" where nobody needs to know.
     """
+    folder = folder.absolute()
     if CACHE.fullmatch(folder.name) and (folder / REVISIONS).is_dir():
         others = {"refs": ""}
         if (folder / BLOBS).is_dir():
@@ -44,5 +45,5 @@ def _bytes(folder: Path) -> int:
 
 def cache_name(file: Path) -> str:
     """The name of the cache that a file lies in, such as datasets--a--nq_open; "" without one."""
-    names = [folder.name for folder in file.parents if CACHE.fullmatch(folder.name)]
+    names = [folder.name for folder in file.absolute().parents if CACHE.fullmatch(folder.name)]
     return names[0] if names else ""

@@ -24,7 +24,7 @@ from pipelines.sources.passage_files import QUESTION_PLACES
 from pipelines.sources.question_files import first_value, read_records
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.repeats import table_of
-from pipelines.sources.streams import read_head
+from pipelines.sources.streams import is_parquet, read_head
 
 # What programs add to the name of a copy; a multistream dump has the text of the plain one.
 COPY_MARKS = re.compile(r" \(\d+\)| - Copy| copy|-multistream", re.IGNORECASE)
@@ -75,7 +75,7 @@ def copies(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
         used = used_by_name[_name_of_content(data_set, file)]
         same = [other for other in used if _is_copy(data_set, file, other)]
         if same:
-            left_out.append(LeftOut(file, same[0], "it has the same content"))
+            left_out.append(LeftOut(file, same[0], _why_copy(file, same[0])))
         else:
             used.append(file)
     return left_out
@@ -100,15 +100,29 @@ def _is_copy(data_set: str, file: Path, other: Path) -> bool:
     if file.name == other.name:
         has_many_files = catalogue.has_many_files(data_set.partition("/")[0])
         return not has_many_files or cmp(file, other, shallow=False)
+    return _has_content_of(file, other)
+
+
+def _has_content_of(file: Path, other: Path) -> bool:
+    """Whether two files have the same content, as the beginning of texts tells."""
+    if is_parquet(file) or is_parquet(other):
+        return cmp(file, other, shallow=False)
     return read_head(file) == read_head(other)
 
 
-def one_file_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+def _why_copy(file: Path, used: Path) -> str:
+    if _has_content_of(file, used):
+        return "it has the same content"
+    return "one file of this name is read"
+
+
+def one_table_of_popqa(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
+    """The published file is used, or else the shards of one table."""
     if data_set != "popqa":
         return []
     first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
-    table = [file for file in files if table_of(file) == table_of(first)]
-    return instead(files, table, "one table of PopQA is read")
+    shards = [file for file in files if table_of(file) == table_of(first)]
+    return instead(files, [first, *shards], "one table of PopQA is read")
 
 
 def one_layout(data_set: str, files: Sequence[Path]) -> list[LeftOut]:
@@ -194,7 +208,7 @@ def questions_of(file: Path) -> frozenset[str]:
 
 Rule = Callable[[str, Sequence[Path]], list[LeftOut]]
 RULES: tuple[Rule, ...] = (
-    one_file_of_popqa,
+    one_table_of_popqa,
     one_layout,
     one_layout_of_mmlu,
     one_wiki,

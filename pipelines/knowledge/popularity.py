@@ -123,11 +123,11 @@ def _read_dumps(
     project = language.read_language(settings.language).project
     months = snapshots.months_until(popularity.month, popularity.months)
     dumps = visible_files(raw / "pageviews")
-    chosen = choose_files(dumps, months, popularity.agents)
-    for note in chosen.notes:
+    selection = choose_files(dumps, months, popularity.agents)
+    for note in selection.notes:
         print(f"popularity: {note}")
     files = []
-    for files_of_month in chosen.by_month.values():
+    for files_of_month in selection.by_month.values():
         files += files_of_month
     tables = visible_files(raw / "redirects")
     redirect_counts = _load_redirects(db, tables)
@@ -144,7 +144,7 @@ def _read_dumps(
     _collect_rejects(parts, shards, rejects)
 
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
-    for month, files_of_month in chosen.by_month.items():
+    for month, files_of_month in selection.by_month.items():
         shards_of_month = []
         for part, shard in zip(parts, shards, strict=True):
             if part.file in files_of_month:
@@ -163,8 +163,8 @@ def _read_dumps(
         "files.redirects": len(tables),
         "lines": rejects.read,
     }
-    if chosen.days_missing:
-        counts["days_missing"] = chosen.days_missing
+    if selection.days_missing:
+        counts["days_missing"] = selection.days_missing
     return counts | redirect_counts
 
 

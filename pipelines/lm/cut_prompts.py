@@ -1,7 +1,7 @@
 """Whether a server read a prompt as a whole.
 
 Some servers cut what does not fit into their context, and say nothing. The tokens that they count
-are then far fewer than the prompt's words.
+are then fewer than the prompt's words, and about as many in half of the prompt.
 """
 
 import re
@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-# Tokenizers make more than 0.8 tokens of a word.
-TOKENS_PER_WORD = 0.5
 CHARACTERS_PER_WORD = 4  # of Chinese and Japanese, which have no spaces between words
 SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-FEWEST_WORDS = 200  # words of a request that is looked at
+FEWEST_WORDS = 500  # words of a request that is looked at
+HALF = 0.75  # a larger share of a prompt's tokens is not in half of the prompt
 SMALLEST_CONTEXT = 256  # tokens; a count below it is no context of a server
 ADVICE = (
     "raise its context (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx, llama.cpp: --ctx-size, "
@@ -59,5 +58,13 @@ def tokens_read(body: bytes) -> int:
 
 
 def are_too_few(tokens: int, words: int) -> bool:
-    """Whether so many tokens can't be those of so many words."""
-    return words >= FEWEST_WORDS and 0 < tokens < TOKENS_PER_WORD * words
+    """Whether a server may have cut a prompt of so many words.
+
+    Most tokenizers make a token or more of each word, but a few put several words into one.
+    """
+    return words >= FEWEST_WORDS and 0 < tokens < words
+
+
+def is_cut(tokens: int, tokens_of_half: int) -> bool:
+    """Whether a server that counts so many tokens in a prompt, and in half of it, has cut it."""
+    return tokens_of_half > HALF * tokens

@@ -10,6 +10,12 @@ from pipelines.work import http
 
 # An error within an answer of status 200 -> its HTTP status; the first pattern that fits counts.
 STATUSES = (
+    # A single prompt or its answer that a filter blocks.
+    (
+        r"content.?(filter|policy|management)|block.?reason|data.?inspection|prohibited|moderat"
+        r"|responsible.?ai",
+        400,
+    ),
     (r"rate.?limit|too.?many|throttl|exhausted|quota|capacity|concurren|qps|slow.?down", 429),
     (
         r"overload|unavailable|loading|busy|warming|time.?out|timed.out|deadline|bad.?gateway"
@@ -18,13 +24,12 @@ STATUSES = (
     ),
     (r"api.?key|authenti|unauthori|credential", 401),
     (
-        r"credit|billing|payment|balance|permission|forbidden|denied|moderat|not.?found"
-        r"|not.?exist|no such",
+        r"credit|billing|payment|balance|permission|forbidden|denied|not.?found|not.?exist"
+        r"|no such",
         404,
     ),
     (
-        r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error"
-        r"|content.?filter",
+        r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error",
         400,
     ),
     (r"server.?error|internal|api.?error|exception|failed|\"finish_reason\":\s*\"error", 503),

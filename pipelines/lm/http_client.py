@@ -42,7 +42,8 @@ UNABLE = (400, 422, 501)  # status codes for what a server can't do
 # Status codes for a prompt that a filter, a firewall or a server's limit refuses.
 REFUSED = (*UNABLE, 403, 413, 424, 451)
 PROMPT_SHOWN = 80  # characters at a prompt's end, which has its question, in a message
-FEW_REFUSED = 10  # refused prompts after which a server that answers fewer is given up
+FEW_REFUSED = 20  # refused prompts after which a server that answers fewer is given up
+FEWEST_REFUSED = 3  # the same, where none was answered at all
 
 Result = TypeVar("Result")
 
@@ -52,7 +53,7 @@ class _Index(msgspec.Struct):
 
 
 class _Choices(msgspec.Struct):
-    choices: list[msgspec.Raw]
+    choices: list[msgspec.Raw] | None
 
 
 class _Used(msgspec.Struct):
@@ -89,9 +90,8 @@ class CompletionsClient(http.Client):
         self.usage = self._ledger.usage
         # A prompt with which nothing is wrong: does the server answer it, when it refuses another?
         self.harmless: str | Sequence[int] = ""
-        self._counts_cached = (
-            True  # whether the tokens that it counts can be those of whole prompts
-        )
+        self._may_cut = True  # whether it may be that the server cuts prompts
+        self._has_answered = False  # whether a prompt had an answer that was no probe
 
     def ask(
         self,
@@ -135,6 +135,10 @@ class CompletionsClient(http.Client):
             with self.sending():
                 for _ in self.map(ask_batch, batches, None):
                     progress.advance(size, len(prompts) * times)
+            n_refused = len(pending.reasons)
+            if n_refused >= FEWEST_REFUSED and not self._has_answered:
+                reason = next(iter(pending.reasons.values()))
+                raise LongtailError(f"none of {n_refused} prompts has an answer; {reason}")
         except LongtailError as error:
             raise type(error)(self._without_key(error)) from None
         return [pending.results[i] for i in range(len(prompts))]
@@ -206,19 +210,20 @@ class CompletionsClient(http.Client):
         rows = pending.rows_of_key[key]
         for row in rows:
             pending.results[row] = pending.refused(reason)
-        pending.refused_keys.add(key)
+        pending.reasons[key] = reason
         self._ledger.count("lm_unanswered")
         prompt = pending.prompts[rows[0]]
         end = repr(prompt[-PROMPT_SHOWN:]) if isinstance(prompt, str) else f"{len(prompt)} tokens"
         print(f"{self._name}: no answer to a prompt that ends with {end}: {reason}", flush=True)
-        n_refused = len(pending.refused_keys)
+        n_refused = len(pending.reasons)
         if n_refused > FEW_REFUSED and n_refused > len(pending.results) / 2:
             raise LongtailError(
-                f"{n_refused} of the last {len(pending.results)} prompts have no answer; {error}"
+                f"{n_refused} of the last {len(pending.results)} prompts have no answer; {reason}"
             )
 
     def _accept(self, pending: _Pending, key: str, choice: Choice) -> None:
         """Read an answer for all rows that have its prompt."""
+        self._has_answered |= not pending.probe
         try:
             for row in pending.rows_of_key[key]:
                 pending.results[row] = pending.read(row, choice)
@@ -255,7 +260,7 @@ class CompletionsClient(http.Client):
         """
         answer = self._answered(prompts, probe, fields, may_be_refused)
         decoded = _decoded(answer.content, _Choices, self.url)
-        choices = [bytes(raw) for raw in decoded.choices]
+        choices = [bytes(raw) for raw in decoded.choices or ()]
         used = _used(answer, Tokens(0, 0))
         max_tokens = self._settings.max_tokens
         if used.prompt > max_tokens * len(prompts):
@@ -287,24 +292,35 @@ class CompletionsClient(http.Client):
         return [by_index[i] for i in range(len(prompts))]
 
     def _check_whole(self, prompts: list, answer: requests.Response, fields: dict) -> None:
-        """Raise LongtailError where the server counts far fewer tokens than the prompts have words.
+        """Raise LongtailError where the server counts so few tokens that it has cut the prompts.
 
-        A server may count only the tokens that it had not read before. So it is asked again, with a
-        beginning that no server has in its cache.
+        Where it counts fewer than they have words, it is asked again, once with the prompts and
+        once with half of each. A count of these prompts alone proves nothing: the server may leave
+        out what is in its cache, and a tokenizer may put several words into one token.
         """
         words = cut_prompts.count_words(prompts)
         tokens = cut_prompts.tokens_read(answer.content)
-        if not (self._counts_cached and cut_prompts.are_too_few(tokens, words)):
+        if not (self._may_cut and cut_prompts.are_too_few(tokens, words)):
             return
-        new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
-        answer_to_new = self._answered(new_prompts, False, fields)
-        tokens = cut_prompts.tokens_read(answer_to_new.content)
+        tokens = self._tokens_of_new(prompts, fields)
         if cut_prompts.are_too_few(tokens, words):
-            message = f"{self.url}: reads {tokens} tokens of prompts with {words} words, so it "
-            if tokens >= cut_prompts.SMALLEST_CONTEXT:
-                raise LongtailError(f"{message}cuts them; {cut_prompts.ADVICE}")
-            print(f"{message}cuts them or counts wrong; {cut_prompts.ADVICE}", flush=True)
-        self._counts_cached = False
+            halves = [prompt[: len(prompt) // 2] for prompt in prompts]
+            tokens_of_half = self._tokens_of_new(halves, fields)
+            if cut_prompts.is_cut(tokens, tokens_of_half):
+                message = (
+                    f"{self.url}: {tokens} tokens in prompts of {words} words, and "
+                    f"{tokens_of_half} in half of them"
+                )
+                if tokens >= cut_prompts.SMALLEST_CONTEXT:
+                    raise LongtailError(f"{message}: the server cuts them; {cut_prompts.ADVICE}")
+                print(f"{message}: the server cuts them, or counts wrong", flush=True)
+        self._may_cut = False
+
+    def _tokens_of_new(self, prompts: list[str], fields: dict) -> int:
+        """The tokens that the server counts in texts whose beginning is in no cache."""
+        new_prompts = [f"{uuid.uuid4()} {prompt}" for prompt in prompts]
+        answer = self._answered(new_prompts, False, fields)
+        return cut_prompts.tokens_read(answer.content)
 
     def _answered(
         self, prompts: list, probe: bool, fields: dict, may_be_refused: bool = False
@@ -411,7 +427,7 @@ class _Pending:
     fields: dict[str, Any]
     rows_of_key: dict[str, list[int]] = field(default_factory=dict)  # the prompts' numbers
     results: dict[int, Any] = field(default_factory=dict)  # by the prompt's number
-    refused_keys: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)  # of refusals, by key
 
     @property
     def may_be_refused(self) -> bool:

@@ -265,12 +265,13 @@ def is_known(value: float | None) -> bool:
 
 
 def with_whole_characters(body: bytes) -> bytes:
-    """JSON in which U+FFFD stands for each half of a character.
+    """JSON in which U+FFFD stands for each part of a character, escaped or not.
 
-    A model's token may be half of an emoji, and some servers end an answer with it.
+    A model's token may be a part of a character, and some servers end an answer with it.
     """
 
     def whole(escape: re.Match) -> bytes:
         return rb"\ufffd" if escape["half"] else escape[0]
 
-    return ESCAPES.sub(whole, body)
+    text = body.decode("utf-8", "replace")
+    return ESCAPES.sub(whole, text.encode())

@@ -47,7 +47,7 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> C
     more. Else they raise LongtailError, as do a file named after another month, two files that are
     no copies but have a name's views both, and a month without files where there are several.
     """
-    chosen = ChosenFiles({month: [] for month in months})
+    selection = ChosenFiles({month: [] for month in months})
     named = [file for file in files if FILE.search(file.name)]
     nameless = [file for file in files if file not in named]
     if nameless and (named or len(months) > 1 or agents == "user"):
@@ -56,25 +56,27 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> C
             f"{nameless[0]}: its name doesn't tell its month and whose views it has, "
             f"expected one like {example}; rename it, or leave it out"
         )
-    chosen.by_month[months[-1]] += nameless
+    selection.by_month[months[-1]] += nameless
 
-    file_by_span = _by_span(named, months, chosen)
+    file_by_span = _by_span(named, months, selection)
     for month in months:
         if any(span.month == month for span in file_by_span):
-            _choose_of_month(month, file_by_span, agents, chosen)
+            _choose_of_month(month, file_by_span, agents, selection)
 
-    missing = [month for month in months if not chosen.by_month[month]]
+    missing = [month for month in months if not selection.by_month[month]]
     if missing and len(months) > 1:
         raise LongtailError(
             f"no page views of {', '.join(missing)}, expected files of {months_in_words(months)} "
             f"(popularity.months: {len(months)}); bring them, or lower it"
         )
 
-    return chosen
+    return selection
 
 
-def _by_span(files: Sequence[Path], months: Sequence[str], chosen: ChosenFiles) -> dict[Span, Path]:
-    """One file for each span; what is left out goes to the notes of `chosen`."""
+def _by_span(
+    files: Sequence[Path], months: Sequence[str], selection: ChosenFiles
+) -> dict[Span, Path]:
+    """One file for each span; what is left out goes to the notes of `selection`."""
     files_by_span: dict[Span, list[Path]] = defaultdict(list)
     for file in files:
         files_by_span[_span(file, months)].append(file)
@@ -89,7 +91,7 @@ def _by_span(files: Sequence[Path], months: Sequence[str], chosen: ChosenFiles) 
                     f"{other}: by its name it has the same views as {first}, but its lines are "
                     "others, expected one file; leave one out, or join them if both are parts"
                 )
-            chosen.notes.append(f"{other} is a copy of {first}, and is left out")
+            selection.notes.append(f"{other} is a copy of {first}, and is left out")
     return file_by_span
 
 
@@ -105,9 +107,9 @@ def _span(file: Path, months: Sequence[str]) -> Span:
 
 
 def _choose_of_month(
-    month: str, file_by_span: Mapping[Span, Path], agents: str, chosen: ChosenFiles
+    month: str, file_by_span: Mapping[Span, Path], agents: str, selection: ChosenFiles
 ) -> None:
-    """Add a month's files to `chosen`, with notes on what they lack."""
+    """Add a month's files to `selection`, with notes on what they lack."""
     year, number = map(int, month.split("-"))
     _, last_day = monthrange(year, number)
     days = range(1, last_day + 1)
@@ -120,12 +122,12 @@ def _choose_of_month(
         spans = [Span(month, agents_of_file, day) for day in days]
         spans = [span for span in spans if span in file_by_span]
         if whole:
-            chosen.by_month[month].append(whole)
+            selection.by_month[month].append(whole)
         else:
-            chosen.by_month[month] += [file_by_span[span] for span in spans]
+            selection.by_month[month] += [file_by_span[span] for span in spans]
 
         if whole and spans:
-            chosen.notes.append(
+            selection.notes.append(
                 f"{whole} has the whole month, and {len(spans)} files of its days are left out"
             )
         elif spans:
@@ -134,14 +136,14 @@ def _choose_of_month(
             agents_missing.append(agents_of_file)
 
     if days_missing:
-        chosen.days_missing += len(days_missing)
+        selection.days_missing += len(days_missing)
         in_words = ", ".join(map(str, sorted(days_missing)))
-        chosen.notes.append(
+        selection.notes.append(
             f"{month}: no file of its days {in_words}; popularity lacks their views"
         )
     if agents_missing:
         in_words = " and ".join(agents_missing)
-        chosen.notes.append(
+        selection.notes.append(
             f"{month}: no file of views by {in_words}; popularity lacks them "
             f"(popularity.agents: {agents})"
         )

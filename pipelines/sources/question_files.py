@@ -14,7 +14,8 @@ from pipelines.sources.repeats import Repeats
 from pipelines.sources.streams import parse_json, visible_files
 
 LONGEST_QUESTION = 10_000  # characters; all questions are held in memory
-HIDDEN_ANSWER = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
+# What stands for the answers in test splits; "<unk>" in TriviaQA's on the Hub.
+HIDDEN_ANSWERS = ("", "-", "[]", "<unk>")
 
 # Fields in which published files have an id, a question and its answers, the likeliest first.
 # Self-RAG's `golds` and verl's `gts` are lists of answers.
@@ -195,4 +196,4 @@ def _answers(record: Mapping[str, Any], fields: Sequence[str]) -> list[str]:
     if not isinstance(answer, list):
         return []
     texts = [text for text in answer if isinstance(text, str)]
-    return list(dict.fromkeys(text for text in texts if text.strip() not in ("", HIDDEN_ANSWER)))
+    return list(dict.fromkeys(text for text in texts if text.strip() not in HIDDEN_ANSWERS))

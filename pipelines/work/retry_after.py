@@ -2,7 +2,7 @@
 
 import re
 import time
-from datetime import UTC
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import requests
@@ -38,7 +38,8 @@ def seconds_asked(answer: requests.Response) -> float | None:
     if milliseconds is not None:
         return milliseconds
     header = answer.headers.get("Retry-After", "").strip()
-    seconds = _seconds(header)
+    spans = [_seconds(part.strip()) for part in header.split(",")]  # a proxy joins two headers
+    seconds = None if None in spans else max(spans)
     if seconds is None:
         seconds = _until(header, answer.headers.get("Date", ""))
     if seconds is None:
@@ -62,7 +63,7 @@ def _seconds(span: str) -> float | None:
 
 
 def _until(date: str, now: str) -> float | None:
-    """The seconds from the date `now` to `date`, both in one of HTTP's forms.
+    """The seconds from the date `now` to `date`, both in a form that servers use.
 
     None if `date` is none, 0 if it is over. `now` is the server's own clock. Where it shows none,
     this machine's counts.
@@ -77,8 +78,10 @@ def _until(date: str, now: str) -> float | None:
 
 
 def _unix_seconds(text: str) -> float | None:
+    """A date of HTTP or of RFC 3339 in seconds since 1970."""
     try:
-        date = parsedate_to_datetime(text)
+        is_iso = text[:4].isdigit()
+        date = datetime.fromisoformat(text) if is_iso else parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
     if date.tzinfo is None:  # HTTP's dates are all in GMT

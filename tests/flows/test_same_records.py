@@ -9,7 +9,7 @@ import pytest
 from user_folder import FILES, composed, gpt, write
 
 from flows.init import write_profile
-from pipelines.questions.published import COLUMNS
+from pipelines.questions import published
 
 TRIPLES = FILES["wikidata"] | FILES["c4"] | FILES["pageviews"]
 VIEWS = "en.wikipedia Velm 12 desktop 4 A4\n"
@@ -85,6 +85,16 @@ def test_one_layout_of_mmlu_is_used(checkout, kind):
     assert "is used in its place" in said
 
 
+def test_copies_of_parquet_are_left_out(checkout):
+    rows = [{"text": "A harbour.", "meta": {"pile_set_name": "Pile-CC"}}]
+    for name in ("a/0.parquet", "b/0.parquet", "b/0 (1).parquet"):
+        parquet(checkout / name, rows)
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["pile"] == ["a/0.parquet"]
+    reason = "a/0.parquet is used in its place: it has the same content"
+    assert f"b/0 (1).parquet: {reason} (and 1 more beside it)" in said
+
+
 def test_of_several_configurations_the_largest_is_used(checkout):
     write(checkout, FILES["wikipedia"])
     gpt(checkout / "gpt2")
@@ -111,6 +121,7 @@ def test_a_split_without_answers_is_set_aside(checkout):
         "nq/empty.jsonl": {"question": "where", "answer": ""},
         "nq/null.jsonl": {"question": "where", "answer": None},
         "nq/list.jsonl": {"question": "where", "answer": []},
+        "nq/dash.jsonl": {"question": "where", "answer": ["-"]},
         "mmlu/test.jsonl": items("anatomy", 1)[0] | {"answer": -1},
         "dpr-test.jsonl": {"question": "where", "answers": [], "ctxs": [{"text": "Here."}]},
         "hotpot.jsonl": {"question": "where", "context": [["Velm", ["A harbour."]]]},
@@ -120,14 +131,14 @@ def test_a_split_without_answers_is_set_aside(checkout):
     assert fetched().keys() == {"wikipedia", "triviaqa"}
     assert fetched()["triviaqa"] == ["triviaqa/validation.jsonl"]
     assert "triviaqa/test.jsonl: 2 of 2 questions can't be asked: no answers" in said
-    assert "nq/empty.jsonl: 1 of 1 questions can't be asked: no answers (and 2 more" in said
+    assert "nq/dash.jsonl: 1 of 1 questions can't be asked: no answers (and 3 more" in said
     assert "hotpot.jsonl: 1 of 1 questions can't be asked: no passages" in said
 
 
 @pytest.mark.parametrize("has_shards", [True, False])
 def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
     """Shards, or else rows of its API."""
-    row = dict.fromkeys(COLUMNS, "x")
+    row = dict.fromkeys(published.COLUMNS, "x")
     page = {"features": [], "rows": [{"row_idx": 0, "row": row}]}
     write(checkout, FILES["wikipedia"] | {"rows.json": page})
     expected = ["rows.json"]
@@ -137,6 +148,10 @@ def test_popqa_is_known_in_the_hubs_layouts(checkout, has_shards):
             parquet(checkout / shard, [row])
     write_profile.init(checkout, None)
     assert fetched()["popqa"] == expected
+    write(checkout, FILES["popqa"])
+    said = "\n".join(write_profile.init(checkout, None, force=True))
+    assert fetched()["popqa"] == ["popQA.tsv"]
+    assert "rows.json: popQA.tsv is used in its place: one table of PopQA is read" in said
 
 
 def test_passages_for_popqa_need_no_answers(checkout):
@@ -152,10 +167,13 @@ def days(month: str, *numbers: int) -> dict[str, str]:
 
 
 def test_a_months_views_are_taken_once(checkout):
-    write(checkout, TRIPLES | days("202203", *range(1, 32)))
+    write(
+        checkout, TRIPLES | days("202203", *range(1, 32)) | {"views/march.bz2": f"{VIEWS}{VIEWS}"}
+    )
     said = "\n".join(write_profile.init(checkout, None))
     assert fetched()["pageviews"] == ["views/pageviews-202203-user.bz2"]
     assert "(and 30 more beside it)" in said
+    assert "march.bz2: views/pageviews-202203-user.bz2 is used in its place: " in said
 
 
 def test_a_month_that_lacks_days_is_not_used(checkout):
@@ -238,6 +256,17 @@ def test_the_newest_dump_of_wikidata_is_used(checkout):
     write_profile.init(checkout, None)
     [used] = fetched()["wikidata"]
     assert used.startswith("wikidata-20220401-all.json.")
+
+
+def test_folders_tell_the_day_of_a_dump(checkout):
+    entities = FILES["wikidata"]["wikidata/latest-all.json"]
+    write(checkout, FILES["c4"] | FILES["pageviews"])
+    for folder in ("2022-02", "20220401", "2022-03"):
+        dump = entities.replace("Q1", f"Q{folder[-1]}")
+        write(checkout, {f"{folder}/latest-all.json": dump})
+    said = "\n".join(write_profile.init(checkout, None))
+    assert fetched()["wikidata"] == ["20220401/latest-all.json"]
+    assert "2022-02/latest-all.json: 20220401/latest-all.json is used in its place: it is" in said
 
 
 def test_one_configuration_of_texts_is_used(checkout):

@@ -126,7 +126,7 @@ def test_prefects_database_is_on_this_machine(clean, tmp_path, monkeypatch):
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
     monkeypatch.setattr(server.sys, "executable", shutil.which("false"))
     with (
-        pytest.raises(LongtailError, match=r"did not start, see .*server\.log"),
+        pytest.raises(LongtailError, match=r"did not start; see .*server\.log"),
         server.running(clean),
     ):
         pass

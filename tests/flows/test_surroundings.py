@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 import yaml
 
-from flows import dvc_repo, named_server, releases, server, surroundings
+from flows import cli, dvc_repo, named_server, releases, server, surroundings
 from pipelines.errors import LongtailError
 
 JSON = "application/json"
@@ -133,8 +133,26 @@ def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/config").write_text("[[[")
-    with pytest.raises(LongtailError, match="DVC can't open"), dvc_repo.opened(tmp_path):
+    with (
+        pytest.raises(LongtailError, match=r"DVC: .*whether \.git and \.dvc"),
+        dvc_repo.opened(tmp_path),
+    ):
         pass
+
+
+def test_a_project_whose_path_is_not_utf8_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "caf\udce9"
+    for name in ("dvc.yaml", "conf/config.yaml"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).touch()
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("sys.argv", ["longtail", "status"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    assert "bytes that are not UTF-8, expected a path in UTF-8" in capsys.readouterr().err
 
 
 def test_a_damaged_git_index_is_one_line(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("p.json", {"features": [], "rows": [{"row": dict.fromkeys(published.COLUMNS)}]}, "popqa"),
         ("nq.json", {"features": [], "rows": [{"row": QUESTION}]}, ""),
         ("popqa/test.parquet", dict.fromkeys(published.COLUMNS, ""), "popqa"),
+        ("popqa.csv", ",".join(published.COLUMNS), ""),
         ("P17.train.json", [{"question": "Where?", "answers": ["Nor"]}], ""),
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),

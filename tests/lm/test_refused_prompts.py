@@ -103,9 +103,18 @@ def test_a_server_that_refuses_most_questions_stops_soon(opened, server):
     lm = opened(None, chat=True, concurrency=1)
     asked = len(server.requests)
     server.blocked = {"Q:": choice({"content": None}, "content_filter")}
-    with pytest.raises(LongtailError, match=r"11 of the last 11 prompts have no answer; .*filter"):
+    with pytest.raises(LongtailError, match=r"21 of the last 21 prompts have no answer; .*filter"):
         lm.generate([Prompt(f"Q: {number}") for number in range(500)], 5)
-    assert len(server.requests) == asked + 11
+    assert len(server.requests) == asked + 21
+
+
+def test_a_server_that_answers_none_of_a_few_questions_stops(opened, server):
+    lm = opened(None, chat=True)
+    server.blocked = {"Q:": choice({"content": None}, "content_filter")}
+    with pytest.raises(LongtailError, match=r"^none of 3 prompts has an answer; .*content_filter"):
+        lm.generate(PROMPTS, 5)
+    assert lm.generate([Prompt("A")], 5)[0].unanswered == ""
+    assert all(made.unanswered for made in lm.generate(PROMPTS, 5)), "it answers others"
 
 
 def test_a_refusal_of_the_first_request_stops(opened, server):
@@ -146,11 +155,12 @@ HALVES = {
     rb'{"a": "\uDE00x"}': "\ufffdx",
     rb'{"a": "\ud83d\ud83d\ude00"}': "\ufffd\U0001f600",
     rb'{"a": "\\ud83d \n"}': "\\ud83d \n",
+    b'{"a": "x\xf0\x9f"}': "x\ufffd",
 }
 
 
 @pytest.mark.parametrize(("body", "text"), HALVES.items())
-def test_u_fffd_stands_for_half_of_a_character(body, text):
+def test_u_fffd_stands_for_a_part_of_a_character(body, text):
     assert json.loads(with_whole_characters(body)) == {"a": text}
 
 
@@ -168,7 +178,7 @@ LONG = Prompt(" ".join(["word"] * 1000))
 def test_a_server_that_cuts_prompts_is_refused(opened, server):
     lm = opened(None, chat=True, max_tokens=10_000)
     server.blocked = {"word word": usage(400)}
-    with pytest.raises(LongtailError, match=r"reads 400 tokens .* 1000 words, .*OLLAMA_CONTEXT"):
+    with pytest.raises(LongtailError, match=r"400 tokens .* 1000 words, and 400 .*OLLAMA_CONTEXT"):
         lm.generate([LONG], 5)
 
 
@@ -181,7 +191,6 @@ def usage(tokens: int, **details) -> Fault:
 
 WHOLE = {
     "all": usage(1300),
-    "by a coarse tokenizer": usage(600),
     "none": usage(0),
     "cached ones apart": usage(300, prompt_tokens_details={"cached_tokens": 1000}),
     "as Anthropic": usage(300, cache_read_input_tokens=1000),
@@ -205,9 +214,17 @@ def test_a_server_that_counts_new_tokens_alone_goes_on(opened, server, capsys):
     assert "cuts" not in capsys.readouterr().out
 
 
+def test_a_tokenizer_may_put_words_together(opened, server, capsys):
+    """Half of a prompt then has half of its tokens."""
+    lm = opened(None, chat=True, max_tokens=10_000)
+    server.blocked = {"word word": usage(330), LONG.context: usage(600)}
+    assert lm.generate([LONG], 5)[0].text == "Paris"
+    assert "cuts" not in capsys.readouterr().out
+
+
 def test_a_count_that_no_context_has_is_said_once(opened, server, capsys):
     lm = opened(None, chat=True, max_tokens=10_000, concurrency=1)
     server.blocked = {"word word": usage(20)}
     prompts = [LONG, Prompt(f"a {LONG.context}")]
     assert [made.text for made in lm.generate(prompts, 5)] == ["Paris", "Paris"]
-    assert capsys.readouterr().out.count("cuts them or counts wrong") == 1
+    assert capsys.readouterr().out.count("cuts them, or counts wrong") == 1
