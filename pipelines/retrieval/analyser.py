@@ -18,12 +18,8 @@ from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language
 
 TEXTS_AT_ONCE = 4096  # texts split into words at once
-# Letters that people type as apostrophes.
-APOSTROPHES = "[\u02bb\u02bc]"
-# Words are parted by a character that is no letter, digit or mark, and by what follows it up to the
-# next letter or digit: a mark belongs to what it stands on.
-PARTS = rf"(?:[^\p{{L}}\p{{M}}\p{{N}}_{words.INVISIBLE}]|{APOSTROPHES})"
-NOT_WORD = rf"{PARTS}(?:[^\p{{L}}\p{{N}}_]|{APOSTROPHES})*"
+# What parts words: no letters, marks and digits, and two letters that people type as apostrophes.
+NOT_WORD = rf"(?:[^\p{{L}}\p{{M}}\p{{N}}_{words.INVISIBLE}]|[\x{{2bb}}\x{{2bc}}])+"
 
 
 class Analyser:
@@ -32,6 +28,9 @@ class Analyser:
     def __init__(self, language: Language = ENGLISH) -> None:
         terms = language.terms
         self._match = msgspec.structs.replace(language.match, form="NFKC")
+        # What is no letter may part words, so it is replaced before; the rest is, in folding words.
+        same = language.match.same.items()
+        self._same_in_texts = [pair for pair in same if not pair[0].isalpha()]
         stop_words = words.fold(terms.stop_words, self._match)
         self._stop_words = frozenset(stop_words.split())
 
@@ -61,10 +60,12 @@ class Analyser:
         if text.isascii():
             lower = text.lower()
         else:
-            lower = unicodedata.normalize("NFKC", text).lower()
+            # NFKC would make a space and a mark of U+00B4, which is typed as an apostrophe.
+            normal = unicodedata.normalize("NFKC", text.replace("\u00b4", "'"))
+            lower = normal.lower()
             if words.MAY_BE_RUN.search(lower):
                 lower = words.RUNS.sub(_pairs, words.SILENT.sub("", lower))
-        for written, counted in self._match.same.items():
+        for written, counted in self._same_in_texts:
             lower = lower.replace(written, counted)
         return lower
 

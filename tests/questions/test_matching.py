@@ -47,6 +47,14 @@ def test_whole_words():
         ("de", "die Große Straße", "GROSSE STRASSE", True),
         ("fr", "né à L\u2019Île-d\u2019Yeu", "Île", True),
         ("en", "हिन्दी", "हिन्द", False),  # a vowel sign belongs to its word
+        ("en", "मिल", "मूल", False),
+        ("en", "Conan O\u2019Brien", "O'Brien", True),
+        ("en", "by O\u2019Brien", "Brien", True),
+        ("en", "der Bundes\u00adtag", "Bundestag", True),
+        ("en", "Zürich", "Zurich", False),
+        ("en", "\u0130stanbul", "Istanbul", True),
+        ("en", "מֹשֶׁה רבנו", "משה", True),
+        ("ru", "Пётр \u0412\u0435\u0300лик", "Петр Велик", True),
         ("en", "หมายถึงเมืองไทย", "ไทย", True),
     ]:
         assert matching.word(text, [answer], language.read_language(code)) is right

@@ -155,7 +155,7 @@ def test_documents_and_queries_go_through_the_same_analyser(searching):
     assert stems == [["will", "river", "were", "run"], []], "of the words that are no stop words"
 
 
-def test_words_have_letters_digits_and_marks_on_them():
+def test_words_have_letters_digits_and_marks():
     every = " ".join(
         f"a{chr(i)}"
         for i in range(sys.maxunicode + 1)
@@ -165,13 +165,14 @@ def test_words_have_letters_digits_and_marks_on_them():
         "",
         " It's 3.5\nsnake_case\x00 ",
         "\ud800 an argument \udcff",
-        "Ω\u0301Σ हिन्दी oʼzbek \u0301 Dylan\u00b4s",
+        "Ω\u0301Σ हिन्दी oʼzbek \u0301",
         re.sub(r"a[^\0-\u0dff\u2000-\u206f]", "", every),  # without scripts that have no spaces
     ]
     for batch in (texts, texts[:2]):  # the second is all ASCII
         for text, cut in zip(batch, Analyser().words(batch).to_pylist(), strict=True):
-            lower = unicodedata.normalize("NFKC", text).lower()
-            assert list(filter(None, map(seen, cut))) == list(map(seen, words_of(lower)))
+            typed = text.replace("\u00b4", "'")
+            lower = unicodedata.normalize("NFKC", typed).lower()
+            assert list(map(seen, filter(None, cut))) == list(map(seen, words_of(lower)))
 
 
 def seen(word):
@@ -183,12 +184,8 @@ def words_of(text):
     kept = ""
     for character in text:
         category = unicodedata.category(character)[0]
-        is_attached = category == "M" or re.match(f"[{words.INVISIBLE}]", character)
-        begins_word = (category in "LN" or character == "_") and character not in "ʻʼ"
-        if begins_word or (is_attached and kept[-1:] not in ("", " ")):
-            kept += character
-        else:
-            kept += " "
+        is_part = category in "LMN" or re.match(f"[_{words.INVISIBLE}]", character)
+        kept += character if is_part and character not in "\u02bb\u02bc" else " "
     return kept.split()
 
 
@@ -337,9 +334,9 @@ def test_an_index_of_something_else_or_a_broken_one_is_refused(
         ("ja", "東京タワーは高い", ["東京", "京タ", "タワ", "ワー", "ーは", "は高", "高い"]),
         ("en", "東京タワー", ["東京", "京タ", "タワ", "ワー"]),
         ("en", "葛\U000e0100城市", ["葛城", "城市"]),
-        ("en", "Dylan\u00b4s ¨ ©\u0301", ["dylan", "s"]),
+        ("en", "Dylan\u00b4s", ["dylan", "s"]),
         ("en", "Ｗｉｄｅ 😀\u200d👩 ❤\ufe0f", ["wide"]),
-        ("en", "เมืองไทย", ["เม", "มื", "อ", "อง", "งไ", "ไท", "ทย"]),
+        ("en", "เมืองไทย", ["เม", "มื", "ือ", "อง", "งไ", "ไท", "ทย"]),
         ("en", "don't O\u2019Brien snake_case", ["don", "t", "o", "brien", "snake_cas"]),
     ],
 )
