@@ -132,3 +132,9 @@ def test_a_place_that_is_none_is_named():
     ):
         with pytest.raises(LongtailError, match=f"^--to {to}: {why}"), publish.opened(to):
             pass
+
+
+def test_what_fails_before_sending_says_that_nothing_was_sent() -> None:
+    message = "OSError: offline; nothing was sent$"
+    with pytest.raises(LongtailError, match=message), publish.opened("hub:ada/popqa"):
+        raise OSError("offline")
