@@ -86,7 +86,10 @@ def read_graph(
             stages = _ordered_stages(root, repo)
             status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
-        raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
+        message = f"DVC: {' '.join(str(error).split())}"
+        if "Could not find 'parts." in message:
+            message += "; params.yaml is of an earlier version, `longtail run --profile` renews it"
+        raise LongtailError(message) from None
 
     changed = {}
     for name, entries in status.items():

@@ -127,6 +127,7 @@ def read_predictions(
     records = chain(first, file.records)
     cells = to_columns(path, layouts.rows_of_columns(records, layout, known), file.notes)
     _check_filter(path, cells.pop(layouts.FILTER, []))
+    cells = _without_refused_questions(cells, file.notes)
     if layout.question and "prompts" in cells:
         cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
 
@@ -171,6 +172,27 @@ def _check_filter(path: Path, filters: Sequence[Any]) -> None:
             f"{path}: samples of the filters {', '.join(names)}, expected those of one; "
             f"jq -c 'select(.filter == \"{names[0]}\")' {name} > {shlex.quote('one-' + path.name)}"
         )
+
+
+def _without_refused_questions(cells: Cells, notes: list[str]) -> Cells:
+    """The rows without those that have neither a prediction nor a judgement.
+
+    So this project writes a question that a server refused to answer.
+    """
+    columns = [cells[name] for name in ("prediction", "correct") if name in cells]
+    if len(columns) < 2:
+        return cells
+    rows = range(len(columns[0]))
+    answered = [row for row in rows if any(column[row] is not None for column in columns)]
+    if len(answered) in (0, len(rows)):
+        return cells
+    notes.append(
+        f"{len(rows) - len(answered):,} of {len(rows):,} rows have neither a prediction nor a "
+        "judgement, as of questions that a server refused, and are left out"
+    )
+    return {
+        name: [cells_of_column[row] for row in answered] for name, cells_of_column in cells.items()
+    }
 
 
 def _columns_by_role(cells: Cells) -> dict[str, str]:

@@ -356,7 +356,7 @@ class Parts(Section):
     # texts whose documents with subjects and answers are counted
     exposure: list[str] = Field(default_factory=list)
     # followed: files and folders outside of the project that changed in place are read again
-    local_files: list[Literal["followed"]]
+    local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
 class Params(Section):

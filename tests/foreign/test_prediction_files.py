@@ -55,6 +55,20 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
     assert (read.rows, read.described[1:]) == (3, ["1 of 3 predictions are empty, and so wrong"])
 
 
+def test_a_question_that_a_server_refused_is_left_out(tmp_path):
+    """This project writes neither a prediction nor a judgement of it."""
+    columns = {
+        "question_id": IDS,
+        "prediction": [SAID[0], None, "x"],
+        "correct": [True, None, False],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    read = read_predictions(tmp_path / "a.parquet")
+    assert (read.rows, read.correct) == (2, [True, False])
+    assert read.ids["question_id"] == [IDS[0], IDS[2]]
+    assert any(note.startswith("1 of 3 rows have neither") for note in read.notes)
+
+
 def test_parquet_is_read_with_lists_for_answers(tmp_path):
     """Texts alone have no keys."""
     pq.write_table(
