@@ -32,6 +32,9 @@ ESCAPES = re.compile(
 )
 
 
+REASONING_PARTS = ("thinking", "redacted_thinking", "reasoning")
+
+
 class Refused(LongtailError):
     """The server gave no answer to a request, which may be the fault of its prompt."""
 
@@ -88,16 +91,34 @@ class LogProbs(msgspec.Struct):
             self.top_logprobs.append({top.token: top.logprob for top in token.top_logprobs})
 
 
+class Part(msgspec.Struct):
+    """A part of a message: text, a refusal, or reasoning, as Mistral and gateways send them."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: Any = None
+
+
 class Message(msgspec.Struct):
     """A chat's message. Servers that keep reasoning apart show it in one of the other fields."""
 
-    content: str | msgspec.UnsetType | None = msgspec.UNSET  # None: the model says nothing
+    # None: the model says nothing
+    content: str | list[Part] | msgspec.UnsetType | None = msgspec.UNSET
     refusal: Any = None  # OpenAI: the words in which the model declines
     reasoning: Any = None
     reasoning_content: Any = None
 
     def __post_init__(self) -> None:
         self.reasoning = bool(self.reasoning or self.reasoning_content)
+        if isinstance(self.content, list):
+            self._join(self.content)
+
+    def _join(self, parts: list[Part]) -> None:
+        self.content = "".join(part.text or "" for part in parts)
+        for part in parts:
+            self.refusal = self.refusal or part.refusal
+            if part.type in REASONING_PARTS:
+                self.reasoning = True
 
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -25,9 +25,8 @@ def longtail(tmp_path, monkeypatch, root, call):
     Path("params.yaml").write_text(yaml.safe_dump(values))
     shown = {"params.yaml": {"lm.far": {"http": {"url": "http://one:1/v1"}}}}
     local = {"params.yaml": {"lm.tiny": {"http": None}}}
-    Path("dvc.lock").write_text(
-        yaml.safe_dump({"stages": {"answer@x": {"params": shown}, "b": {"params": local}}})
-    )
+    stages = {"answer@x": {"cmd": "a", "params": shown}, "b": {"cmd": "b", "params": local}}
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
     clock = [1767300000.0]  # 2026-01-01
     monkeypatch.setattr(http.time, "time", lambda: clock[0])
     for server, texts in (

@@ -5,6 +5,7 @@ Half of a character in an answer is replaced. A server that cuts prompts is refu
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import tiny_models
@@ -13,7 +14,7 @@ from local_models import open_model
 
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.lm.language_model import Generation, Prompt, all_answered
-from pipelines.lm.server_answers import with_whole_characters
+from pipelines.lm.server_answers import Choice, with_whole_characters
 from pipelines.replug import ensemble
 
 BLOCKED = "Disoso"
@@ -38,6 +39,10 @@ REFUSALS = {  # who refuses so -> (its answer, what is said of it)
     "Azure, inside": (choice({"content": None}, "content_filter"), "content_filter"),
     "Azure, midway": (choice({"content": "Par"}, "content_filter"), "content_filter"),
     "OpenAI": (choice({"content": None, "refusal": "I can't help."}), "I can't help"),
+    "a gateway, in parts": (
+        choice({"content": [{"type": "refusal", "refusal": "I can't help."}]}),
+        "I can't help",
+    ),
     "Gemini": (choice({}, "content_filter: PROHIBITED_CONTENT"), "PROHIBITED_CONTENT"),
     "Gemini, no choices": (
         Fault(body=b'{"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}'),
@@ -55,6 +60,16 @@ REFUSALS = {  # who refuses so -> (its answer, what is said of it)
     "TGI": (Fault(424, b'{"error": "Request failed during generation"}'), "during generation"),
     "a firewall": (Fault(403, b"<html>", {"Content-Type": "text/html"}), "403"),
 }
+
+
+def test_an_answer_in_parts_is_their_text():
+    """As Mistral's models that reason give it."""
+    thoughts = {"type": "thinking", "thinking": [{"type": "text", "text": "The user asks"}]}
+    parts = [thoughts, {"type": "text", "text": "nov"}, {"type": "text", "text": "elist"}]
+    message = {"role": "assistant", "content": parts}
+    answered = json.dumps({"message": message, "finish_reason": "stop"}).encode()
+    choice_in_parts = msgspec.json.decode(answered, type=Choice)
+    assert choice_in_parts.spoken() == (True, "novelist")
 
 
 @pytest.mark.parametrize(("fault", "words"), REFUSALS.values(), ids=REFUSALS)
