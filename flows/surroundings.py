@@ -92,7 +92,8 @@ def _conflict(error: Exception) -> str | None:
             line = text.count("\n", 0, mark.start()) + 1
             return (
                 f"{path}: line {line}: git's conflict marks ({mark[0].strip()}), expected one side "
-                f"of each; choose, or take the commit's, if it has the file: git checkout HEAD -- {path}"
+                f"of each; choose, or take the commit's if it has the file: git checkout HEAD -- "
+                f"{path}"
             )
     return None
 

@@ -17,6 +17,7 @@ from pipelines.language import language
 
 SHOWN = {
     "en": [
+        ("{{ship||Merrow}}, {{track gauge|1435mm}}", "Merrow, 1435mm"),
         # names
         (
             "{{ill|Ada Rook|de|Ada Rook (Malerin)}} and {{illm|A|is|lt=Bo Finn}}",
@@ -66,6 +67,7 @@ SHOWN = {
         ("{{nowrap|[[Ada|A.]] ''Rook'' {{nbsp}}x}} y", "A. Rook x y"),
     ],
     "fr": [
+        ("{{XXe s}}, {{1er janvier}}, {{Nom|Hans|Dorvik}}", "XXe siècle, 1er janvier, Hans Dorvik"),
         (
             "{{unité|25|km|2}}, {{unité|9,8|m||s|-2}}, {{unité|3|à=5|m}}",
             "25 km², 9,8 m·s⁻², 3 à 5 m",
@@ -92,6 +94,7 @@ SHOWN = {
         ("a {{refnec|fut prince}} b{{refnec}} c", "a fut prince b c"),
     ],
     "de": [
+        ("{{Währung|250|EUR}}, {{SUI|Schweiz}}", "250 EUR, Schweiz"),
         (
             "{{Höhe|438|DE-NHN}}, {{formatnum:1500.25}}, {{Datum|4|5|1931}}",
             "438 m, 1.500,25, 4. Mai 1931",
@@ -103,6 +106,7 @@ SHOWN = {
         ("{{§|242|BGB}} {{SortKey|a|Bea}}", "§ 242 BGB Bea"),
     ],
     "es": [
+        ("{{moneda|250|€}}", "250 €"),
         ("{{unidad|20|km}} {{formatnum:4821}} {{formatnum:48213.5}}", "20 km 4821 48 213,5"),
         (
             "{{siglo|XIX||s}}, {{siglo|V|a|s}}, {{fecha|4|5|1931}}, {{cita|ya}}",
@@ -111,6 +115,7 @@ SHOWN = {
         ("{{convertir|5|km|mi}}, {{esd|a b}}, {{versalita|Xo}}", "5 km, a b, Xo"),
     ],
     "ru": [
+        ("{{конвертировать|10|km|mi}}", "10 km"),
         ("{{число|48213}} {{s|кг}}, {{дата|4|5|1931}}", "48 213 кг, 4 мая 1931"),
         (
             "{{не переведено 5|Юн|Юну|en|Jon}}, {{нп3|Ада}}, {{не переведено|надо=Бо|текст=}}",
@@ -122,6 +127,7 @@ SHOWN = {
         ),
     ],
     "ja": [
+        ("{{読み|鳥居|とりい}}", "鳥居(とりい)"),
         ("{{仮リンク|エイダ|en|Ada}}と{{仮リンク|B|en|Bo|label=ボー}}", "エイダとボー"),
         ("{{読み仮名|宿|やど}}{{生年月日|1931|5|4}}", "宿（やど）1931年5月4日"),
         ("{{死亡年月日と没年齢|1931|5|4|2001|2|3}}{{要出典|date=1}}", "2001年2月3日（69歳没）"),
