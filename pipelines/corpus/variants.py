@@ -61,8 +61,10 @@ def _patterns(variants: tuple[str, ...]) -> _Patterns:
     code = "|".join(map(re.escape, sorted(variants, key=len, reverse=True)))
     rule = rf"\s*(?:[^;]*?=>\s*)?(?:{code})\s*:"
     flags = rf"\s*((?:[a-zA-Z-]|{code})?(?:\s*;\s*(?:[a-zA-Z-]|{code}))*)\s*\|"
+    rule_of_code = rule.replace(f"(?:{code})", f"({code})")
+    next_rule = rf"(?<!&nbsp);(?=\s*$|{rule})"
     return _Patterns(
-        re.compile(flags, re.IGNORECASE),
-        re.compile(rule.replace(f"(?:{code})", f"({code})"), re.IGNORECASE),
-        re.compile(rf"(?<!&nbsp);(?=\s*$|{rule})", re.IGNORECASE),
+        flags=re.compile(flags, re.IGNORECASE),
+        rule=re.compile(rule_of_code, re.IGNORECASE),
+        next_rule=re.compile(next_rule, re.IGNORECASE),
     )
