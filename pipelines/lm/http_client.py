@@ -48,6 +48,10 @@ FEWEST_REFUSED = 3  # the same, where none was answered at all
 Result = TypeVar("Result")
 
 
+class TooMany(Unreachable):
+    """The server answers 429 to all attempts: the limit of an account, and no fault of a prompt."""
+
+
 class _Index(msgspec.Struct):
     index: int
 
@@ -166,6 +170,8 @@ class CompletionsClient(http.Client):
         prompts = [pending.prompts[row] for row in rows]
         try:
             raws = self._request(prompts, pending.probe, pending.fields, pending.may_be_refused)
+        except TooMany:
+            raise
         except (Refused, Unreachable) as error:
             self._ask_each(pending, keys, error)
             return
@@ -339,6 +345,8 @@ class CompletionsClient(http.Client):
                 may_be_refused=may_be_refused,
             )
         except LongtailError as error:
+            if statuses[-1:] == [429]:
+                raise TooMany(str(error)) from None
             if probe and statuses[-1:] == [500]:  # some servers answer so to what they can't do
                 raise Unable(str(error)) from None
             raise

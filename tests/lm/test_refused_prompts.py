@@ -114,6 +114,14 @@ def test_a_server_that_refuses_all_stops_at_once(opened, server, status, raised)
     assert len(server.requests) < asked + 40
 
 
+def test_a_quota_that_ends_is_no_fault_of_a_prompt(opened, server):
+    lm = opened(None, chat=True)
+    server.blocked = {BLOCKED: error(429, code="insufficient_quota", message="no credits left")}
+    with pytest.raises(Unreachable, match="no credits left"):
+        lm.generate(PROMPTS, 5)
+    assert lm.usage["lm_unanswered"] == 0
+
+
 def test_a_server_that_refuses_most_questions_stops_soon(opened, server):
     lm = opened(None, chat=True, concurrency=1)
     asked = len(server.requests)
