@@ -195,13 +195,13 @@ def test_half_of_a_character_is_replaced_and_counted(opened, server):
     assert lm.generate(PROMPTS, 5)[1].text == "Paris \ufffd", "as it is kept"
 
 
-LONG = Prompt(" ".join(["word"] * 1000))
+LONG = Prompt(" ".join(["word"] * 520))
 
 
 def test_a_server_that_cuts_prompts_is_refused(opened, server):
-    lm = opened(None, chat=True, max_tokens=10_000)
-    server.blocked = {"word word": usage(400)}
-    with pytest.raises(LongtailError, match=r"400 tokens .* 1000 words, and 400 .*OLLAMA_CONTEXT"):
+    lm = opened(None, chat=True, max_tokens=1000)
+    server.blocked = {"word word": usage(300)}
+    with pytest.raises(LongtailError, match=r"300 tokens .* 520 words, and 300 .*OLLAMA_CONTEXT"):
         lm.generate([LONG], 5)
 
 
@@ -213,17 +213,17 @@ def usage(tokens: int, **details) -> Fault:
 
 
 WHOLE = {
-    "all": usage(1300),
+    "all": usage(700),
     "none": usage(0),
-    "cached ones apart": usage(300, prompt_tokens_details={"cached_tokens": 1000}),
-    "as Anthropic": usage(300, cache_read_input_tokens=1000),
-    "no details": usage(1300, prompt_tokens_details=None),
+    "cached ones apart": usage(200, prompt_tokens_details={"cached_tokens": 500}),
+    "as Anthropic": usage(200, cache_read_input_tokens=500),
+    "no details": usage(700, prompt_tokens_details=None),
 }
 
 
 @pytest.mark.parametrize("fault", WHOLE.values(), ids=WHOLE)
 def test_a_count_that_may_be_right_is_taken(opened, server, capsys, fault):
-    lm = opened(None, chat=True, max_tokens=10_000)
+    lm = opened(None, chat=True, max_tokens=1000)
     server.blocked = {"word word": fault}
     assert lm.generate([LONG], 5)[0].text == "Paris"
     assert "cuts" not in capsys.readouterr().out
@@ -231,22 +231,22 @@ def test_a_count_that_may_be_right_is_taken(opened, server, capsys, fault):
 
 def test_a_server_that_counts_new_tokens_alone_goes_on(opened, server, capsys):
     """A prompt with another beginning is in no cache."""
-    lm = opened(None, chat=True, max_tokens=10_000)
-    server.blocked = {"word word": usage(1300), '"content": "word word': usage(300)}
+    lm = opened(None, chat=True, max_tokens=1000)
+    server.blocked = {"word word": usage(700), '"content": "word word': usage(200)}
     assert lm.generate([LONG], 5)[0].text == "Paris"
     assert "cuts" not in capsys.readouterr().out
 
 
 def test_a_tokenizer_may_put_words_together(opened, server, capsys):
     """Half of a prompt then has half of its tokens."""
-    lm = opened(None, chat=True, max_tokens=10_000)
-    server.blocked = {"word word": usage(330), LONG.context: usage(600)}
+    lm = opened(None, chat=True, max_tokens=1000)
+    server.blocked = {"word word": usage(170), LONG.context: usage(330)}
     assert lm.generate([LONG], 5)[0].text == "Paris"
     assert "cuts" not in capsys.readouterr().out
 
 
 def test_a_count_that_no_context_has_is_said_once(opened, server, capsys):
-    lm = opened(None, chat=True, max_tokens=10_000, concurrency=1)
+    lm = opened(None, chat=True, max_tokens=1000, concurrency=1)
     server.blocked = {"word word": usage(20)}
     prompts = [LONG, Prompt(f"a {LONG.context}")]
     assert [made.text for made in lm.generate(prompts, 5)] == ["Paris", "Paris"]
