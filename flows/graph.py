@@ -15,10 +15,8 @@ from typing import NamedTuple
 import psutil
 
 from flows import dvc_repo
-from pipelines.answering.unanswered import count_unanswered
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources import local_files
 from pipelines.storage.atomic import SCRATCH
 from pipelines.work import code
 
@@ -95,6 +93,8 @@ def read_graph(
     for name, entries in status.items():
         reasons = list(_reasons(entries))
         if reasons == [ALWAYS_CHANGED]:
+            from pipelines.sources import local_files  # takes long to import
+
             if local_files.are_as_hashed():
                 continue
             reasons = [FILES_CHANGED]
@@ -109,6 +109,8 @@ def read_with_cache(
 
     `say` is told of both. A stage whose answers lack some, which a server refused, is to run again.
     """
+    from pipelines.answering.unanswered import count_unanswered
+
     _wait_for_dvc(root, say)
     stages, changed = read_graph(root)
 
