@@ -95,7 +95,11 @@ def fetch(settings: Settings, out: Path = OUT) -> dict[str, float]:
 
         manifest = []
         for name in DATASETS:
-            entries = _describe(folder, name, settings, origins)
+            (folder / name).mkdir(exist_ok=True)
+            digests = _digests(folder / name)
+            if DATASETS[name].documents:
+                digests = _without_copies(digests, folder)
+            entries = _describe(folder, name, digests, settings, origins)
             _write_about(folder / name, name, len(entries), settings.language)
             manifest += entries
         write_json(folder / "manifest.json", manifest)
@@ -136,24 +140,44 @@ def check(fetch: params.Fetch, wikidata: params.Wikidata) -> None:
         raise LongtailError(f"params.yaml: {problem}")
 
 
-def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> list[dict]:
+def _digests(folder: Path) -> dict[Path, str]:
+    """The SHA-256 of each file below a folder, by its path."""
+    digests = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            with file.open("rb") as stream:
+                digests[file] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests
+
+
+def _without_copies(digests: Mapping[Path, str], folder: Path) -> dict[Path, str]:
+    """Remove all but one of the files with the same bytes; returns the digests of those that stay.
+
+    A file whose suffix says its kind stays rather than one without, as a blob of the Hub's cache.
+    """
+    first_file: dict[str, Path] = {}
+    for file in sorted(digests, key=lambda file: (not file.suffix, file)):
+        first = first_file.setdefault(digests[file], file)
+        if first != file:
+            names = [path.relative_to(folder) for path in (file, first)]
+            print(f"{names[0]}: has the same bytes as {names[1]}; left out", flush=True)
+            file.unlink()
+    stay = set(first_file.values())
+    return {file: digest for file, digest in digests.items() if file in stay}
+
+
+def _describe(
+    folder: Path,
+    name: str,
+    digests: Mapping[Path, str],
+    settings: Settings,
+    origins: Origins,
+) -> list[dict]:
     """The manifest's entries of a data set; `folder` is data/raw."""
     generated = Origin(f"generated: sample world, seed {settings.seed}", None)
-    (folder / name).mkdir(exist_ok=True)
     entries = []
-    path_by_digest: dict[str, Path] = {}
-    for file in sorted((folder / name).rglob("*"), key=_named_ones_first):
-        if not file.is_file():
-            continue
+    for file, digest in digests.items():
         path = file.relative_to(folder)
-        with file.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        first = path_by_digest.setdefault(digest, path)
-        if first != path and DATASETS[name].documents:
-            print(f"{path}: has the same bytes as {first}; left out", flush=True)
-            file.unlink()
-            continue
-
         origin = origins.get(path, generated)
         entry = {
             "path": path.as_posix(),
@@ -167,12 +191,7 @@ def _describe(folder: Path, name: str, settings: Settings, origins: Origins) -> 
             entry["date"] = origin.day
         entries.append(entry)
 
-    return sorted(entries, key=lambda entry: Path(entry["path"]))
-
-
-def _named_ones_first(file: Path) -> tuple[bool, Path]:
-    """A sort key: a file whose suffix says its kind before the Hub's blob of the same bytes."""
-    return not file.suffix, file
+    return entries
 
 
 def _write_about(folder: Path, name: str, files: int, code: str) -> None:
