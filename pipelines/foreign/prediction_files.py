@@ -131,12 +131,14 @@ def read_predictions(
     if layout.question and "prompts" in cells:
         cells["question"] = [_first_group(layout.question, prompt) for prompt in cells["prompts"]]
 
+    first_column: Sequence[Any] = next(iter(cells.values()), ())
+    ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
     predictions = Predictions(
         path=path,
         layout=layout.name or file.kind,
-        rows=len(next(iter(cells.values()), ())),
+        rows=len(first_column),
         names=_columns_by_role(cells),
-        ids={name: list(map(clean_id, cells[name])) for name in IDS if name in cells},
+        ids=ids,
         cells=cells,
         paths=layout.columns,
         notes=file.notes,

@@ -37,7 +37,7 @@ def replace_unreadable(
     damage = Damage()
     for number, record in enumerate(records, start=1):
         text = json.dumps(record, ensure_ascii=False)
-        whole = ESCAPES.sub(_whole_escape, mended(text))
+        whole = _whole(text)
         damage.count(number, text, whole)
         yield record if whole == text else json.loads(whole)
 
@@ -92,6 +92,17 @@ class Damage:
         if self.may_be_encoding:
             line += f"; if the file is in another encoding, {other_encoding(path)}"
         return [line]
+
+
+def _whole(text: str) -> str:
+    """The text with U+FFFD for each character that can't be read. Most texts have none, and are
+    told fast.
+    """
+    if not text.isascii():
+        text = mended(text)
+    if "\\u" in text:
+        text = ESCAPES.sub(_whole_escape, text)
+    return text
 
 
 def _whole_escape(match: re.Match) -> str:
