@@ -355,7 +355,7 @@ class Parts(Section):
     rules: list[Literal["popularity"]]
     # texts whose documents with subjects and answers are counted
     exposure: list[str] = Field(default_factory=list)
-    # followed: files and folders outside of the project that changed in place are read again
+    # followed: each run reads files and folders outside of the project again if they have changed
     local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
@@ -392,7 +392,7 @@ class Params(Section):
     # reads what the main retriever finds, in the way reranked; null: none
     reranker: Reranker | None
     parts: Parts
-    # parts.local_files by fetch.source
+    # what parts.local_files is for each fetch.source
     local_files: dict[str, list[Literal["followed"]]] = Field(default_factory=dict)
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]

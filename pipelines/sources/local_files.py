@@ -19,7 +19,8 @@ from pipelines.storage.work_store import content_hash
 from pipelines.work import stage
 
 OUT = Path("data/local")
-# below data/local, a file for the stages that read what it names
+# Below data/local, one file of hashes for each group of stages: for `fetch`, for those that open
+# language models, and for those that open retrievers.
 SOURCES = Path("sources/files.json")
 LMS = Path("lm/files.json")
 RETRIEVERS = Path("retriever/files.json")

@@ -47,8 +47,8 @@ def content_key(settings: Any, code: str, *files: Path) -> str:
 def content_hash(path: Path) -> str:
     """A hash of the content of a file or folder: of the files' names, sizes and bytes.
 
-    That of a large one is kept, so that it is read again only when a file's place, size or time is
-    another.
+    The hash of a large one is kept. It is read again only after the place, size or time of one of
+    its files has changed.
     """
     path = Path(path)
     paths = path.rglob("*") if path.is_dir() else [path]
