@@ -83,9 +83,9 @@ def decisions(folder):
 
 def test_the_documents_reader_decides_as_the_function_does(folder, root, tuned):
     made, _ = tuned("closed.csv", "rag.csv")
-    text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
+    text = (root / "docs/thresholds.md").read_text(encoding="utf-8")
     cells = re.findall(
-        r"^\| ([^|]+) \|", text.split("### The rule\n")[1].split("\n### ")[0], re.MULTILINE
+        r"^\| ([^|]+) \|", text.split("## The rule\n")[1].split("\n## ")[0], re.MULTILINE
     )
     assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
     (shown,) = [
