@@ -471,3 +471,35 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
         "routes: retrieved for 200 of 300 questions, expected a second file that always does; give files"
         in error
     )
+
+
+def keys_of(value, path=""):
+    """The keys of a JSON value as docs/command-line.md writes them; an interval is one key."""
+    if isinstance(value, list):
+        yield f"{path}[]"
+        for entry in value:
+            if isinstance(entry, dict):
+                yield from keys_of(entry, f"{path}[].")
+    elif isinstance(value, dict) and value.keys() != {"value", "low", "high"}:
+        for name, entry in value.items():
+            yield from keys_of(entry, f"{path}{name}")
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("command", ["thresholds", "compare"])
+def test_json_is_alone_and_has_the_documented_keys(folder, root, longtail, command):
+    code, said, error = longtail(command, "closed.csv", "rag.csv", "-q", "popQA.tsv", "--json")
+    assert (code, error) == (0, "")
+    values = json.loads(said, parse_constant=pytest.fail)
+    page = (root / "docs/command-line.md").read_text(encoding="utf-8")
+    section = page.split(f"\n### {command} --json\n")[1].split("\n### ")[0]
+    documented = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (.+?) \|", section, re.M)))
+    assert set(keys_of(values)) == set(documented)
+    assert longtail(command, "closed.csv", "none.csv", "--json")[:2] == (1, "")
+    if command == "thresholds":
+        rule = json.loads((folder / "thresholds/rule.json").read_text())
+        (pair,) = values["pairs"]
+        assert pair["gain"] == rule["held_out"]["gain"]
+        relation = pair["relations"][0]
+        assert relation["threshold"]["value"] == rule["thresholds"][relation["id"]]
