@@ -164,7 +164,8 @@ class Slice(Addressed):
 
     def to_wrong(self, read: str, counted: str) -> str:
         """The address of the wrong answers that one of COUNTED counts; `read` "" is of whatever."""
-        changes = {"read": read, "passage": "", "cell": "wrong"} | COUNTED[counted]
+        changes: dict[str, Any] = {"read": read, "passage": "", "cell": "wrong"}
+        changes |= COUNTED[counted]
         return self.to(**changes)
 
     @property
