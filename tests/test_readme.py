@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import columns_reference
 import duckdb
 import dvc.cli  # noqa: F401 - its log goes to what is standard output at its first import
 import page_numbers
@@ -22,6 +23,7 @@ import systems as predictions
 import yaml
 
 from pipelines import catalogue
+from pipelines.evaluation.tables import ENDS
 from pipelines.intervals import Interval
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params_file
@@ -185,8 +187,8 @@ ENTRY = "# pipelines/catalogue.yaml\n"  # an example of one begins with it
 
 @pytest.fixture
 def entries(root, monkeypatch) -> dict[str, catalogue.Dataset]:
-    """The entries that docs/real-data.md shows, in the catalogue."""
-    text = (root / "docs/real-data.md").read_text(encoding="utf-8")
+    """The entries that docs/own-data-sets.md shows, in the catalogue."""
+    text = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")
     shown = "".join(block for block in blocks(text, "yaml") if block.startswith(ENTRY))
     entries = {name: catalogue.Dataset(**entry) for name, entry in yaml.safe_load(shown).items()}
     assert [name for name in entries if name in catalogue.DATASETS] == []
@@ -212,7 +214,7 @@ def test_examples_of_params_are_allowed(pages, root, entries):
 def test_the_reader_shown_is_there(root, entries, tmp_path, monkeypatch):
     """The builder writes what is listed."""
     assert callable(catalogue.function("reviews", "documents"))
-    text = (root / "docs/real-data.md").read_text(encoding="utf-8")
+    text = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")
     (source,) = [block for block in blocks(text, "python") if "def make(" in block]
     section = text.split("## A question set of your own")[1].split("\n## ")[0]
     listed = dict(re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", section, re.MULTILINE))
@@ -245,31 +247,27 @@ def test_the_reader_shown_is_there(root, entries, tmp_path, monkeypatch):
     assert pq.read_table(out / "rejects.parquet")["row"].to_pylist() == [2]
 
 
-def test_the_columns_of_each_table_are_described_in_order(root):
-    text = (root / "data/README.md").read_text(encoding="utf-8")
-    for name, kinds in TABLES.items():
-        (section,) = re.findall(
-            rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE
-        )
-        cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
-        bounds = {
-            column: ("", "_low", "_high") if kind is Interval else ("",)
-            for column, kind in kinds.items()
-        }
-        columns = [f"{column}{bound}" for column, those in bounds.items() for bound in those]
-        assert [one for cell in cells for one in re.findall(r"`(\w+)`", cell)] == columns, name
+def test_the_pages_of_columns_are_of_the_present_tables():
+    """Each table's columns are described in their order."""
+    for file, text in columns_reference.pages().items():
+        written = file.read_text(encoding="utf-8")
+        assert written == text, "run `python tests/columns_reference.py`"
+    described = {}
+    for heading in columns_reference.sections():
+        for table in re.findall(r"`analyses/(\w+)\.parquet`", heading):
+            described[table] = [name for name, _ in columns_reference.columns(heading)]
+    expected = {}
+    for table, kinds in TABLES.items():
+        ends = {name: ENDS if kind is Interval else ("",) for name, kind in kinds.items()}
+        expected[table] = [f"{name}{end}" for name in kinds for end in ends[name]]
+    assert described == expected
 
 
-def test_every_data_set_is_in_the_guide_to_the_data(root):
-    """Its reader or builder is there."""
+def test_readers_and_builders_of_every_data_set_are_there(root):
     for use in ("documents", "questions", "benchmark"):
         assert all(callable(catalogue.function(name, use)) for name in catalogue.names(use))
-    text = (root / "data/README.md").read_text(encoding="utf-8")
-    for name, entry in catalogue.DATASETS.items():
-        assert (
-            f"| `raw/{name}` | {entry.title.format(language='English')} | {entry.files} | {entry.licence} |"
-            in text
-        )
+    guide = (root / "data/README.md").read_text(encoding="utf-8")
+    assert [name for name in catalogue.DATASETS if f"| `raw/{name}` |" not in guide] == []
 
 
 def test_the_page_of_params_is_of_the_present_ones(root):
