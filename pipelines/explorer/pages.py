@@ -24,7 +24,8 @@ from pipelines.explorer.scored_texts import Texts
 from pipelines.explorer.slices import UNKNOWN, Slice
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
-from pipelines.pages import rendering, values
+from pipelines.methods import Method
+from pipelines.pages import drawing, rendering, values
 from pipelines.storage import database
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
@@ -45,8 +46,11 @@ ACCURACIES = """SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm
 
 
 def css() -> str:
-    """The style sheet of the report, and what the explorer adds."""
-    return rendering.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
+    """The style sheet of the report, what the explorer adds, and the colours of methods."""
+    sheets = [rendering.inline("report.css"), (TEMPLATES / "explorer.css").read_text("utf-8")]
+    for kind, style in drawing.METHOD_STYLES.items():
+        sheets.append(f".of-{kind} {{ --method: {style.colour}; }}\n")
+    return "".join(sheets)
 
 
 @cache
@@ -178,6 +182,12 @@ def wrong_answers(question: Question) -> dict[str, bool]:
     return wrong
 
 
+def method_kind(method: str) -> str:
+    """The kind of a method, whose colour the style sheet has; "" if it has no colour."""
+    kind = Method.of_name(method).kind
+    return kind if kind in drawing.METHOD_STYLES else ""
+
+
 def holder(question: Question, answer: Mapping[str, Any]) -> str:
     """Which passage of an answer holds a right one: "best", "other" or "none"; "" if not known.
 
@@ -208,6 +218,7 @@ FILTERS: dict[str, Callable] = {
     "part_of": part_of,
     "sentence": sentence,
     "holder": holder,
+    "kind": method_kind,
     "read": READ.get,
     "in_percent": in_percent,
     "weight": percent_of_weight,
