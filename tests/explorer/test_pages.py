@@ -20,6 +20,7 @@ from pipelines.explorer.reasons import READ
 from pipelines.explorer.run import Run
 from pipelines.explorer.slices import Slice
 from pipelines.intervals import Interval
+from pipelines.pages import drawing
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,13 @@ def test_wrong_answers_are_marked_apart(namesake):
         ("another", ""),
     ]
     rows = re.findall(
-        r'<tr( class="chosen")?><th scope="row">([^<]+)</th>\n<td class="answer"', page
+        r'<tr( class="chosen")?><th scope="row"><span[^>]+>([^<]+)</span></th>\n<td class="answer"',
+        page,
     )
     assert [method for chosen, method in rows if chosen] == ["without retrieval", "dense"]
+    assert '<span class="method of-dense">dense</span>' in page
+    colour = drawing.METHOD_STYLES["dense"].colour
+    assert f".of-dense {{ --method: {colour}; }}" in pages.css(), "the colour of the report"
 
 
 def test_namesakes_are_told_apart(namesake, answered):
