@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows import terminal
+from flows.commands.options import JsonOption, print_json
 from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
@@ -24,6 +26,9 @@ from flows.commands.prediction_options import (
 )
 from pipelines.errors import LongtailError
 
+if TYPE_CHECKING:
+    from pipelines.foreign.judge_files import Answered
+
 
 def compare(
     files: Annotated[
@@ -37,10 +42,11 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path(
         "comparison"
     ),
+    as_json: JsonOption = False,
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no
     project."""
-    from pipelines.foreign import compare_systems, leaderboard_page
+    from pipelines.foreign import compare_systems, json_results, leaderboard_page
     from pipelines.foreign.judge_files import short_name
     from pipelines.pages import rendering
 
@@ -51,19 +57,11 @@ def compare(
     options = Options(questions, columns, answer_pattern, by_position, subset)
     question_set, answered = read_all(files, options)
     notes = notes_of(question_set, answered)
-    for line in notes:
-        terminal.show(line)
-
-    for first, second in combinations(answered, 2):
-        if first.texts == second.texts and (first.correct == second.correct).all():
-            terminal.show(
-                f"odd: {first.name} and {second.name} say the same to all "
-                f"{int(first.has.sum()):,} questions"
-            )
-
+    oddities = list(_oddities(answered))
     compared = compare_systems.compare_systems(question_set, answered, SEED, RESAMPLES)
-    for line in leaderboard_page.leaderboard_lines(compared):
-        terminal.show(line)
+    if not as_json:
+        for line in (*notes, *oddities, *leaderboard_page.leaderboard_lines(compared)):
+            terminal.show(line)
 
     name = short_name(Path(question_set.name))
     sections = leaderboard_page.leaderboard_sections(
@@ -75,4 +73,17 @@ def compare(
     )
     pages = rendering.page_files("Systems compared", intro, sections, leaderboard_page.FOOTER)
     write_files(out, pages)
-    terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
+    page = out / "index.html"
+    if as_json:
+        values = json_results.comparison_as_json(question_set, compared, [*notes, *oddities])
+        print_json(values | {"page": str(page)})
+        return
+    terminal.show(f"the page: {page}; its tables are beside it")
+
+
+def _oddities(answered: Sequence[Answered]) -> Iterator[str]:
+    """Lines on systems that say the same."""
+    for first, second in combinations(answered, 2):
+        if first.texts == second.texts and (first.correct == second.correct).all():
+            n_questions = f"{int(first.has.sum()):,} questions"
+            yield f"odd: {first.name} and {second.name} say the same to all {n_questions}"

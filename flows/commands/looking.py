@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from flows import terminal
+from flows.commands.options import JsonOption, print_json
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage.atomic import atomic
@@ -32,50 +33,65 @@ PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 def status(
     context: typer.Context,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")
+        bool,
+        typer.Option("--verify", help="Hash all outputs of this profile; compare with dvc.lock."),
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show the stages that are up to date too.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the stages that are not up to date, or run, and why."""
     if context.invoked_subcommand:
         return
     params = params_file.load_params()  # before DVC, whose error on a bad param is worse
     if verify:
-        _verify_outputs(params.compute.threads)
+        _verify_outputs(params.compute.threads, as_json)
     else:
-        _show_stages(everything)
+        _show_stages(everything, as_json)
 
 
-def _verify_outputs(threads: int) -> None:
+def _verify_outputs(threads: int, as_json: bool) -> None:
     """Compare the outputs with dvc.lock. Raises LongtailError if one differs."""
-    from flows import dvc_repo
+    from flows import dvc_repo, graph
 
-    dvc_repo.repair_after_kill(Path.cwd())
-    n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads)
-    for line in lines:
-        terminal.show(line)
+    stages = graph.stage_names(Path.cwd())
+    n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads, stages)
+    if as_json:
+        print_json({"files": n_files, "differing": lines})
+    else:
+        for line in lines:
+            terminal.show(line)
     if lines:
         remedy = "remove them, and `longtail run` restores them"
         raise LongtailError(f"{len(lines)} are not as in dvc.lock; {remedy}")
-    terminal.show(f"{n_files:,} files are those of dvc.lock")
+    if not as_json:
+        terminal.show(f"{n_files:,} files are those of dvc.lock")
 
 
-def _show_stages(everything: bool) -> None:
+def _show_stages(everything: bool, as_json: bool) -> None:
     from flows import graph, workspace
 
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     stale = graph.behind(stages, changed)
     run_at_work = workspace.LOCK.exists() and not workspace.is_free()
 
-    shown = [stage for stage in stages if everything or stage.name in stale]
-    width = max((len(stage.name) for stage in shown), default=0)
-    for stage in shown:
-        state, detail = _state_of_stage(stage, changed.get(stage.name, []), stale, run_at_work)
-        terminal.show(f"{stage.name:{width}}  {state:10}  {detail}".rstrip())
+    rows = []
+    for stage in stages:
+        if everything or stage.name in stale:
+            reasons = changed.get(stage.name, [])
+            state, detail = _state_of_stage(stage, reasons, stale, run_at_work)
+            rows.append({"stage": stage.name, "state": state, "detail": detail})
+    n_fresh = len(stages) - len(stale)
+    if as_json:
+        print_json({"total": len(stages), "up_to_date": n_fresh, "stages": rows})
+        return
 
-    summary = f"{len(stages) - len(stale)} of {len(stages)} stages are up to date"
+    width = max((len(row["stage"]) for row in rows), default=0)
+    for row in rows:
+        line = f"{row['stage']:{width}}  {row['state']:10}  {row['detail']}"
+        terminal.show(line.rstrip())
+    summary = f"{n_fresh} of {len(stages)} stages are up to date"
     if stale:
         summary += terminal.as_called("; `longtail run` does the rest")
     terminal.show(summary)

@@ -20,6 +20,7 @@ from pipelines.storage.file_kinds import check_link
 if TYPE_CHECKING:
     from pipelines.foreign.judge_files import Answered
     from pipelines.foreign.question_tables import Questions
+    from pipelines.subsets import Subset
 
 # Files of a release's folder; the first of them that is there is read.
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")
@@ -68,15 +69,8 @@ def read_all(
     With a subset, the answers to its questions alone.
     """
     from pipelines.foreign.judge_files import keep_subset, named_files, read_answers
-    from pipelines.subsets import read_subsets
 
-    subsets = read_subsets() if options.subset else {}
-    if options.subset and options.subset not in subsets:
-        raise LongtailError(
-            f"--subset {options.subset}: no sample of PopQA is called so, expected one of "
-            f"{', '.join(subsets)}"
-        )
-
+    subset = named_subset(options.subset)
     paths = named_files(files, terminal.CALLED_FROM)
     questions = read_questions(options.questions, options.columns)
     answered = read_answers(
@@ -86,9 +80,27 @@ def read_all(
         by_position=options.by_position,
         decisions=decisions,
     )
-    if options.subset:
-        keep_subset(answered, questions, options.subset, subsets[options.subset])
+    if subset:
+        keep_subset(answered, questions, options.subset, subset)
     return questions, answered
+
+
+def named_subset(name: str) -> Subset | None:
+    """The sample of PopQA of a name; None for an empty name.
+
+    Raises LongtailError if no sample is called so.
+    """
+    from pipelines.subsets import read_subsets
+
+    if not name:
+        return None
+    subsets = read_subsets()
+    if name not in subsets:
+        names = ", ".join(subsets)
+        raise LongtailError(
+            f"--subset {name}: no sample of PopQA is called so, expected one of {names}"
+        )
+    return subsets[name]
 
 
 def read_questions(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from flows import terminal
+from flows.commands.options import JsonOption, print_json
 from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
@@ -20,6 +21,7 @@ from flows.commands.prediction_options import (
     PatternOption,
     QuestionsOption,
     SubsetOption,
+    named_subset,
     notes_of,
     read_all,
     read_questions,
@@ -59,11 +61,18 @@ def thresholds(
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path(
         "thresholds"
     ),
+    as_json: JsonOption = False,
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no
     project."""
     from pipelines.adaptive import rule
-    from pipelines.foreign import compare_systems, deciders, rule_page, tune_from_files
+    from pipelines.foreign import (
+        compare_systems,
+        deciders,
+        json_results,
+        rule_page,
+        tune_from_files,
+    )
     from pipelines.pages import table_texts
 
     out = terminal.CALLED_FROM / out
@@ -78,8 +87,9 @@ def thresholds(
     notes = notes_of(question_set, answered)
     n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
     notes.append(f"{n_used} that all {len(answered)} files answer are used")
-    for line in (*notes, *rule_page.rule_lines(results)):
-        terminal.show(line)
+    if not as_json:
+        for line in (*notes, *rule_page.rule_lines(results)):
+            terminal.show(line)
 
     systems = [system for system in answered if system.says or system.decides]
     by_popularity = compare_systems.by_popularity(question_set, systems)
@@ -94,6 +104,10 @@ def thresholds(
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
 
     write_files(out, texts)
+    if as_json:
+        values = json_results.thresholds_as_json(question_set, results, notes)
+        print_json(values | {"rule": str(out / "rule.json"), "page": str(out / "index.html")})
+        return
     terminal.show("")
     best = f", of {best_rule.below}, which is best" if len(results) > 1 else ""
     terminal.show(
@@ -110,15 +124,23 @@ def decide(
     name: Annotated[
         str, typer.Option(help="The rule of a run's thresholds.json, such as popqa/tiny/bm25.")
     ] = "",
+    subset: SubsetOption = "",
     out: Annotated[Path, typer.Option(help="File for the decisions.")] = Path("decisions.csv"),
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each question, with the reason;
     needs no project."""
     from pipelines.adaptive import rule as rule_files
+    from pipelines.foreign.judge_files import in_subset
     from pipelines.pages import section, table_texts
 
     learnt_rule = rule_files.read_rule(terminal.CALLED_FROM / rule, name)
+    sample = named_subset(subset)
     question_set = read_questions(questions, columns, needed=("signal",))
+    notes = []
+    if sample:
+        is_inside, line = in_subset(question_set, subset, sample)
+        question_set = question_set.where(is_inside)
+        notes.append(line)
     has_questions = "question" in question_set.columns
     head = ["id", "relation", question_set.columns["signal"], "retrieve", "answer", "why"]
     if has_questions:
@@ -140,7 +162,7 @@ def decide(
     path = terminal.CALLED_FROM / out
     table = section.Table("decisions", "", head, rows)
     write_files(path.parent, {path.name: table_texts.to_csv(table)})
-    for line in _warnings(learnt_rule, question_set):
+    for line in (*notes, *_warnings(learnt_rule, question_set)):
         terminal.show(line)
 
     percent = 100 * n_retrieve / len(rows)

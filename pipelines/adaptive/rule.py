@@ -143,18 +143,15 @@ def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, s
     `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve
     for.
     """
-    points = 100 * gain.value
     low = fixed(100 * gain.low, 1, signed=True)
     high = fixed(100 * gain.high, 1, signed=True)
-    bounds = f"[{low}, {high}]"
+    points = f"{fixed(100 * gain.value, 1, signed=True)} points [{low}, {high}]"
     if gain.high < 0 or (better == NEVER and gain.value <= 0):
-        return better, f"{better} retrieve: thresholds lose {abs(points):.1f} points here {bounds}"
+        return better, f"{better} retrieve: thresholds change accuracy by {points}"
     if gain.low > 0:
-        verdict = f"thresholds: {points:.1f} points better than to {better} retrieve {bounds}"
-        return THRESHOLDS, verdict
-    difference = f"{fixed(points, 1, signed=True)} points {bounds}"
+        return THRESHOLDS, f"thresholds: {points} against to {better} retrieve"
     return THRESHOLDS, (
-        f"thresholds: no worse than to {better} retrieve ({difference}), and "
+        f"thresholds: no worse than to {better} retrieve ({points}), and "
         f"{100 * retrieved:.0f} % of the questions retrieve"
     )
 
@@ -240,7 +237,8 @@ def parse(value: Any, where: str) -> Rule:
         fault = error.errors()[0]
         field = ".".join(str(key) for key in fault["loc"])
         raise LongtailError(
-            f"{where}: not whole ({field}: {fault['msg']}), expected the fields of docs/adaptive.md"
+            f"{where}: not whole ({field}: {fault['msg']}), "
+            "expected the fields of docs/thresholds.md"
         ) from None
 
 

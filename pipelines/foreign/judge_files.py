@@ -163,6 +163,24 @@ def _in_order(values: Sequence[float] | None, match: Match, n_questions: int) ->
     return column
 
 
+def in_subset(questions: Questions, name: str, subset: Subset) -> tuple[np.ndarray, str]:
+    """Which questions a sample has, (questions,) bool, and a line on how many they are.
+
+    Raises LongtailError if it has none of them.
+    """
+    is_inside = np.array([id_ in subset.ids for id_ in questions.ids], bool)
+    if not is_inside.any():
+        raise LongtailError(
+            f"--subset {name}: no id of {questions.name}, such as {questions.ids[0]}, is in it, "
+            "expected PopQA's ids; take popQA.tsv as the table of questions, to which "
+            "files without ids are joined by their questions"
+        )
+
+    count = f"{int(is_inside.sum()):,} of its {len(subset.ids):,} questions"
+    line = f"subset {name}: {subset.about}; {count} are in {questions.name}, and no others count"
+    return is_inside, line
+
+
 def keep_subset(
     answered: Sequence[Answered], questions: Questions, name: str, subset: Subset
 ) -> None:
@@ -170,21 +188,10 @@ def keep_subset(
 
     Raises LongtailError if the set has none of these.
     """
-    is_inside = np.array([id_ in subset.ids for id_ in questions.ids], bool)
-    if not is_inside.any():
-        raise LongtailError(
-            f"--subset {name}: no id of {questions.name}, such as {questions.ids[0]}, is in it, "
-            "expected PopQA's ids; give popQA.tsv as --questions, to which files without ids are "
-            "joined by their questions"
-        )
-
+    is_inside, line = in_subset(questions, name, subset)
     for file in answered:
         file.correct[~is_inside] = NO_ANSWER
-
-    count = f"{int(is_inside.sum()):,} of its {len(subset.ids):,} questions"
-    answered[-1].lines.append(
-        f"subset {name}: {subset.about}; {count} are in {questions.name}, and no others count"
-    )
+    answered[-1].lines.append(line)
 
 
 def judge_file(

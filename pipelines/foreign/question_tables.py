@@ -7,9 +7,10 @@ is a cut of, such as popularity, and its group is what has a threshold of its ow
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,6 +81,23 @@ class Questions:
         column = self.columns["signal"]
         are_views = column in ("s_pop", "popularity") and self.month and not self.has_fractions
         return VIEWS if are_views else column
+
+    def where(self, is_inside: np.ndarray) -> "Questions":
+        """The questions at which `is_inside` (questions,) is true, in the same order."""
+
+        def kept(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+            return {name: list(compress(column, is_inside)) for name, column in columns.items()}
+
+        texts = kept({"questions": self.asked.questions, "answers": self.asked.answers})
+        keys = QuestionKeys(**texts, ids=kept(self.asked.ids), columns=kept(self.asked.columns))
+        return replace(
+            self,
+            asked=keys,
+            ids=list(compress(self.ids, is_inside)),
+            groups=self.groups[is_inside],
+            subjects=self.subjects[is_inside],
+            signal=self.signal[is_inside],
+        )
 
     def described(self) -> list[str]:
         """What the table is, in lines."""

@@ -7,10 +7,11 @@ import re
 import numpy as np
 import systems
 
+from pipelines import subsets
 from pipelines.adaptive import rule
 
 
-def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail):
+def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail, monkeypatch):
     rule, _ = tuned("closed.csv", "rag.csv")
     cut = rule["thresholds"]["P36"]
     rows = [
@@ -40,6 +41,17 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail
         "the rule's thresholds are monthly page views, the questions have mentions; is it the same?"
         in said
     )
+
+    sample = {"tail": {"about": "a sample", "source": "here", "ids": "d 5 b"}}
+    (folder / "subsets.yaml").write_text(json.dumps(sample))
+    monkeypatch.setattr(subsets, "FILE", folder / "subsets.yaml")
+    words = "decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions"
+    said = longtail(*words, "--subset", "tail")[1]
+    assert [row["question"] for row in decisions(folder)] == [rows[1][1], rows[3][1]]
+    assert "subset tail: a sample; 2 of its 3 questions are in others.csv, and no others" in said
+    assert "so 1 of 2 questions take the threshold" in said
+    assert "all questions: 1 of 2 retrieve (50.0 %)\n" in said
+    assert "expected one of tail" in longtail(*words, "--subset", "tial")[2]
 
     (folder / "others.csv").write_text(
         f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8"
@@ -71,9 +83,9 @@ def decisions(folder):
 
 def test_the_documents_reader_decides_as_the_function_does(folder, root, tuned):
     made, _ = tuned("closed.csv", "rag.csv")
-    text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
+    text = (root / "docs/thresholds.md").read_text(encoding="utf-8")
     cells = re.findall(
-        r"^\| ([^|]+) \|", text.split("### The rule\n")[1].split("\n### ")[0], re.MULTILINE
+        r"^\| ([^|]+) \|", text.split("## The rule\n")[1].split("\n## ")[0], re.MULTILINE
     )
     assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
     (shown,) = [

@@ -8,6 +8,7 @@ import re
 import shutil
 
 import hostile
+import json_keys
 import numpy as np
 import pytest
 import systems
@@ -471,3 +472,18 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
         "routes: retrieved for 200 of 300 questions, expected a second file that always does; give files"
         in error
     )
+
+
+@pytest.mark.parametrize("command", ["thresholds", "compare"])
+def test_json_is_alone_and_has_the_documented_keys(folder, root, longtail, command):
+    code, said, error = longtail(command, "closed.csv", "rag.csv", "-q", "popQA.tsv", "--json")
+    assert (code, error) == (0, "")
+    values = json.loads(said, parse_constant=pytest.fail)
+    assert set(json_keys.keys_of(values)) == json_keys.documented(root, command)
+    assert longtail(command, "closed.csv", "none.csv", "--json")[:2] == (1, "")
+    if command == "thresholds":
+        rule = json.loads((folder / "thresholds/rule.json").read_text())
+        (pair,) = values["pairs"]
+        assert pair["gain"] == rule["held_out"]["gain"]
+        relation = pair["relations"][0]
+        assert relation["threshold"]["value"] == rule["thresholds"][relation["id"]]

@@ -131,7 +131,7 @@ def test_a_rule_decides_by_the_lines_that_the_card_shows(tmp_path, root, monkeyp
     ]
     folder = release(write_data(tmp_path / "data", cuts=cuts), tmp_path / "out")
     assert list(contents.rules(folder)) == ["popqa/big/bm25", "popqa/tiny/bm25"]
-    texts = (root / "docs/adaptive.md").read_text(encoding="utf-8"), card_of(folder)
+    texts = (root / "docs/thresholds.md").read_text(encoding="utf-8"), card_of(folder)
     blocks = [re.findall(r"```python\n(.*?)```", one, re.DOTALL) for one in texts]
     documented, shown = (
         next(block for block in of_text if "def retrieve" in block) for of_text in blocks

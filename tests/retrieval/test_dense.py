@@ -170,7 +170,7 @@ def test_a_flat_search_agrees_with_faiss_on_real_vectors(root, real_models, agre
     )
     encoder = Encoder.open(real_models / "minilm", settings, tiny_models.compute())
     lines = [
-        line for line in (root / "docs/adaptive.md").read_text().splitlines() if len(line) > 60
+        line for line in (root / "docs/params.md").read_text().splitlines() if len(line) > 60
     ]
     embedded = encoder.embed(lines)
     agrees_with_faiss(

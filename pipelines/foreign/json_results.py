@@ -1,0 +1,115 @@
+"""The results of `longtail thresholds --json` and `longtail compare --json`, as plain values.
+
+Accuracies and shares lie between 0 and 1. A figure with an interval is {value, low, high}, and null
+stands for what is not known. docs/command-line.md lists the keys.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.evaluation.tables import ENDS
+from pipelines.foreign.compare_systems import Compared
+from pipelines.foreign.question_tables import Questions
+from pipelines.foreign.tune_from_files import Result
+from pipelines.intervals import Interval, interval
+from pipelines.pages.thresholds import POLICIES
+
+PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
+RELATION_FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
+DECIDER_FIGURES = ("accuracy", "difference", "retrieved", "calls", "accuracy_area", "less")
+
+
+def thresholds_as_json(
+    questions: Questions, results: Sequence[Result], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Each pair of files, the best first: what its thresholds are worth, and the thresholds."""
+    best_rule = results[0].file
+    return {
+        "questions": best_rule.questions,
+        "signal": questions.signal_name,
+        "notes": list(notes),
+        "pairs": [_pair(result) for result in results],
+    }
+
+
+def comparison_as_json(
+    questions: Questions, compared: Compared, notes: Sequence[str]
+) -> dict[str, Any]:
+    """The systems, the best first, each less each that is better, and all by relation."""
+    systems = []
+    for row in compared.accuracy:
+        name = row["method"]
+        answers = compared.counts[name]
+        figures = {
+            "accuracy": _figure(row["substring"]),
+            "correlation": _figure(row["correlation"]),
+        }
+        systems.append({"system": name, "answers": answers} | figures)
+
+    pairs = []
+    for row in compared.pairs:
+        names = {"system": row["method"], "against": row["against"]}
+        counts = {name: row[name] for name in ("only_this", "only_that", "p")}
+        pairs.append(names | {"gain": _figure(row["gain"])} | counts)
+
+    relations = []
+    for row in compared.by_relation:
+        key = row["relation"]
+        relation = {"id": key, "name": questions.names[key], "questions": row["questions"]}
+        accuracy = {"system": row["method"], "accuracy": _figure(row["substring"])}
+        relations.append(relation | accuracy)
+
+    return {
+        "questions": compared.questions,
+        "signal": questions.signal_name,
+        "notes": list(notes),
+        "systems": systems,
+        "pairs": pairs,
+        "relations": relations,
+    }
+
+
+def _pair(result: Result) -> dict[str, Any]:
+    rule = result.file
+    pair: dict[str, Any] = {
+        "below": rule.below,
+        "above": rule.above,
+        "policy": rule.policy,
+        "verdict": rule.verdict,
+    }
+    for name in PAIR_FIGURES:
+        pair[name] = _figure(interval(result.figures[name]))
+    pair["relations"] = [_relation(row, rule.names) for row in result.relations]
+    pair["deciders"] = []
+    if result.decided:
+        pair["deciders"] = [_decider(row) for row in result.decided.rows]
+    return pair
+
+
+def _relation(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    key = row["relation"]
+    relation = {
+        "id": key,
+        "name": names[key],
+        "questions": row["questions"],
+        "own_threshold": not row["pooled"],
+    }
+    for name in RELATION_FIGURES:
+        relation[name] = None
+        if row[name] is not None:
+            ends = [row[f"{name}{end}"] for end in ENDS]
+            relation[name] = _figure(Interval(*ends))
+    return relation
+
+
+def _decider(row: Mapping[str, Any]) -> dict[str, Any]:
+    decider = {"system": row["system"]}
+    for name in DECIDER_FIGURES:
+        decider[name] = None
+        if name in row:
+            decider[name] = _figure(row[name])
+    return decider
+
+
+def _figure(figure: Interval) -> dict[str, float | None]:
+    return figure.as_json()
