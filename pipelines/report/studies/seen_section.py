@@ -1,17 +1,15 @@
-"""The sections of the study `seen`: what the model could have seen, and facts that
-changed since.
-"""
+"""The section of the study `seen`: what the model could have seen, and facts that changed since."""
 
 import math
 
-from pipelines.pages.section import Axis, Block, Figure, Row, Section
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label
 from pipelines.report.curves import ACCURACY
 from pipelines.report.run_tables import Tables
 
 
-def exposure(tables: Tables) -> Section:
+def section(tables: Tables) -> Section:
     rows = _accuracy_by_documents(tables)
     figure = Figure(
         name="accuracy-by-documents",
@@ -29,11 +27,13 @@ def exposure(tables: Tables) -> Section:
         min_marks=3,
     )
 
-    text = (
-        "A document counts if it has a name of the question's subject and an acceptable answer, as "
-        "whole words, exactly as written. The counts say most where the text is what the model was "
-        "trained on."
-    )
+    text = ""
+    if rows:
+        text = (
+            "A document counts if it has a name of the question's subject and an acceptable "
+            "answer, as whole words, exactly as written. The counts say most where the text is "
+            "what the model was trained on."
+        )
 
     table = table_of(
         "accuracy-by-documents",
@@ -54,12 +54,12 @@ def exposure(tables: Tables) -> Section:
         ],
     )
 
-    blocks: list[Block] = [*figures_by(figure, "of"), text, table]
+    blocks: list[Block] = [*figures_by(figure, "of"), text, table, _table_of_dates(tables)]
     return Section("exposure", "What the model could have seen", blocks, _leads(tables, rows))
 
 
-def dates(tables: Tables) -> Section:
-    table = table_of(
+def _table_of_dates(tables: Tables) -> Table:
+    return table_of(
         "accuracy-by-date",
         "Accuracy in per cent, and the gain over closed-book answers in points (substring), of "
         "facts that surely changed after a model's text ended (exposure.cutoffs), by Wikidata's "
@@ -69,7 +69,6 @@ def dates(tables: Tables) -> Section:
         ["group", "dataset", "lm", "cutoff", "questions", "method", "substring", "word", "gain"],
         {"group": "facts", "cutoff": "text until"},
     )
-    return Section("dates", "Facts that changed since", [table])
 
 
 def _accuracy_by_documents(tables: Tables) -> list[Row]:
