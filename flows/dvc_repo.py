@@ -28,6 +28,7 @@ from pipelines.storage.atomic import SCRATCH, atomic
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
+STAGES = Path("dvc.yaml")
 LOCK = Path("dvc.lock")
 COPY = SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
@@ -149,6 +150,25 @@ def stages_of_lock(root: Path) -> dict[str, Any]:
     return _stages(text)
 
 
+def drop_gone_stages(root: Path) -> list[str]:
+    """Remove the stages from dvc.lock that dvc.yaml has no more; returns their names.
+
+    The stages of other profiles stay: dvc.yaml has them for other data sets or models.
+    """
+    text = (root / STAGES).read_text(encoding="utf-8")
+    known = _stages(text)
+    gone = [name for name in stages_of_lock(root) if name.partition("@")[0] not in known]
+    if not gone:
+        return []
+
+    from dvc.utils.serialize import modify_yaml
+
+    with _no_dvc_writing(root), modify_yaml(root / LOCK) as lock:
+        for name in gone:
+            del lock["stages"][name]
+    return gone
+
+
 def dvc_processes(root: Path) -> list[psutil.Process]:
     """The DVC processes at work by the rwlock, such as one whose `longtail run` was killed."""
     rwlock = root / RWLOCK
@@ -233,14 +253,12 @@ def _write(path: Path, text: str) -> None:
 # outputs and their hashes
 
 
-def differing_outputs(
-    root: Path, threads: int, paths: Collection[Path] | None = None
-) -> tuple[int, list[str]]:
-    """Hash the outputs of dvc.lock, all or at `paths`.
+def differing_outputs(root: Path, threads: int, stages: Collection[str]) -> tuple[int, list[str]]:
+    """Hash the outputs that dvc.lock has of `stages`, which are names.
 
     Returns the number of files, and a line on each that differs.
     """
-    outs = _outputs(root, paths)
+    outs = _outputs(root, stages)
     files = []
     for out in outs:
         files += _files(root / out["path"])
@@ -255,14 +273,14 @@ def differing_outputs(
     return len(files), lines
 
 
-def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
-    """Remove files of the outputs at `paths` in .dvc/cache that are not what their names say.
+def drop_damaged(root: Path, stages: Collection[str]) -> list[str]:
+    """Remove files of the outputs of `stages` in .dvc/cache that are not what their names say.
 
     Returns the files. An output that has such a file goes too: DVC takes what is in its cache for
     complete.
     """
     dropped = []
-    for out in _outputs(root, paths):
+    for out in _outputs(root, stages):
         damaged = _damaged_files(root, out)
         for name, file in damaged.items():
             file.unlink()
@@ -289,8 +307,8 @@ def _damaged_files(root: Path, out: dict[str, Any]) -> dict[str, Path]:
     return damaged
 
 
-def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
-    """The entries of outputs in dvc.lock, all or at `paths`.
+def _outputs(root: Path, stages: Collection[str]) -> list[dict[str, Any]]:
+    """The entries in dvc.lock of the outputs of `stages`.
 
     Raises LongtailError without dvc.lock.
     """
@@ -298,10 +316,9 @@ def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]
         expected = "expected the hashes of a run; `longtail run` makes it"
         raise LongtailError(f"{LOCK}: no such file, {expected}")
     entries = []
-    for stage in stages_of_lock(root).values():
-        for out in stage.get("outs", []):
-            if paths is None or Path(out["path"]) in paths:
-                entries.append(out)
+    for name, stage in stages_of_lock(root).items():
+        if name in stages:
+            entries += stage.get("outs", [])
     return entries
 
 

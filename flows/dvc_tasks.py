@@ -99,7 +99,7 @@ def reproduce_stage(
         kind = RAN
     elif outputs_changed or after != before:
         kind = RESTORED
-        damaged = dvc_repo.drop_damaged(Path.cwd(), stage.outs)
+        damaged = dvc_repo.drop_damaged(Path.cwd(), {stage.name})
         if damaged:
             return _damaged(stage, damaged)
     else:

@@ -4,13 +4,16 @@ DVC documents little of its interface: pyproject.toml allows only versions with 
 `test_dvc_repo.py` lists.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
@@ -19,6 +22,9 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import SCRATCH
 from pipelines.work import code
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 PARTS: dict[str, tuple[str, ...]] = {  # part of the pipeline -> its last stages
     "refresh": (),  # all stages
@@ -75,19 +81,10 @@ def read_graph(
     dvc.lock, or where another process runs a stage. With `beside_a_run`, such a stage, and those
     that read what it writes, have the reason RUNNING instead.
     """
-    from dvc.exceptions import DvcException
-
-    logging.getLogger("dvc").setLevel(logging.ERROR)
-    try:
-        with dvc_repo.opened(root) as repo:
-            dvc_repo.repair_after_kill(root, repo)
-            stages = _ordered_stages(root, repo)
-            status = _status_beside_a_run(repo) if beside_a_run else repo.status()
-    except DvcException as error:
-        message = f"DVC: {' '.join(str(error).split())}"
-        if "Could not find 'parts." in message:
-            message += "; params.yaml is of an earlier version, `longtail run --profile` renews it"
-        raise LongtailError(message) from None
+    with _opened(root) as repo:
+        dvc_repo.repair_after_kill(root, repo)
+        stages = _ordered_stages(root, repo)
+        status = _status_beside_a_run(repo) if beside_a_run else repo.status()
 
     changed = {}
     for name, entries in status.items():
@@ -102,23 +99,38 @@ def read_graph(
     return stages, changed
 
 
+def stage_names(root: Path) -> set[str]:
+    """The names of all stages that dvc.yaml has with the present params, such as chunk@pile.
+
+    Raises LongtailError as `read_graph` does.
+    """
+    with _opened(root) as repo:
+        dvc_repo.repair_after_kill(root, repo)
+        return {stage.addressing for stage in repo.index.stages}
+
+
 def read_with_cache(
     root: Path, say: Callable[[str], None]
 ) -> tuple[list[Stage], dict[str, list[Reason]]]:
     """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back.
 
-    `say` is told of both. A stage whose answers lack some, which a server refused, is to run again.
+    dvc.lock loses the stages that dvc.yaml has no more. `say` is told of each. A stage whose
+    answers lack some, which a server refused, is to run again.
     """
     from pipelines.answering.unanswered import count_unanswered
 
     _wait_for_dvc(root, say)
     stages, changed = read_graph(root)
 
+    gone = dvc_repo.drop_gone_stages(root)
+    if gone:
+        say(f"removed from dvc.lock, as dvc.yaml has no such stage: {', '.join(gone)}")
+
     uncached = []
     for stage in stages:
         reasons = changed.get(stage.name)
         if reasons and all(reason.state == "not in cache" for reason in reasons):
-            _, faults = dvc_repo.differing_outputs(root, 1, stage.outs)
+            _, faults = dvc_repo.differing_outputs(root, 1, {stage.name})
             if not faults:
                 uncached.append(stage)
     if uncached:
@@ -136,6 +148,22 @@ def read_with_cache(
             changed[stage.name] = [reason]
             say(f"{stage.name}: {reason}; they are asked for again")
     return stages, changed
+
+
+@contextmanager
+def _opened(root: Path) -> Iterator[Repo]:
+    """DVC's Repo of a project, whose errors in the block are LongtailErrors."""
+    from dvc.exceptions import DvcException
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    try:
+        with dvc_repo.opened(root) as repo:
+            yield repo
+    except DvcException as error:
+        message = f"DVC: {' '.join(str(error).split())}"
+        if "Could not find 'parts." in message:
+            message += "; params.yaml is of an earlier version, `longtail run --profile` renews it"
+        raise LongtailError(message) from None
 
 
 def _wait_for_dvc(root: Path, say: Callable[[str], None]) -> None:

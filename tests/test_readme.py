@@ -185,8 +185,8 @@ ENTRY = "# pipelines/catalogue.yaml\n"  # an example of one begins with it
 
 @pytest.fixture
 def entries(root, monkeypatch) -> dict[str, catalogue.Dataset]:
-    """The entries that docs/real-data.md shows, in the catalogue."""
-    text = (root / "docs/real-data.md").read_text(encoding="utf-8")
+    """The entries that docs/own-data-sets.md shows, in the catalogue."""
+    text = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")
     shown = "".join(block for block in blocks(text, "yaml") if block.startswith(ENTRY))
     entries = {name: catalogue.Dataset(**entry) for name, entry in yaml.safe_load(shown).items()}
     assert [name for name in entries if name in catalogue.DATASETS] == []
@@ -212,7 +212,7 @@ def test_examples_of_params_are_allowed(pages, root, entries):
 def test_the_reader_shown_is_there(root, entries, tmp_path, monkeypatch):
     """The builder writes what is listed."""
     assert callable(catalogue.function("reviews", "documents"))
-    text = (root / "docs/real-data.md").read_text(encoding="utf-8")
+    text = (root / "docs/own-data-sets.md").read_text(encoding="utf-8")
     (source,) = [block for block in blocks(text, "python") if "def make(" in block]
     section = text.split("## A question set of your own")[1].split("\n## ")[0]
     listed = dict(re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", section, re.MULTILINE))

@@ -33,7 +33,8 @@ PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 def status(
     context: typer.Context,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")
+        bool,
+        typer.Option("--verify", help="Hash all outputs of this profile; compare with dvc.lock."),
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show the stages that are up to date too.")
@@ -52,10 +53,10 @@ def status(
 
 def _verify_outputs(threads: int, as_json: bool) -> None:
     """Compare the outputs with dvc.lock. Raises LongtailError if one differs."""
-    from flows import dvc_repo
+    from flows import dvc_repo, graph
 
-    dvc_repo.repair_after_kill(Path.cwd())
-    n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads)
+    stages = graph.stage_names(Path.cwd())
+    n_files, lines = dvc_repo.differing_outputs(Path.cwd(), threads, stages)
     if as_json:
         print_json({"files": n_files, "differing": lines})
     else:

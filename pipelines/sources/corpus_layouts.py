@@ -81,7 +81,7 @@ def require_layout(file: Path) -> Layout:
     content = f"columns {', '.join(names)}" if names else f"begins with {read_head(file)[:60]!r}"
     raise LongtailError(
         f"{file}: {content}, expected a MediaWiki dump, or fields such as `title` and `text` "
-        "(docs/real-data.md lists the layouts)"
+        "(docs/passages.md lists the layouts)"
     )
 
 

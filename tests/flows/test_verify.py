@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
-from flows import dvc_repo
+from flows import dvc_repo, graph
 from pipelines.errors import LongtailError
 
 STAGES = """
@@ -45,11 +47,11 @@ def test_a_flipped_byte_is_named_that_dvc_does_not_see(project, monkeypatch):
     for name in ("data/file", "data/folder/a", "data/folder/deep/b"):
         with Repo(".") as repo:
             assert repo.status() == {}, "DVC has looked at all files"
-        assert dvc_repo.differing_outputs(project, 2) == (3, [])
+        assert dvc_repo.differing_outputs(project, 2, {"make"}) == (3, [])
         flip(project / name)
         with Repo(".") as repo:
             assert repo.status() == {}
-        assert dvc_repo.differing_outputs(project, 2) == (3, [f"{name}: changed"])
+        assert dvc_repo.differing_outputs(project, 2, {"make"}) == (3, [f"{name}: changed"])
         flip(project / name)
 
 
@@ -58,9 +60,9 @@ def test_what_is_missing_or_too_many_is_named(project):
     (project / "data/folder/c").touch()
     (project / "data/file").unlink()
     lines = ["data/file: missing", "data/folder/a: missing", "data/folder/c: not in dvc.lock"]
-    assert dvc_repo.differing_outputs(project, 1)[1] == lines
+    assert dvc_repo.differing_outputs(project, 1, {"make"})[1] == lines
     shutil.rmtree(project / ".dvc/cache")
-    assert dvc_repo.differing_outputs(project, 1)[1] == [
+    assert dvc_repo.differing_outputs(project, 1, {"make"})[1] == [
         lines[0],
         "data/folder: changed; .dvc/cache does not say which file",
     ]
@@ -68,4 +70,28 @@ def test_what_is_missing_or_too_many_is_named(project):
     with pytest.raises(
         LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"
     ):
-        dvc_repo.differing_outputs(project, 1)
+        dvc_repo.differing_outputs(project, 1, {"make"})
+
+
+def test_stages_that_dvc_yaml_has_no_more_do_not_count(project, monkeypatch):
+    """A new version of Longtail may have fewer stages than the dvc.lock of a run before it.
+
+    Those of another profile stay, for the next run of that profile.
+    """
+    monkeypatch.chdir(project)
+    lock = (project / "dvc.lock").read_text()
+    stages = yaml.safe_load(lock)["stages"]
+    stages["make"]["outs"][0]["md5"] = "0" * 32
+    entry = yaml.safe_dump(stages["make"])
+    for name in ("gone", "make@pile", "gone@pile"):
+        lock += textwrap.indent(f"{name}:\n{textwrap.indent(entry, '  ')}", "  ")
+    (project / "dvc.lock").write_text(lock)
+    names = graph.stage_names(project)
+    assert names == {"make"}
+    assert dvc_repo.differing_outputs(project, 1, names) == (3, [])
+    told = []
+    graph.read_with_cache(project, told.append)
+    assert told == ["removed from dvc.lock, as dvc.yaml has no such stage: gone, gone@pile"]
+    assert list(dvc_repo.stages_of_lock(project)) == ["make", "make@pile"]
+    graph.read_with_cache(project, told.append)
+    assert len(told) == 1
