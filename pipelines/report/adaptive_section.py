@@ -9,7 +9,7 @@ from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import in_points, label, named, show
+from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 

@@ -1,5 +1,6 @@
 """The main result: the first screen of the report, and the last lines of a run on a terminal."""
 
+from pipelines.methods import ENSEMBLES, Method
 from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import alone, in_percent, label, points
@@ -69,7 +70,8 @@ def how(method: str) -> str:
     """How a method answers, as a sentence begins with it."""
     if method == "closed_book":
         return "Without retrieval"
-    return f"With passages from {label(method)}"
+    passages = "" if Method.of_name(method).kind in ENSEMBLES else "passages from "
+    return f"With {passages}{label(method)}"
 
 
 def main_shares(tables: Tables) -> list[Row]:
