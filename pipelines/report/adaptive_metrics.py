@@ -93,11 +93,12 @@ def worth(row: Row) -> str:
     the better of the two constant policies.
     """
     words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
-    sign = row["gain"].sign
     saved = saved_retrievals(row)
-    if sign < 0 or saved.sign <= 0 or row["always"].value < row["never"].value:
-        return words[sign]
-    accuracy = "beats both" if sign else "is about as accurate"
+    if row["gain"].sign < 0 or saved.sign <= 0 or row["always"].value < row["never"].value:
+        return words[row["gain"].sign]
+    accuracy = "is about as accurate as always retrieving"
+    if row["gain"].sign > 0:
+        accuracy = "beats both"
     return f"{accuracy} and saves {alone(Percent(saved))} % of the retrievals"
 
 

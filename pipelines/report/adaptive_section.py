@@ -50,14 +50,12 @@ def _leads(tables: Tables) -> str:
     best = adaptive_metrics.best_policy(tables)
     if best is None:
         return ""
-    leads = (
-        f"On {label(best['dataset'])}, adaptive retrieval with {label(best['method'])} "
-        f"{adaptive_metrics.worth(best)}"
-    )
+    method = label(best["method"])
+    leads = f"With {method}, adaptive retrieval {adaptive_metrics.worth(best)}"
     rows = adaptive_metrics.main_policies(tables)
     if len(rows) > 1:
         better = sum(row["gain"].sign > 0 for row in rows)
-        leads += f"; it is clearly more accurate with {better or 'none'} of {len(rows)} methods"
+        leads += f"; with {better or 'none'} of {len(rows)} methods it beats both"
     return f"{leads}."
 
 

@@ -31,14 +31,17 @@ def leads_of(folder: Path) -> list[str]:
 
 
 def overlong(leads: list[str]) -> list[str]:
-    """Those that a person would not say: with more than 25 words or three numbers, or with an
-    interval. What spells out a term does not count.
+    """Those that a person would not say: with a sentence of more than 25 words, with more than
+    three numbers, or with an interval. What spells out a term does not count.
     """
-    words = {lead: re.findall(r"\S*\w\S*", re.sub(r" \(.*?\)", "", lead)) for lead in leads}
-    numbers = {lead: re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead) for lead in leads}
-    return [
-        lead for lead in leads if len(words[lead]) > 25 or len(numbers[lead]) > 3 or "[" in lead
-    ]
+    return [lead for lead in leads if _is_overlong(re.sub(r" \([A-Z][^)]*\)", "", lead))]
+
+
+def _is_overlong(lead: str) -> bool:
+    sentences = re.split(r"(?<=[.]) (?=[A-Z])", lead)
+    longest = max(len(re.findall(r"\S*\w\S*", sentence)) for sentence in sentences)
+    numbers = re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead)
+    return longest > 25 or len(numbers) > 3 or "[" in lead
 
 
 def page_of(folder: Path, name: str = "index") -> str:
