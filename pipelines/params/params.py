@@ -359,6 +359,32 @@ class Parts(Section):
     local_files: list[Literal["followed"]] = Field(default_factory=list)
 
 
+class HubModel(Section):
+    """The size of a model on the Hugging Face Hub."""
+
+    # name on the Hub
+    path: str
+    # the commit that the size is of; null: it is that of every commit
+    revision: str | None = None
+    # number of weights
+    parameters: PositiveInt
+    # width of the model's vectors
+    hidden_size: PositiveInt
+    # number of tokens that have an embedding
+    vocabulary: PositiveInt
+    # number format of the weights on the Hub
+    dtype: Literal["fp32", "fp16", "bf16"]
+
+
+class Plan(Section):
+    """What `longtail plan` reckons with where nothing on this machine tells; no stage reads it."""
+
+    # corpus -> about how many documents it will have
+    documents: dict[str, PositiveInt] = Field(default_factory=dict)
+    # sizes of models that are not on this machine yet
+    models: list[HubModel] = Field(default_factory=list)
+
+
 class Params(Section):
     # the name of the profile that params.yaml was composed from
     profile: str
@@ -396,6 +422,7 @@ class Params(Section):
     local_files: dict[str, list[Literal["followed"]]] = Field(default_factory=dict)
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]
+    plan: Plan = Field(default_factory=Plan)
     # what a language model is trained on: C4, or the corpora
     lm_text: Literal["raw/c4", "corpus"]
     index: Index
