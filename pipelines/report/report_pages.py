@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ def render_pages(
 
 
 def _render(
-    facts: Mapping[str, Any],
+    facts: dict[str, Any],
     title: str,
     sections: Sequence[Section],
     is_first: bool = False,
