@@ -69,11 +69,13 @@ def _leads(tables: Tables) -> str:
     rows = tables.rows(
         "costs", "lm = $lm AND dataset = $of AND prompt_tokens IS NOT NULL", of=dataset
     )
-    if len(rows) < 2:
+    if not rows:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
     fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
     most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
-    begins = f"For a question of {label(dataset)}, {tables.lm} reads from"
-    return f"{begins} {fewest_tokens} to {most_tokens}."
+    begins = f"For a question of {label(dataset)}, {tables.lm} reads"
+    if len(rows) == 1:
+        return f"{begins} {fewest_tokens}."
+    return f"{begins} from {fewest_tokens} to {most_tokens}."

@@ -8,11 +8,7 @@ from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
 from pipelines.report.run_tables import Tables
 
-POLICIES = {
-    "never": "without retrieval",
-    "always": "always retrieving",
-    "adaptive": "adaptive retrieval",
-}
+POLICIES = {policy: label(policy) for policy in ("never", "always", "adaptive")}
 POPQA = "Mallen et al. 2023, When Not to Trust Language Models (PopQA)"
 REPLUG = "Shi et al. 2023, REPLUG: Retrieval-Augmented Black-Box Language Models"
 
