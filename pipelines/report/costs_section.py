@@ -1,6 +1,4 @@
-"""The section on what answers cost: tokens, prompts and prices, and what thresholds
-save of them.
-"""
+"""The section on what answers cost: tokens, prompts and prices."""
 
 from pipelines.pages.section import Axis, Block, Figure, Link, Section
 from pipelines.pages.table_rows import figures_by, table_of
@@ -9,7 +7,6 @@ from pipelines.report.run_tables import Tables
 
 HAS_COSTS = """calls IS NOT NULL OR prompt_tokens IS NOT NULL OR new_tokens IS NOT NULL
     OR cost_per_1000 IS NOT NULL"""
-HAS_SAVINGS = "calls_saved IS NOT NULL OR tokens_saved IS NOT NULL OR cost_saved IS NOT NULL"
 
 
 def section(tables: Tables) -> Section:
@@ -47,28 +44,6 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    savings = table_of(
-        "savings",
-        "What retrieving only below the thresholds saves against always retrieving, in per cent, "
-        "on questions that they were not fitted to, with intervals over subjects.",
-        tables.answered("savings", HAS_SAVINGS),
-        [
-            "dataset",
-            "lm",
-            "method",
-            "questions",
-            "retrieved",
-            "calls_saved",
-            "tokens_saved",
-            "cost_saved",
-        ],
-        {
-            "calls_saved": "prompts saved, %",
-            "tokens_saved": "tokens saved, %",
-            "cost_saved": "cost saved, %",
-        },
-    )
-
     text = (
         "How much a language model must read decides how long an answer takes and what it costs. "
         "Seconds are not on this page, because the same inputs must give the same page."
@@ -83,7 +58,7 @@ def section(tables: Tables) -> Section:
 
         blocks.append(Link(seconds, "../latency/index.html"))
 
-    blocks += [costs, savings]
+    blocks.append(costs)
     return Section("costs", "What answers cost", blocks, _leads(tables))
 
 
@@ -94,11 +69,13 @@ def _leads(tables: Tables) -> str:
     rows = tables.rows(
         "costs", "lm = $lm AND dataset = $of AND prompt_tokens IS NOT NULL", of=dataset
     )
-    if len(rows) < 2:
+    if not rows:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
     fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
     most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
-    begins = f"For a question of {label(dataset)}, {tables.lm} reads from"
-    return f"{begins} {fewest_tokens} to {most_tokens}."
+    begins = f"For a question of {label(dataset)}, {tables.lm} reads"
+    if len(rows) == 1:
+        return f"{begins} {fewest_tokens}."
+    return f"{begins} from {fewest_tokens} to {most_tokens}."
