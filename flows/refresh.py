@@ -286,7 +286,7 @@ def _log_landing(
     worse = regressions.find_regressions(settings.profile, _metrics_files(stages), tolerance)
     changes = landing.describe_changes(settings.profile, headlines, worse)
     parts = [description, landing.link_report(report), changes]
-    create_markdown_artifact("\n\n".join(parts), ARTIFACT)
+    create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
     return _log_regressions(worse, tolerance)
 
 

@@ -70,7 +70,7 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
             )
     (error,) = [line for line in texts[1].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
-    stages = dict.fromkeys(hostile.LABELS, [])
+    stages = {label: [] for label in hostile.LABELS}
     worse = [Regression(label, label, 2.0, 1.0) for label in hostile.LABELS]
     pages = [
         landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
