@@ -1,8 +1,8 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-docs/own-data-sets.md says how to add one. Functions are named as "module:function". So a stage loads
-the code of its own data set alone, and a change of that code makes only this data set's stages run
-again (work/code.py:of_datasets).
+docs/own-data-sets.md says how to add one. Functions are named as "module:function". So a stage
+loads the code of its own data set alone, and a change of that code makes only this data set's
+stages run again (work/code.py:of_datasets).
 """
 
 from collections.abc import Callable

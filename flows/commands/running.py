@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import terminal
+from flows.commands.options import JsonOption, print_json
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -124,15 +125,23 @@ def plan(
     profile: Annotated[
         str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what a run will take: downloads, tokens, hours on this machine, memory, disk, cost."""
     import yaml
 
     from flows import profiles
-    from pipelines.plan import forecast
+    from pipelines.plan import forecast, plan_lines
 
-    values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read_values()
-    for line in forecast.forecast(values):
+    if profile:
+        values = yaml.safe_load(profiles.compose(profile))
+    else:
+        values = params_file.read_values()
+    plan_of_run = forecast.forecast(values)
+    if as_json:
+        print_json(plan_lines.plan_as_json(plan_of_run))
+        return
+    for line in plan_lines.plan_lines(plan_of_run):
         terminal.show(line)
 
 

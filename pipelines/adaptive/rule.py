@@ -237,7 +237,8 @@ def parse(value: Any, where: str) -> Rule:
         fault = error.errors()[0]
         field = ".".join(str(key) for key in fault["loc"])
         raise LongtailError(
-            f"{where}: not whole ({field}: {fault['msg']}), expected the fields of docs/thresholds.md"
+            f"{where}: not whole ({field}: {fault['msg']}), "
+            "expected the fields of docs/thresholds.md"
         ) from None
 
 

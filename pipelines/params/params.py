@@ -268,7 +268,9 @@ class Windows(Section):
 
 
 class Pair(Section):
-    """Two methods that a threshold chooses between, besides closed-book with each other method."""
+    """Two methods that a threshold chooses between, besides answers without retrieval above and
+    each other method below.
+    """
 
     # answers from the threshold on
     above: MethodName
@@ -277,9 +279,9 @@ class Pair(Section):
 
 
 class Thresholds(Section):
-    """How the popularity is learnt from which language models answer from memory."""
+    """How the popularity is learnt below which a passage is retrieved."""
 
-    # further than the closed-book answer above and each other method below
+    # further than answers without retrieval above and each other method below
     pairs: list[Pair]
     # the search in use; all three are reported
     search: Literal["exact", "bins", "shrunk"]
@@ -351,12 +353,38 @@ class Parts(Section):
     tuned: list[str]
     # cross-encoders that run, by the section reranker
     rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
-    # rules by which the closed-book or the augmented answer is chosen
+    # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
     # texts whose documents with subjects and answers are counted
     exposure: list[str] = Field(default_factory=list)
     # followed: each run reads files and folders outside of the project again if they have changed
     local_files: list[Literal["followed"]] = Field(default_factory=list)
+
+
+class HubModel(Section):
+    """The size of a model on the Hugging Face Hub."""
+
+    # name on the Hub
+    path: str
+    # the commit that the size is of; null: it is that of every commit
+    revision: str | None = None
+    # number of weights
+    parameters: PositiveInt
+    # width of the model's vectors
+    hidden_size: PositiveInt
+    # number of tokens that have an embedding
+    vocabulary: PositiveInt
+    # number format of the weights on the Hub
+    dtype: Literal["fp32", "fp16", "bf16"]
+
+
+class Plan(Section):
+    """What `longtail plan` reckons with where nothing on this machine tells; no stage reads it."""
+
+    # corpus -> about how many documents it will have
+    documents: dict[str, PositiveInt] = Field(default_factory=dict)
+    # sizes of models that are not on this machine yet
+    models: list[HubModel] = Field(default_factory=list)
 
 
 class Params(Section):
@@ -396,6 +424,7 @@ class Params(Section):
     local_files: dict[str, list[Literal["followed"]]] = Field(default_factory=dict)
     # methods by which the language models answer question sets (methods.py:METHODS)
     ways: list[str]
+    plan: Plan = Field(default_factory=Plan)
     # what a language model is trained on: C4, or the corpora
     lm_text: Literal["raw/c4", "corpus"]
     index: Index

@@ -1,9 +1,9 @@
-"""`longtail plan`: what a run will take, in downloads, tokens, hours, memory, disk and money.
+"""What a run will take, in downloads, tokens, hours, memory, disk and money.
 
 Tokens are upper bounds: what earlier runs kept is not read again. They are divided by this
 machine's speed: a model reads at half the speed of matrix products, which are measured. Sizes are
-read from what is at hand: the params, a local folder, the Hub's cache. The Hub itself is not asked.
-What nothing at hand tells is unknown.
+read from what is at hand: a local folder, the Hub's cache, or the params, where profiles have the
+sizes of their models. The Hub itself is not asked. What nothing at hand tells is unknown.
 """
 
 import os
@@ -13,19 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.params import params_file
-from pipelines.params.params import Params
+from pipelines.params.params import LM, Params
 from pipelines.plan import model_sizes, token_counts
-from pipelines.plan.model_sizes import Size
+from pipelines.plan.model_sizes import Model, Size
 from pipelines.plan.token_counts import QUESTION_TOKENS, Reading
-from pipelines.retrieval.dense_build import GIB, choose_index
+from pipelines.retrieval.dense_build import Plan as IndexPlan
+from pipelines.retrieval.dense_build import choose_index
 
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.
 BYTES_OF_TRAINED_WEIGHT = 20
 BYTES_OF_DIMENSION = 2  # of an embedding, on disk
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-Sizes = Mapping[str, Size | None]  # by the model's name; None: unknown
 
 
 @dataclass(frozen=True)
@@ -35,41 +34,74 @@ class CorpusSize:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the plan's table: what a model reads."""
+class Work:
+    """What a model reads for one kind of work; None: unknown."""
 
-    label: str
-    tokens: int | None  # None: unknown
-    rate: float | None  # tokens a second; None: unknown
+    label: str  # the model's name and the kind of work
+    tokens: int | None
+    rate: float | None  # tokens a second
     note: str = ""
+    cost: float | None = None  # of a server, in the unit of its price
+
+    @property
+    def hours(self) -> float | None:
+        if self.tokens is None or not self.rate:
+            return None
+        return self.tokens / self.rate / 3600
 
 
-def forecast(values: dict[str, Any]) -> list[str]:
-    """The plan for these values of params.yaml, as lines.
+@dataclass(frozen=True)
+class Memory:
+    """The memory of a model, in bytes."""
+
+    model: str  # its place in params.yaml
+    dtype: str
+    weights: int
+    training: int | None  # None: it is not trained
+    index: IndexPlan | None  # its largest index; None: it has none, or its size is unknown
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The plan for a run; None: unknown."""
+
+    profile: str
+    device: str  # of this machine
+    documents: dict[str, CorpusSize]  # by corpus
+    work: list[Work]
+    together: Work  # the sum over all work that is known
+    unknown: list[str]  # models whose sizes are unknown, by their places in params.yaml
+    download: int | None  # bytes of weights
+    memory: list[Memory]
+    disk: int | None  # bytes of embeddings
+
+
+def forecast(values: dict[str, Any]) -> Forecast:
+    """The plan for these values of params.yaml.
 
     Raises LongtailError for wrong values, and where an index does not fit into index.memory_gb.
     """
     params = params_file.parse(values)
-    corpora = count_documents(params, values)
-    sizes = model_sizes.read_sizes(params)
-    rows = list(_rows(params, corpora, sizes))
-
+    documents = count_documents(params, values)
+    models = model_sizes.read_models(params)
     device = "CPU"
     if model_sizes.device_at_hand(params.compute) == "cuda":
         device = "GPU"
-    lines = [
-        f"profile {params.profile}, on this machine's {device}",
-        f"documents: {_corpora_line(corpora)}",
-        "",
-    ]
-    if rows:
-        rows.append(_sum_row(rows))
-        lines += _table_lines(rows)
-    else:
-        lines.append("no model reads anything")
-    lines.append("")
-    lines += _space(params, corpora, sizes)
-    return lines
+
+    work = list(_all_work(params, documents, models))
+    unknown = [place for place, model in models.items() if model.size is None]
+    download = None if unknown else model_sizes.count_download(models)
+    return Forecast(
+        profile=params.profile,
+        device=device,
+        documents=documents,
+        work=work,
+        together=_sum(work),
+        unknown=unknown,
+        download=download,
+        memory=list(_memory(params, documents, models)),
+        disk=_disk(params, documents, models),
+    )
 
 
 def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusSize]:
@@ -87,6 +119,8 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, CorpusS
         most = params.corpus[corpus].documents
         if are_at_hand and file.is_file():
             sizes[corpus] = CorpusSize(documents.count_documents(file), "counted")
+        elif corpus in params.plan.documents:
+            sizes[corpus] = CorpusSize(params.plan.documents[corpus], "about, as the profile says")
         elif most:
             sizes[corpus] = CorpusSize(most, "at most, as the params say")
         else:
@@ -102,22 +136,14 @@ def _count_all(corpora: Iterable[CorpusSize]) -> int | None:
     return sum(counts)
 
 
-def _corpora_line(corpora: Mapping[str, CorpusSize]) -> str:
-    words = []
-    for corpus, size in corpora.items():
-        if size.documents is None:
-            words.append(f"{corpus} {size.source}")
-        else:
-            words.append(f"{corpus} {size.documents:,} ({size.source})")
-    return ", ".join(words) or "none"
-
-
-def _rows(params: Params, corpora: Mapping[str, CorpusSize], sizes: Sizes) -> Iterator[Row]:
+def _all_work(
+    params: Params, corpora: Mapping[str, CorpusSize], models: Mapping[str, Model]
+) -> Iterator[Work]:
     """What each encoder, reranker and language model reads, in this order."""
     for name in params.retrievers:
-        yield from _retriever_rows(params, name, corpora, sizes)
+        yield from _retriever_work(params, name, corpora, models)
     for name in params.parts.rerankers:
-        yield _reranker_row(params, name, sizes)
+        yield _reranker_work(params, name, models["reranker"].size)
     scores = token_counts.count_scores(params)
     benchmarks = token_counts.count_benchmarks(params)
     for name in params.lms:
@@ -125,7 +151,7 @@ def _rows(params: Params, corpora: Mapping[str, CorpusSize], sizes: Sizes) -> It
         for reading in (answers, scores, benchmarks):
             if reading.prompts:
                 label = f"{name}: {reading.work}"
-                yield _lm_row(params, sizes, name, reading, _all_threads(params), label)
+                yield _lm_work(params, models, name, reading, _all_threads(params), label)
 
 
 def _all_threads(params: Params) -> int:
@@ -134,12 +160,16 @@ def _all_threads(params: Params) -> int:
     return min(compute.workers * compute.threads, os.cpu_count() or 1)
 
 
-def _retriever_rows(
-    params: Params, name: str, corpora: Mapping[str, CorpusSize], sizes: Sizes
-) -> Iterator[Row]:
+def _retriever_work(
+    params: Params,
+    name: str,
+    corpora: Mapping[str, CorpusSize],
+    models: Mapping[str, Model],
+) -> Iterator[Work]:
     """What an encoder reads for its indexes and, if it is tuned, what LSR's training reads."""
     lsr = params.lsr
     parts = params.parts
+    size = models[f"retriever.{name}"].size
     tuning = token_counts.count_tuning(params)
     is_tuned = name in parts.tuned
 
@@ -156,40 +186,46 @@ def _retriever_rows(
         tokens = documents * params.chunk.tokens
     threads = _all_threads(params)
     dtype = params.retriever[name].dtype
-    rate = model_sizes.tokens_per_second(sizes[name], threads, params.compute, dtype)
-    yield Row(f"{name}: indexes", tokens, rate)
+    rate = model_sizes.tokens_per_second(size, threads, params.compute, dtype)
+    yield Work(f"{name}: indexes", tokens, rate)
 
     if is_tuned:  # LSR is one process
         threads = params.compute.threads
         label = f"{name}: {lsr.lm} reads"
-        yield _lm_row(params, sizes, lsr.lm, tuning.reading, threads, label)
+        yield _lm_work(params, models, lsr.lm, tuning.reading, threads, label)
         # forward, and backward twice as long; with micro-batches forward once more
         passes = 4 if lsr.micro_batch else 3
         rate = model_sizes.tokens_per_second(
-            sizes[name], threads, params.compute, lsr.dtype, passes=passes
+            size, threads, params.compute, lsr.dtype, passes=passes
         )
         note = f"{lsr.steps:,} steps, forward and backward"
-        yield Row(f"{name}: training", tuning.trained_tokens, rate, note)
+        yield Work(f"{name}: training", tuning.trained_tokens, rate, note)
 
 
-def _reranker_row(params: Params, name: str, sizes: Sizes) -> Row:
+def _reranker_work(params: Params, name: str, size: Size | None) -> Work:
     questions = len(params.parts.answered) * params.answer.max_questions
     pairs = questions * len(params.lms) * params.reranker.candidates
     tokens = pairs * (QUESTION_TOKENS + params.chunk.tokens)
     threads = params.compute.threads
-    rate = model_sizes.tokens_per_second(sizes[name], threads, params.compute, "fp32")
-    return Row(f"{name}: answers", tokens, rate, f"{_number(pairs)} pairs, at most")
+    rate = model_sizes.tokens_per_second(size, threads, params.compute, "fp32")
+    return Work(f"{name}: answers", tokens, rate, f"{show_number(pairs)} pairs, at most")
 
 
-def _lm_row(
-    params: Params, sizes: Sizes, lm: str, reading: Reading, threads: int, label: str
-) -> Row:
+def _lm_work(
+    params: Params,
+    models: Mapping[str, Model],
+    lm: str,
+    reading: Reading,
+    threads: int,
+    label: str,
+) -> Work:
     """What a language model reads for one kind of work; on a server, also its price and limit."""
     section = params.lm[lm]
-    note = f"{_number(reading.prompts)} prompts, at most"
+    note = f"{show_number(reading.prompts)} prompts, at most"
     if section.source != "http":
-        rate = model_sizes.tokens_per_second(sizes[lm], threads, params.compute, section.dtype)
-        return Row(label, reading.read_tokens, rate, note)
+        size = models[f"lm.{lm}"].size
+        rate = model_sizes.tokens_per_second(size, threads, params.compute, section.dtype)
+        return Work(label, reading.read_tokens, rate, note)
 
     server = section.http
     cost = reading.sent_tokens * server.prompt_price / 1000
@@ -199,97 +235,72 @@ def _lm_row(
     rate = None
     if server.tokens_per_minute:
         rate = server.tokens_per_minute / 60
-    return Row(label, reading.sent_tokens, rate, f"{note}; costs {cost:,.2f}, {limit}")
+    note += f"; costs {cost:,.2f}, {limit}"
+    return Work(label, reading.sent_tokens, rate, note, cost)
 
 
-def _sum_row(rows: list[Row]) -> Row:
-    """The sum over all rows that are known."""
+def _sum(work: list[Work]) -> Work:
+    """The sum over all work that is known."""
     tokens = 0
-    seconds = 0.0
+    hours = 0.0
     n_known = 0
-    for row in rows:
-        if row.tokens is not None and row.rate:
+    for row in work:
+        if row.tokens is not None and row.hours is not None:
             tokens += row.tokens
-            seconds += row.tokens / row.rate
+            hours += row.hours
             n_known += 1
     note = "without reading dumps and searching"
-    if n_known < len(rows):
+    if n_known < len(work):
         note += " and what is unknown"
     if not tokens:
-        return Row("together", None, None, note)
-    return Row("together", tokens, tokens / seconds, note)
+        return Work("together", None, None, note)
+    return Work("together", tokens, tokens / hours / 3600, note)
 
 
-def _table_lines(rows: list[Row]) -> Iterator[str]:
-    width = max(len(row.label) for row in rows)
-    yield f"{'':{width}} {'tokens':>9} {'tokens/s':>9} {'takes':>11}"
-    for row in rows:
-        tokens = _number(row.tokens)
-        rate = _number(row.rate)
-        hours = _hours(row)
-        line = f"{row.label:{width}} {tokens:>9} {rate:>9} {hours:>11}  {row.note}"
-        yield line.rstrip()
+def _memory(
+    params: Params, corpora: Mapping[str, CorpusSize], models: Mapping[str, Model]
+) -> Iterator[Memory]:
+    counts = [corpus.documents for corpus in corpora.values() if corpus.documents]
+    for place, model in models.items():
+        if model.size is None:
+            continue
+        dtype = "fp32"
+        if isinstance(model.section, LM):
+            dtype = model.section.dtype
+        section, _, name = place.partition(".")
+        training = None
+        if section == "retriever" and name in params.parts.tuned:
+            training = BYTES_OF_TRAINED_WEIGHT * model.size.parameters
+        index = None
+        if section == "retriever" and name in params.retrievers and counts:
+            plans = [choose_index(count, model.size.hidden, params.index) for count in counts]
+            index = max(plans, key=lambda plan: plan.memory)
+        weights = BYTES_OF_WEIGHT[dtype] * model.size.parameters
+        yield Memory(place, dtype, weights, training, index)
 
 
-def _space(params: Params, corpora: Mapping[str, CorpusSize], sizes: Sizes) -> Iterator[str]:
-    """Lines on downloads, memory of each model and its largest index, and disk for embeddings."""
-    unknown = [name for name, size in sizes.items() if size is None]
-    known = {name: size for name, size in sizes.items() if size is not None}
-    if unknown:
-        yield "download: an unknown size of weights"
-        names = ", ".join(unknown)
-        advice = "`hf download NAME config.json` brings one"
-        yield f"unknown: the sizes of {names}, whose config.json is not at hand; {advice}"
-    else:
-        download = sum(size.download for size in known.values())
-        yield f"download: {download / 1e9:,.1f} GB of weights"
-
-    counts = [size.documents for size in corpora.values()]
-    for name, size in known.items():
-        yield _memory_line(params, name, size, counts)
-
+def _disk(
+    params: Params, corpora: Mapping[str, CorpusSize], models: Mapping[str, Model]
+) -> int | None:
+    """Bytes of all embeddings; None where a corpus or an encoder is unknown."""
     documents = _count_all(corpora.values())
-    encoders_are_known = not set(params.retrievers) & set(unknown)
-    if documents is None or not encoders_are_known:
-        yield "disk: an unknown size of embeddings"
-    else:
-        disk = 0
-        for name in params.retrievers:
-            copies = 2 if name in params.parts.tuned else 1
-            disk += BYTES_OF_DIMENSION * documents * sizes[name].hidden * copies
-        yield f"disk: {disk / 1e9:,.1f} GB of embeddings"
+    if documents is None:
+        return None
+    disk = 0
+    for name in params.retrievers:
+        size = models[f"retriever.{name}"].size
+        if size is None:
+            return None
+        copies = 2 if name in params.parts.tuned else 1
+        disk += BYTES_OF_DIMENSION * documents * size.hidden * copies
+    return disk
 
 
-def _memory_line(params: Params, name: str, size: Size, counts: list[int | None]) -> str:
-    dtype = "fp32"
-    if name in params.lm:
-        dtype = params.lm[name].dtype
-    weights = BYTES_OF_WEIGHT[dtype] * size.parameters / GIB
-    line = f"memory: {name} {weights:.1f} GiB of weights in {dtype}"
-
-    if name in params.parts.tuned:
-        trained = BYTES_OF_TRAINED_WEIGHT * size.parameters / GIB
-        line += f"; to train it {trained:.1f} GiB, and the texts of lsr.micro_batch"
-
-    known_counts = [count for count in counts if count]
-    if name in params.retrievers and known_counts:
-        plans = [choose_index(count, size.hidden, params.index) for count in known_counts]
-        largest = max(plans, key=lambda plan: plan.memory)
-        line += f"; its largest index {largest.memory / GIB:.1f} GiB ({largest.reason})"
-    return line
-
-
-def _number(value: float | None) -> str:
-    """A number with three digits and a unit, such as 1.25 M."""
+def show_number(value: float | None) -> str:
+    """A number with three digits and, from a thousand on, a unit, such as 1.25 M."""
     if value is None:
         return "unknown"
     for size, unit in UNITS:
         if value >= size:
             return f"{value / size:.3g} {unit}"
-    return f"{value:.0f}"
-
-
-def _hours(row: Row) -> str:
-    if row.tokens is None or not row.rate:
-        return "unknown"
-    return f"{row.tokens / row.rate / 3600:,.2f} h"
+    return f"{value:.3g}"

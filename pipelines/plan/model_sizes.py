@@ -1,13 +1,33 @@
 """How large a run's models are, and how fast this machine computes. Nothing is downloaded."""
 
 import timeit
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.params.params import LM, Compute, Params, Reranker, Retriever
+from pipelines.params.params import (
+    LM,
+    Compute,
+    HubModel,
+    LMTraining,
+    Params,
+    Reranker,
+    Retriever,
+    RetrieverTraining,
+)
+
+Section = LM | Retriever | Reranker
 
 MODEL_SHARE = 0.5  # a whole model reaches this share of the matrix products' speed
+BYTES_OF_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2}  # in files on the Hub
+WEIGHTS = (  # files of which a model on the Hub has one
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 
 
 class Size(NamedTuple):
@@ -17,31 +37,58 @@ class Size(NamedTuple):
     download: int  # bytes; 0 for a model that is on this machine
 
 
-def read_sizes(params: Params) -> dict[str, Size | None]:
-    """The sizes of the run's local language models, encoders and rerankers, by name; None:
-    unknown.
+@dataclass(frozen=True)
+class Model:
+    """A language model, an encoder or a reranker of a run."""
+
+    section: Section
+    path: str | None  # folder or name on the Hub; None: it is trained here
+    revision: str | None
+    size: Size | None  # None: unknown
+
+
+def read_models(params: Params) -> dict[str, Model]:
+    """The run's models by their place in params.yaml, such as lm.gpt2; those on servers are left
+    out.
+
+    A second encoder, for queries, is a model too: retriever.dpr.query_path.
     """
-    sections: dict[str, LM | Retriever | Reranker] = {}
+    models = {}
+    for place, section, path, revision in _places(params):
+        size = _size(section, path, revision, params)
+        models[place] = Model(section, path, revision, size)
+    return models
+
+
+def _places(params: Params) -> Iterator[tuple[str, Section, str | None, str | None]]:
+    """Yield (place in params.yaml, section, path, revision) of each model."""
     for name in params.lms:
-        if params.lm[name].source != "http":
-            sections[name] = params.lm[name]
+        lm = params.lm[name]
+        if lm.source != "http":
+            yield f"lm.{name}", lm, lm.path, lm.revision
     for name in params.retrievers:
-        sections[name] = params.retriever[name]
-    for name in params.parts.rerankers:
-        sections[name] = params.reranker
+        encoder = params.retriever[name]
+        yield f"retriever.{name}", encoder, encoder.path, encoder.revision
+        if encoder.query_path:
+            place = f"retriever.{name}.query_path"
+            yield place, encoder, encoder.query_path, encoder.query_revision
+    if params.parts.rerankers and params.reranker:
+        yield "reranker", params.reranker, params.reranker.path, params.reranker.revision
 
-    vocabulary = params.tokenizer.vocab_size
-    return {name: _size(section, vocabulary) for name, section in sections.items()}
 
-
-def _size(section: LM | Retriever | Reranker, vocabulary: int | None) -> Size | None:
-    """The size of a model by its settings if it is trained here, else by its config.json."""
+def _size(section: Section, path: str | None, revision: str | None, params: Params) -> Size | None:
+    """The size of a model by its settings if it is trained here, else by its config.json, else by
+    the profile.
+    """
     is_lm = isinstance(section, LM)
-    is_trained = getattr(section, "source", "") == "train"
-    if not is_trained or not vocabulary:
-        return size_by_config(section.path, section.revision, is_lm)
+    vocabulary = params.tokenizer.vocab_size
+    if getattr(section, "source", "") == "train" and vocabulary:
+        return _trained_size(section.training, vocabulary, is_lm)
+    size = size_by_config(path, revision, is_lm)
+    return size or size_by_profile(path, revision, is_lm, params.plan.models)
 
-    training = section.training
+
+def _trained_size(training: LMTraining | RetrieverTraining, vocabulary: int, is_lm: bool) -> Size:
     width = training.hidden_size
     inner_width = getattr(training, "intermediate_size", 2 * width)
     attention = 4 * width**2
@@ -75,10 +122,45 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
     if not is_lm:
         multiplied -= model.get_input_embeddings().weight.numel()
     download = 0
-    if not Path(path).is_dir():
+    if not _has_weights(path, revision):
         dtype = config.dtype or torch.float32
         download = parameters * dtype.itemsize
     return Size(parameters, multiplied, config.get_text_config().hidden_size, download)
+
+
+def _has_weights(path: str, revision: str | None) -> bool:
+    """Whether a model's weights are on this machine: in its folder, or in the Hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(path).is_dir():
+        return True
+    for file in WEIGHTS:
+        if isinstance(try_to_load_from_cache(path, file, revision=revision), str):
+            return True
+    return False
+
+
+def size_by_profile(
+    path: str | None, revision: str | None, is_lm: bool, known: list[HubModel]
+) -> Size | None:
+    """The size that the params' plan.models have of a model on the Hub; else None."""
+    for model in known:
+        if model.path == path and model.revision in (None, revision):
+            multiplied = model.parameters
+            if not is_lm:
+                multiplied -= model.vocabulary * model.hidden_size
+            download = model.parameters * BYTES_OF_WEIGHT[model.dtype]
+            return Size(model.parameters, multiplied, model.hidden_size, download)
+    return None
+
+
+def count_download(models: Mapping[str, Model]) -> int:
+    """Bytes of weights to download; a model that two places of params.yaml name counts once."""
+    downloads = {}
+    for model in models.values():
+        if model.size:
+            downloads[model.path, model.revision] = model.size.download
+    return sum(downloads.values())
 
 
 def tokens_per_second(

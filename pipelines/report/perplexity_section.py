@@ -2,8 +2,8 @@
 
 from pipelines import catalogue
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.pages.values import label
+from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
@@ -67,7 +67,22 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
-    return Section("perplexity", "Perplexity", blocks)
+    return Section("perplexity", "Perplexity", blocks, _leads(tables, rows))
+
+
+def _leads(tables: Tables, rows: list[Row]) -> str:
+    """What the best retriever's documents save the main language model, on the first corpus."""
+    saved = []
+    for row in rows:
+        if (row["corpus"], row["lm"]) == (rows[0]["corpus"], tables.lm) and is_known(row["saved"]):
+            saved.append(row)
+    if not saved:
+        return ""
+    best = max(saved, key=lambda row: row["saved"].value)
+    return (
+        f"Documents from {label(best['retriever'])} save {tables.lm} "
+        f"{alone(best['saved'], digits=1)} % of the bits that it needs for {label(best['corpus'])}."
+    )
 
 
 def _perplexities(tables: Tables) -> list[Row]:

@@ -15,6 +15,7 @@ import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import json_keys
 import psutil
 import pytest
 import yaml
@@ -22,7 +23,7 @@ from waiting import PATIENCE, until
 
 from flows import cli, graph, server, workspace
 from flows.commands import running
-from pipelines.plan import forecast
+from pipelines.plan import model_sizes
 from pipelines.work.run_log import FLOW
 
 MLFLOW = """
@@ -65,13 +66,16 @@ def test_help_lists_every_command_once_under_what_one_wants(longtail):
     assert [f"\n{title}:\n" in said for title in cli.GROUPS] == [True] * 5
 
 
-def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        forecast, "forecast", lambda given: [f"{given['profile']}: {given['chunk']['tokens']}"]
-    )
+def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_sizes, "matrix_products", lambda threads, device, half: 1e9)
     before = (tmp_path / "params.yaml").read_bytes()
-    assert longtail("plan", "--profile", "wikipedia")[:2] == (0, "wikipedia: 128\n")
-    assert longtail("plan")[:2] == (0, "sample: 64\n")
+    assert longtail("plan", "--profile", "wikipedia")[1].startswith("profile wikipedia, on this ")
+    code, said, error = longtail("plan", "--json")
+    assert (code, error) == (0, "")
+    plan = json.loads(said, parse_constant=pytest.fail)
+    assert plan["profile"] == "sample"
+    assert set(json_keys.keys_of(plan)) == json_keys.documented(root, "plan")
+    assert plan["together"]["hours"] == sum(work["hours"] for work in plan["work"])
     assert (tmp_path / "params.yaml").read_bytes() == before
 
 
@@ -168,7 +172,7 @@ def test_a_wrong_command_line_is_one_line(longtail, words, said):
     assert "Value error" not in error
 
 
-def test_status_fits_the_longest_name(longtail, monkeypatch):
+def test_status_fits_the_longest_name(longtail, root, monkeypatch):
     name = "answer_replug_lsr@entityquestions-tiny-dense"
     stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
     stages.append(graph.Stage("report", "", (name,), None, ()))
@@ -185,6 +189,11 @@ def test_status_fits_the_longest_name(longtail, monkeypatch):
         "1 of 3 stages are up to date; `longtail run` does the rest",
     ]
     assert longtail("status", "--all")[1].splitlines() == [f"{'code':44}  up to date", *lines]
+    status = json.loads(longtail("status", "--json")[1])
+    assert set(json_keys.keys_of(status)) == json_keys.documented(root, "status")
+    assert (status["total"], status["up_to_date"]) == (3, 1)
+    report = {"stage": "report", "state": "waiting", "detail": f"for {name}"}
+    assert status["stages"][1:] == [report], "and not `code`, as without --all"
 
 
 def test_the_untuned_retriever_is_the_default(longtail, tmp_path):

@@ -8,6 +8,7 @@ import re
 import shutil
 
 import hostile
+import json_keys
 import numpy as np
 import pytest
 import systems
@@ -473,29 +474,12 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
     )
 
 
-def keys_of(value, path=""):
-    """The keys of a JSON value as docs/command-line.md writes them; an interval is one key."""
-    if isinstance(value, list):
-        yield f"{path}[]"
-        for entry in value:
-            if isinstance(entry, dict):
-                yield from keys_of(entry, f"{path}[].")
-    elif isinstance(value, dict) and value.keys() != {"value", "low", "high"}:
-        for name, entry in value.items():
-            yield from keys_of(entry, f"{path}{name}")
-    else:
-        yield path
-
-
 @pytest.mark.parametrize("command", ["thresholds", "compare"])
 def test_json_is_alone_and_has_the_documented_keys(folder, root, longtail, command):
     code, said, error = longtail(command, "closed.csv", "rag.csv", "-q", "popQA.tsv", "--json")
     assert (code, error) == (0, "")
     values = json.loads(said, parse_constant=pytest.fail)
-    page = (root / "docs/command-line.md").read_text(encoding="utf-8")
-    section = page.split(f"\n### {command} --json\n")[1].split("\n### ")[0]
-    documented = re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (.+?) \|", section, re.M)))
-    assert set(keys_of(values)) == set(documented)
+    assert set(json_keys.keys_of(values)) == json_keys.documented(root, command)
     assert longtail(command, "closed.csv", "none.csv", "--json")[:2] == (1, "")
     if command == "thresholds":
         rule = json.loads((folder / "thresholds/rule.json").read_text())

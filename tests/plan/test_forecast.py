@@ -7,13 +7,14 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import tiny_models
+import torch
 import yaml
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.plan import forecast, model_sizes, token_counts
+from pipelines.plan import forecast, model_sizes, plan_lines, token_counts
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPEED = 1e9  # of this machine's matrix products, which tests do not measure
@@ -42,6 +43,11 @@ def composed(root):
 def params(composed):
     """A function that gives a profile's params."""
     return lambda profile: params_file.parse(composed(profile))
+
+
+def planned(values: dict) -> list[str]:
+    """The plan as lines."""
+    return list(plan_lines.plan_lines(forecast.forecast(values)))
 
 
 def starting(lines: list[str], begins: str) -> list[str]:
@@ -86,7 +92,9 @@ def test_the_papers_numbers(composed):
 
 def test_what_nothing_at_hand_tells_is_unknown(composed):
     """The hub is not asked."""
-    lines = forecast.forecast(composed("paper-popqa"))
+    values = composed("paper-popqa")
+    del values["plan"]
+    lines = planned(values)
     assert starting(lines, "documents: ")[0].count("unknown") == len(
         composed("paper-popqa")["parts"]["corpora"]
     )
@@ -99,9 +107,10 @@ def test_what_nothing_at_hand_tells_is_unknown(composed):
     assert starting(lines, "disk: an unknown size of embeddings")
     assert starting(lines, "download: an unknown size of weights")
     (unknown,) = starting(lines, "unknown: the sizes of ")
-    assert all(f" {name}," in unknown for name in composed("paper-popqa")["lms"])
+    assert all(f" lm.{name}," in unknown for name in composed("paper-popqa")["lms"])
     assert unknown.endswith(
-        "whose config.json is not at hand; `hf download NAME config.json` brings one"
+        "whose config.json is not at hand; `hf download NAME config.json` brings one, "
+        "or write them into plan.models"
     )
     assert not starting(lines, "memory: ")
 
@@ -111,7 +120,7 @@ def test_columns_stand_below_each_other_whatever_the_names(composed):
     name = "a-language-model-with-a-name-of-44-characters"
     values["lm"][name] = values["lm"][values["lms"][0]]
     values["lms"] = [*values["lms"], name]
-    lines = forecast.forecast(values)
+    lines = planned(values)
     table = lines[3 : lines.index("", 4)]
     assert all(row[: len(table[0])].endswith((" h", " unknown")) for row in table[1:])
     assert starting(table, f"{name}: answers ")
@@ -133,6 +142,7 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
         | {"path": str(tiny_models.language_model(tmp_path / "here"))}
     }
     values["lms"] = ["here"]
+    values["plan"]["documents"] = {}
     values["retriever"][retriever] |= {"path": "some/encoder", "revision": COMMIT}
     values["corpus"]["wikipedia"]["documents"] = 1000
     return values
@@ -141,28 +151,30 @@ def at_hand(composed, tmp_path, monkeypatch) -> dict:
 def test_sizes_are_those_of_the_configs_at_hand(at_hand, tmp_path):
     """What is not here is to be downloaded."""
     (name,) = at_hand["retrievers"]
-    sizes = model_sizes.read_sizes(params_file.parse(at_hand))
+    models = model_sizes.read_models(params_file.parse(at_hand))
+    at_home = models["lm.here"].size
+    encoder_size = models[f"retriever.{name}"].size
     lm = AutoModelForCausalLM.from_pretrained(tmp_path / "here")
-    assert (sizes["here"].parameters, sizes["here"].download) == (lm.num_parameters(), 0)
+    assert (at_home.parameters, at_home.download) == (lm.num_parameters(), 0)
     encoder = AutoModel.from_pretrained(tmp_path / "there", add_pooling_layer=True)
     looked_up = encoder.get_input_embeddings().weight.numel()
-    assert sizes[name].parameters == encoder.num_parameters()
-    assert sizes[name].multiplied == encoder.num_parameters() - looked_up
-    assert sizes[name].download == 4 * encoder.num_parameters()
+    assert encoder_size.parameters == encoder.num_parameters()
+    assert encoder_size.multiplied == encoder.num_parameters() - looked_up
+    assert encoder_size.download == 4 * encoder.num_parameters()
 
 
 def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     (name,) = at_hand["retrievers"]
-    lines = forecast.forecast(at_hand)
+    lines = planned(at_hand)
     parsed = params_file.parse(at_hand)
     speed = {
-        model: 0.5 * SPEED / (2 * size.multiplied)
-        for model, size in model_sizes.read_sizes(parsed).items()
+        place: 0.5 * SPEED / (2 * model.size.multiplied)
+        for place, model in model_sizes.read_models(parsed).items()
     }
     read = token_counts.count_answers(parsed, parsed.lm["here"]).read_tokens
     seconds = {
-        f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[name],
-        "here: answers": read / speed["here"],
+        f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[f"retriever.{name}"],
+        "here: answers": read / speed["lm.here"],
     }
     for label, took in (seconds | {"together": sum(seconds.values())}).items():
         (line,) = starting(lines, f"{label} ")
@@ -178,18 +190,13 @@ def test_stages_side_by_side_use_all_threads(composed, monkeypatch):
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 8)
     values = composed("sample")
     values["compute"] |= {"workers": 3, "threads": 2}
-    forecast.forecast(values)
+    planned(values)
     assert used == [6, 2, 2, 6, 6, 6], "of LSR's rows one process"
     values["compute"]["workers"] = 30
-    forecast.forecast(values)
+    planned(values)
     assert max(used) == 8
 
 
-PARAMETERS = {
-    "HuggingFaceTB/SmolLM2-135M": 0.14e9,
-    "sentence-transformers/all-MiniLM-L6-v2": 0.03e9,
-}
-# that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
 # Least and most hours that each profile's plan may have, on two cores or one GPU. README says an
 # hour of `laptop`.
 HOURS = {
@@ -208,28 +215,15 @@ HOURS = {
 
 @pytest.mark.parametrize("profile", profiles.names())
 def test_each_profiles_hours_are_within_bounds(composed, profile, monkeypatch):
-    """With 5,000 documents where a profile does not say how many, and for the papers 21 million,
-    and 5 B parameters.
-    """
-
-    def size(place, revision, is_lm):
-        parameters = int(PARAMETERS.get(place, 5e9 if is_lm else 0.11e9))
-        return model_sizes.Size(
-            parameters, parameters if is_lm else parameters // 2, 768, 2 * parameters
-        )
-
+    """The profile alone tells the sizes of its models and corpora."""
     speed = {"cpu": 1.5e11, "cuda": 1e14}
-    monkeypatch.setattr(model_sizes, "size_by_config", size)
+    monkeypatch.setattr(model_sizes, "size_by_config", lambda path, revision, is_lm: None)
     monkeypatch.setattr(model_sizes, "device_at_hand", lambda compute: compute.device)
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(
         model_sizes, "matrix_products", lambda threads, device, half: speed[device] * threads
     )
-    values = composed(profile)
-    for corpus in values["parts"]["corpora"]:
-        many = 21_000_000 if profile.startswith("paper") else 5_000
-        values["corpus"][corpus]["documents"] = values["corpus"][corpus]["documents"] or many
-    lines = forecast.forecast(values)
+    lines = planned(composed(profile))
     assert "unknown" not in "\n".join(lines)
     together = [line.split(" h ")[0].split()[-1] for line in starting(lines, "together")]
     least, most = HOURS[profile]
@@ -253,11 +247,11 @@ def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
     }
     server |= {"prompt_price": 0.002, "completion_price": 0.002, "max_cost": None}
     values["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
-    (line,) = starting(forecast.forecast(values), "contriever: gpt2-xl reads")
+    (line,) = starting(planned(values), "contriever: gpt2-xl reads")
     assert "24,993.28" in line
     assert " 10 k " in line, "tokens a second"
     server["tokens_per_minute"] = None
-    (line,) = starting(forecast.forecast(values), "contriever: gpt2-xl reads")
+    (line,) = starting(planned(values), "contriever: gpt2-xl reads")
     assert " unknown " in line, "a server without a limit says nothing of its speed"
 
 
@@ -265,7 +259,7 @@ def test_an_index_that_does_not_fit_into_memory_is_refused(at_hand):
     at_hand["corpus"]["wikipedia"]["documents"] = 10**9
     at_hand["index"] |= {"kind": "flat", "memory_gb": 1.0}
     with pytest.raises(LongtailError, match=r"index\.memory_gb"):
-        forecast.forecast(at_hand)
+        planned(at_hand)
 
 
 def test_popqas_prompts_are_questions_times_methods(params):
@@ -326,11 +320,12 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
 def test_a_corpus_is_counted_where_these_params_made_it(project):
     values = project.settings
     values["corpus"]["pile"]["documents"] = None
+    values["plan"]["documents"] = {}
     Path("params.yaml").unlink(missing_ok=True)
-    assert "pile unknown" in forecast.forecast(values)[1]
+    assert "pile unknown" in planned(values)[1]
     Path("params.yaml").write_text(yaml.safe_dump(values))
-    assert "pile 30 (counted)" in forecast.forecast(values)[1]
-    assert "pile unknown" in forecast.forecast(values | {"seed": 1})[1], "they made another corpus"
+    assert "pile 30 (counted)" in planned(values)[1]
+    assert "pile unknown" in planned(values | {"seed": 1})[1], "they made another corpus"
 
 
 def test_a_model_that_is_trained_has_the_size_of_its_settings(params):
@@ -341,4 +336,42 @@ def test_a_model_that_is_trained_has_the_size_of_its_settings(params):
     training, vocabulary = sample.lm["tiny"].training, sample.tokenizer.vocab_size
     width, inner = training.hidden_size, training.intermediate_size
     weights = training.layers * (4 * width**2 + 3 * width * inner) + vocabulary * width
-    assert model_sizes.read_sizes(sample)["tiny"] == (weights, weights, width, 0)
+    assert model_sizes.read_models(sample)["lm.tiny"].size == (weights, weights, width, 0)
+
+
+def test_shipped_sizes_are_those_of_the_architectures(composed):
+    """transformers' defaults are GPT-2, OPT-125M and BERT base."""
+    known = {}
+    for name in ("laptop", "paper-popqa", "paper-replug"):
+        for model in composed(name)["plan"]["models"]:
+            assert known.setdefault(model["path"], model) == model, "profiles agree"
+    for path, kind in (
+        ("gpt2", "gpt2"),
+        ("facebook/opt-125m", "opt"),
+        ("bert-base-uncased", "bert"),
+    ):
+        config = AutoConfig.for_model(kind)
+        with torch.device("meta"):
+            model_class = AutoModel if kind == "bert" else AutoModelForCausalLM
+            model = model_class.from_config(config)
+        assert known[path]["parameters"] == model.num_parameters()
+        assert known[path]["vocabulary"] == config.vocab_size
+        assert known[path]["hidden_size"] == config.hidden_size
+
+
+def test_models_of_one_name_keep_their_own_sizes(composed):
+    """A language model and an encoder may have one name, and two models one folder of the Hub."""
+    values = composed("laptop")
+    other = {"path": "else/MiniLM", "revision": COMMIT, "parameters": 10**9, "hidden_size": 10}
+    values["plan"]["models"].append(other | {"vocabulary": 10, "dtype": "fp16"})
+    values["lm"]["minilm"] = values["lm"]["smollm2-135m"] | {"path": "else/MiniLM"}
+    values["lm"]["minilm"]["revision"] = COMMIT
+    values["lm"]["twice"] = values["lm"]["minilm"] | {"dtype": "bf16"}
+    values["lms"] += ["minilm", "twice"]
+    models = model_sizes.read_models(params_file.parse(values))
+    assert models["lm.minilm"].size.parameters == 10**9
+    assert models["retriever.minilm"].size.parameters == 22_713_216
+    downloads = 2 * (134_515_008 + 10**9) + 4 * 22_713_216
+    assert model_sizes.count_download(models) == downloads, "of one model once"
+    values["lm"]["twice"]["revision"] = "f" * 40
+    assert forecast.forecast(values).unknown == ["lm.twice"], "another commit may have another size"
