@@ -18,11 +18,11 @@ EXAMPLES = {
     ),
     "reproduce": ("longtail reproduce",),
     "search": (
-        'longtail search "Who is the father of Punam Nokon?" -k 10',
-        'longtail search "Punam Nokon" --corpus pile --retriever bm25 --json',
+        'longtail search "Who is the father of Soni Krepam?" -k 10',
+        'longtail search "Soni Krepam" --corpus pile --retriever bm25 --json',
     ),
     "ask": (
-        'longtail ask "Who is the father of Punam Nokon?"',
+        'longtail ask "Who is the father of Soni Krepam?"',
         "longtail ask --json < questions.txt",
     ),
     "thresholds": (
