@@ -16,7 +16,7 @@ from flows.commands import (
     answer_cache,
     asking,
     comparing,
-    examples,
+    help_examples,
     imports,
     looking,
     publishing,
@@ -77,7 +77,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, "
     "and a rule for when to retrieve.",
-    epilog=f"{examples.epilog('')}\n\n{COMPLETION}",
+    epilog=f"{help_examples.epilog('')}\n\n{COMPLETION}",
 )
 
 
@@ -93,10 +93,10 @@ def root(
 
 for command in itertools.chain(*GROUPS.values()):
     command_name = command.__name__
-    epilog = examples.epilog(command_name)
+    epilog = help_examples.epilog(command_name)
     if command in SUBCOMMANDS:
         subcommand = SUBCOMMANDS[command]
-        subcommand_epilog = examples.epilog(f"{command_name} {subcommand.__name__}")
+        subcommand_epilog = help_examples.epilog(f"{command_name} {subcommand.__name__}")
         group = typer.Typer(
             callback=command, invoke_without_command=True, rich_markup_mode=None, epilog=epilog
         )

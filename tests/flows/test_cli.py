@@ -26,7 +26,7 @@ import yaml
 from waiting import PATIENCE, until
 
 from flows import cli, graph, server, workspace
-from flows.commands import examples, running
+from flows.commands import help_examples, running
 from pipelines.adaptive.ask import AskedQuestion
 from pipelines.plan import model_sizes
 from pipelines.work.run_log import FLOW
@@ -80,11 +80,11 @@ def commands_of(group, name=""):
 
 def test_every_help_ends_with_examples_that_parse(longtail):
     commands = dict(commands_of(typer.main.get_command(cli.app)))
-    assert commands.keys() == examples.EXAMPLES.keys()
+    assert commands.keys() == help_examples.EXAMPLES.keys()
     for name, command in commands.items():
         said = longtail(*name.split(), "--help")[1]
-        assert len(examples.EXAMPLES[name]) > 0
-        for example in examples.EXAMPLES[name]:
+        assert len(help_examples.EXAMPLES[name]) > 0
+        for example in help_examples.EXAMPLES[name]:
             assert f"\n    {example}\n" in said
             program, *words = shlex.split(example.partition(" < ")[0])
             assert program == "longtail"
