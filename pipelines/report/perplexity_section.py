@@ -1,13 +1,16 @@
 """The section on perplexity by the size of the language model (REPLUG, Figure 5)."""
 
+from collections.abc import Sequence
+
 from pipelines import catalogue
+from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.pages.values import label
+from pipelines.pages.values import label, show
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
-PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
+PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, models.vocabulary,
         coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)
     WHERE list_contains($corpora, corpus) AND k IN (0, $top_k)
@@ -16,10 +19,11 @@ PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
 
 def section(tables: Tables) -> Section:
     rows = _perplexities(tables)
+    better_than_chance, notes = _against_chance(rows)
     by_lm = Figure(
         name="perplexity",
         kind="bars",
-        rows=rows,
+        rows=better_than_chance,
         series="retriever",
         x="lm",
         y="word_perplexity",
@@ -30,7 +34,7 @@ def section(tables: Tables) -> Section:
     by_size = Figure(
         name="perplexity-by-size",
         kind="lines",
-        rows=[row for row in rows if row["parameters"]],
+        rows=[row for row in better_than_chance if row["parameters"]],
         series="retriever",
         x="parameters",
         y="word_perplexity",
@@ -67,7 +71,41 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
-    return Section("perplexity", "Perplexity", blocks)
+    return Section("perplexity", "Perplexity", blocks, " ".join(notes) or _leads(rows))
+
+
+def _leads(rows: Sequence[Row]) -> str:
+    """How well the first language model predicts the first corpus, without documents."""
+    for row in rows:
+        if row["retriever"] == "none":
+            return (
+                f"Without documents, {row['lm']} has a perplexity of "
+                f"{show(row['perplexity'])} by token on {label(row['corpus'])}."
+            )
+    return ""
+
+
+def _against_chance(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The rows of models that predict a corpus better than chance, and what is said of others."""
+    notes = []
+    worse = set()
+    for row in rows:
+        if row["retriever"] != "none":
+            continue
+        begins = f"{row['lm']} reads {label(row['corpus'])}."
+        reason = worse_than_chance(row["perplexity"], row["vocabulary"])
+        if reason:
+            worse.add((row["corpus"], row["lm"]))
+            notes.append(f"{begins} {reason} Its perplexities are not drawn.")
+        elif not row["vocabulary"]:
+            notes.append(
+                f"{begins} The size of the model's vocabulary is not known without its tokenizer "
+                "(lm.<name>.http.tokenizer), so its perplexity can't be compared with a uniform "
+                "guess."
+            )
+
+    better = [row for row in rows if (row["corpus"], row["lm"]) not in worse]
+    return better, notes
 
 
 def _perplexities(tables: Tables) -> list[Row]:

@@ -133,7 +133,7 @@ def test_thresholds_that_lose_accuracy_are_named(found, tmp_path):
         block for block in made.blocks if isinstance(block, str) and "not put to use" in block
     ]
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said
-    assert lost.figures["exact"]["verdict"].startswith("always retrieve: thresholds change accuracy by ")
+    assert lost.figures["exact"]["verdict"].startswith("always retrieving: adaptive retrieval is worse")
     of_main = {"language_model": "small", "retriever": "dense"}
     assert [row["use"] for row in rows_of(tables["adaptive"], **of_main, search="exact")] == [
         "always"
