@@ -18,6 +18,7 @@ from pipelines.params import params_file
 
 OUT = Path("release")
 RECORDED = {"dvc.lock", "params.yaml"}  # may differ from the commit: a release has their contents
+PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
 NAMES_SHOWN = 3  # files or stages that an error names
 
 
@@ -123,12 +124,18 @@ def read_provenance(root: Path) -> dict[str, Any]:
 
 
 def check_committed(root: Path) -> None:
-    """Raise LongtailError where a file other than RECORDED differs from git's last commit."""
+    """Raise LongtailError where a file is not as in git's last commit.
+
+    RECORDED and PROFILES may differ.
+    """
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     names = [entry[3:].strip('"') for entry in entries]
-    changed = [name for name in names if name not in RECORDED]
+    changed = []
+    for name in names:
+        if name not in RECORDED and not name.startswith(PROFILES):
+            changed.append(name)
     if changed:
-        expected = f"expected no difference but in {' and '.join(sorted(RECORDED))}"
+        expected = f"expected no difference but in {', '.join(sorted(RECORDED))} and {PROFILES}"
         raise LongtailError(
             f"{', '.join(changed[:NAMES_SHOWN])}: not as in git's last commit, {expected}; "
             "commit first, so that the release can name what made it"

@@ -44,6 +44,7 @@ MlflowClient("sqlite:///mlflow.db").search_experiments()
 FIRST = (
     "test_kinds_of_runs.py",
     "test_end_to_end.py",
+    "test_readme_commands.py",
     "flows",
     "test_stages_on_workers.py",
     "test_benchmarks.py",

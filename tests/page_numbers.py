@@ -1,19 +1,22 @@
 """The sample's figures in README.md and docs/, written from the finished run in data/; running this
-file writes them.
+file writes them, and with the word `examples` the files in examples/ before that.
 
 A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--rare-->0.48 [0.40,
 0.56] bits`. FIGURES says where the run has it. A block behind `<!--output-->` is part of what the
-command in the block above prints: from the block's first line to the line that begins as its last
-one does. docs/accuracy-by-popularity.svg is the report's.
+last command in the block above prints: from the block's first line to the line that begins as its
+last one does. docs/accuracy-by-popularity.svg is the report's.
 """
 
+import csv
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -26,7 +29,18 @@ NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
 FIGURE = re.compile(
     rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?"
 )  # with or without interval
-OUTPUT = re.compile(r"```sh\n([^`]+)```\s*<!--output-->\s*```\n([^`]+)  \.\.\.\n```")
+SHELL = re.compile(
+    r"^```sh\n(.*?)^```\n(?:\n<!--output-->\n```\n(.*?)^  \.\.\.\n```\n)?", re.M | re.S
+)
+EXAMPLES = ROOT / "examples"
+EXAMPLE_ROWS = """
+SELECT row_number() OVER (ORDER BY question_id) AS id, subj, prop, s_pop, question,
+    to_json(possible_answers), without.prediction, bm25.prediction
+FROM '{data}/questions/popqa/popqa.parquet'
+JOIN '{data}/predictions/popqa/tiny/closed_book.parquet' AS without USING (question_id)
+JOIN '{data}/predictions/popqa/tiny/bm25.parquet' AS bm25 USING (question_id)
+ORDER BY id
+"""
 PICTURE = "docs/accuracy-by-popularity.svg"
 DRAWN = "report/figures/accuracy-by-popularity-popqa.svg"
 MARGIN = 16  # pixels around the picture, which pages show on grounds of other colours
@@ -119,8 +133,34 @@ def shown(text: str) -> Iterator[tuple[str, list[float]]]:
         yield name, [float(number.replace(",", "")) for number in (value, low, high) if number]
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command of a page's block `sh`, and the part of its output that the page shows."""
+
+    text: str
+    output: str
+
+    def excerpt(self, printed: str) -> str:
+        """From what the command printed, the lines that the page shows in the present output."""
+        shown = [*map(label, self.output.splitlines())]
+        lines = printed.splitlines(keepends=True)
+        labels = [*map(label, lines)]
+        if shown[0] not in labels or shown[-1] not in labels:
+            raise SystemExit(f"{self.text} does not print {shown[0]!r} or {shown[-1]!r}: {printed}")
+        return "".join(lines[labels.index(shown[0]) : labels.index(shown[-1]) + 1])
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The commands in the blocks `sh` of a page, without comments and with their variables."""
+    for block, output in SHELL.findall(text):
+        lines = re.sub(r"\s+# .*", "", block.replace("\\\n", "")).splitlines()
+        *others, last = filter(None, lines)
+        yield from (Command(line, "") for line in others)
+        yield Command(last, output)
+
+
 def fill(text: str, root: Path = ROOT) -> str:
-    """A page's text with the figures of the run in `root`."""
+    """A page's text with the figures of the run in `root`, and what commands on examples print."""
 
     def figure(found: re.Match) -> str:
         name, value, between, low, comma, high = found.groups()
@@ -130,34 +170,29 @@ def fill(text: str, root: Path = ROOT) -> str:
             f"{between}{_as(low, now.low)}{comma}{_as(high, now.high)}]" if between else ""
         )
 
-    def output(found: re.Match) -> str:
-        before, _, after = found[0].rpartition(found[2])
-        return before + printed(found[1], found[2], root) + after
+    text = FIGURE.sub(figure, text)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / EXAMPLES.name).symlink_to(root / EXAMPLES.name)
+        for command in commands(text):
+            if command.output:
+                new = command.excerpt(run_longtail(command.text, Path(folder)))
+                text = text.replace(f"```\n{command.output}", f"```\n{new}")
+    return text
 
-    return OUTPUT.sub(output, FIGURE.sub(figure, text))
 
-
-def printed(command: str, block: str, root: Path) -> str:
-    """What `longtail thresholds ...` prints in `root`, from the first line of `block` to the
-    line that ends it.
-    """
-    first, *_, last = block.splitlines()
-    with tempfile.TemporaryDirectory() as out:
-        words = [*shlex.split(command.replace("\\\n", ""))[1:], "--out", out]
-        done = subprocess.run(
-            [sys.executable, "-m", "flows.cli", *words], cwd=root, capture_output=True, text=True
-        )
-    lines = done.stdout.splitlines()
-    if done.returncode or first not in lines:
-        raise SystemExit(f"{command} does not print {first!r}: {done.stderr}")
-    lines = lines[lines.index(first) :]
-    end = next(n for n, line in enumerate(lines) if label(line) == label(last))
-    return "".join(f"{line}\n" for line in lines[: end + 1])
+def run_longtail(command: str, folder: Path) -> str:
+    """What `longtail ...` prints in a folder."""
+    words = [sys.executable, "-m", "flows.cli", *shlex.split(command)[1:]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{command}: {done.stderr}")
+    return done.stdout
 
 
 def label(line: str) -> str:
-    """What a line of a table begins with."""
-    return re.split(r"\s{2,}", line.strip())[0]
+    """What a line begins with: the first cell of a table, or the text before a figure."""
+    return re.split(r"\s{2,}|:", line.strip())[0]
 
 
 def _as(written: str, value: float) -> str:
@@ -167,7 +202,27 @@ def _as(written: str, value: float) -> str:
     return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}"  # no -0.0
 
 
+def write_examples(data: Path, out: Path) -> None:
+    """Write a question table, and answers without retrieval and with BM25, of the sample's run."""
+    *questions, without_retrieval, bm25 = zip(
+        *duckdb.sql(EXAMPLE_ROWS.format(data=data)).fetchall(), strict=True
+    )
+    ids = questions[0]
+    head = ["id", "subj", "prop", "s_pop", "question", "possible_answers"]
+    tables = {
+        "questions.tsv": [head, *zip(*questions, strict=True)],
+        "without_retrieval.csv": [["id", "prediction"], *zip(ids, without_retrieval, strict=True)],
+        "bm25.csv": [["id", "prediction"], *zip(ids, bm25, strict=True)],
+    }
+    for name, rows in tables.items():
+        delimiter = "\t" if name.endswith(".tsv") else ","
+        with (out / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+
+
 def main() -> None:
+    if sys.argv[1:] == [EXAMPLES.name]:
+        write_examples(ROOT / "data", EXAMPLES)
     for file, text in pages().items():
         file.write_text(fill(text), encoding="utf-8")
     picture = (ROOT / "data" / DRAWN).read_text(encoding="utf-8")

@@ -3,7 +3,7 @@ section 6).
 
 It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as
 thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
-data/README.md has the columns.
+docs/columns.md has the columns.
 """
 
 from collections.abc import Mapping, Sequence

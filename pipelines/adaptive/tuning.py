@@ -28,7 +28,7 @@ DEFAULTS = Thresholds(  # the values of conf/config.yaml
 class Tuned:
     """Thresholds and what they are worth.
 
-    The names of columns and figures are those of data/README.md.
+    The names of columns and figures are those of docs/columns.md.
     """
 
     questions: int  # of known popularity

@@ -267,8 +267,8 @@ def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     ways = way_names(slice_)
     cells = {
         "both": "right by both",
-        "base": f"right only by {ways['base']}",
-        "method": f"right only by {ways['method']}",
+        "base": f"only {ways['base']} is right",
+        "method": f"only {ways['method']} is right",
         "neither": "wrong by both",
     }
     relation_names = {"": "all"}

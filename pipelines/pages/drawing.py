@@ -40,8 +40,8 @@ PALETTE = (
 NARROW_LETTERS = set("fijlrt.,:;'|!()[] -")
 WIDE_LETTERS = set("mwMW%@")
 DASHES = ("", "7 3", "8 3 2 3", "", "10 3 2 3 2 3", "12 3", "5 2", "3 2", "4 2 1 2", "2 3")
-MARKERS = (  # paths around 0, 0
-    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+MARKERS = (  # paths around 0, 0; the first is a ring
+    "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0m2 0a3 3 0 1 1 6 0a3 3 0 1 1-6 0",
     "m-3.5-3.5h7v7h-7z",
     "m0-4.6l4.4 8h-8.8z",
     "m0-5l4.5 5-4.5 5-4.5-5z",
@@ -52,7 +52,7 @@ MARKERS = (  # paths around 0, 0
     "m-4.6 0l8-4.4v8.8z",
     "m0 4.6l4.4-8h-8.8z",
 )
-HOLLOW = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0m2 0a3 3 0 1 1 6 0a3 3 0 1 1-6 0"
+DISC = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0"
 TICK = "m-1.5-7h3v14h-3z"
 
 
@@ -70,8 +70,9 @@ class Style:
 
 STYLES = [Style(*parts) for parts in zip(PALETTE, DASHES, MARKERS, strict=True)]
 GREYS = [replace(style, colour=(INK, SOFT, FAINT)[i % 3]) for i, style in enumerate(STYLES)]
-METHOD_STYLES = {  # a method's style is the same on every page; a policy has none of a method
+METHOD_STYLES = {  # a method's style is the same on every page
     "closed_book": STYLES[0],
+    "closed": STYLES[0],  # a file of answers without retrieval
     "bm25": STYLES[1],
     "dense": STYLES[2],
     "lsr": STYLES[3],
@@ -82,8 +83,8 @@ METHOD_STYLES = {  # a method's style is the same on every page; a policy has no
     "replug_lsr": STYLES[8],
     "random": STYLES[9],
     "none": STYLES[0],
-    "never": Style(SOFT, "", HOLLOW),
-    "always": Style(SOFT, "", MARKERS[0]),
+    "never": STYLES[0],
+    "always": Style(SOFT, "", DISC),
     "adaptive": Style(INK, "", MARKERS[3]),
     "oracle": Style(SOFT, "", TICK),
 }

@@ -57,7 +57,7 @@ def _styled_names(figure: Figure) -> list[str]:
 
 
 def caption(figure: Figure) -> str:
-    """The caption, with the lines that show their intervals where not all do."""
+    """The caption, with the lines that show their bands where not all do."""
     if figure.kind != "lines":
         return figure.caption
     lines = known_lines(figure.points)
@@ -65,9 +65,7 @@ def caption(figure: Figure) -> str:
     if len(with_bands) == len(lines):
         return figure.caption
     names = ", ".join(map(label, with_bands))
-    return (
-        f"{figure.caption} The bands are those of {names}; pointing at another line shows its own."
-    )
+    return f"{figure.caption} Bands shown: {names}; others when pointed at."
 
 
 def alt(figure: Figure) -> str:

@@ -2,8 +2,9 @@
 
 import json
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from pipelines.pages.values import CELL_CHARACTERS, show
 
 TEMPLATES = Path(__file__).parent / "templates"
 RESULT = "result"  # the section that the page begins with
-# styles that names which are no method take, if no method of the page has their colour
-FREE_STYLES = [STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)]
+FREE_STYLES = STYLES[1:]  # of names that are no method; the first is that of no retrieval
 
 
 def render(
@@ -133,21 +133,21 @@ def styles_of_charts(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
 
     A method has its own colour; that of another retriever or language model has another mark and
     dashes. Other names are grey, or have the colours that methods leave on a page that has few of
-    them, such as one of compared files.
+    them, such as one of compared files: a name has the same one on most pages, as its hash chooses.
     """
-    distinct = dict.fromkeys(map(tuple, charts))
-    charts = sorted(distinct, key=len, reverse=True)
-    names = list(dict.fromkeys(name for chart in charts for name in chart))
+    charts = [set(chart) for chart in charts]
+    names = sorted(set().union(*charts))
     styles = _styles_of_methods(names)
 
     used = {style.colour for style in styles.values()}
     free = [style for style in FREE_STYLES if style.colour not in used]
-    candidates = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
+    if 2 * len(free) < len(STYLES):
+        free = []
     for name in names:
         if name not in styles:
-            styles[name] = _least_used(
-                candidates, styles, [chart for chart in charts if name in chart]
-            )
+            free.sort(key=lambda style: zlib.crc32(f"{name} {style.colour}".encode()))
+            its_charts = [chart for chart in charts if name in chart]
+            styles[name] = _least_used([*free, *GREYS], styles, its_charts)
     return styles
 
 
@@ -171,13 +171,13 @@ def _styles_of_methods(names: Iterable[str]) -> dict[str, Style]:
 
 
 def _least_used(
-    candidates: Sequence[Style], styles: Mapping[str, Style], charts: Sequence[Sequence[str]]
+    candidates: Sequence[Style], styles: Mapping[str, Style], charts: Iterable[Set[str]]
 ) -> Style:
     """The first of the styles that fewest other names have in these charts."""
     times: Counter[Style] = Counter()
     for chart in charts:
-        times.update(styles[name] for name in set(chart) & styles.keys())
-    return min(candidates, key=lambda style: (times[style], candidates.index(style)))
+        times.update(styles[name] for name in chart & styles.keys())
+    return min(candidates, key=times.__getitem__)
 
 
 def standalone(figure: Figure, styles: Mapping[str, Style]) -> str:

@@ -28,12 +28,24 @@ Points = dict[str, list[tuple[Any, Interval]]]  # series -> (place, figure) of e
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's."""
+    """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's.
+
+    The page leaves the columns `repeated` out, because all rows say the same there.
+    """
 
     name: str
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
+    repeated: Sequence[int] = ()
+
+    @property
+    def on_page(self) -> Table:
+        """The table as a page shows it."""
+        shown = [i for i in range(len(self.head)) if i not in self.repeated]
+        head = [self.head[i] for i in shown]
+        rows = [[row[i] for i in shown] for row in self.rows]
+        return replace(self, head=head, rows=rows, repeated=())
 
     @property
     def columns(self) -> list[list[Any]]:

@@ -24,20 +24,25 @@ def table_of(
     tables.yaml.
 
     A column without a value is left out, and so is that of the language model where all rows are of
-    one.
+    one. The page also leaves out a column with one name in all rows, such as that of the only
+    question set.
     """
     shown = []
+    repeated = []
     for name_of_column in columns:
         values = [row.get(name_of_column) for row in rows]
-        is_of_one_model = name_of_column == "lm" and len(set(values)) == 1
-        if any(map(is_known, values)) and not is_of_one_model:
-            shown.append(name_of_column)
+        is_same = len(set(values)) == 1
+        if not any(map(is_known, values)) or (is_same and name_of_column == "lm"):
+            continue
+        if is_same and column(name_of_column).unit == "name" and len(values) > 1:
+            repeated.append(len(shown))
+        shown.append(name_of_column)
 
     head = [heads.get(name_of_column, column(name_of_column).label) for name_of_column in shown]
     cells = []
     for row in rows:
         cells.append([cell(row.get(name_of_column), name_of_column) for name_of_column in shown])
-    return Table(name, caption, head, cells)
+    return Table(name, caption, head, cells, repeated)
 
 
 def cell(value: Any, name_of_column: str) -> Any:

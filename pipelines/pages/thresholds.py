@@ -9,10 +9,7 @@ from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
 
 POLICIES = ("never", "always", "adaptive", "oracle")
-ORACLE = (
-    "The oracle knows which of the two answers is right. Thin lines are adaptive's 95 % intervals "
-    "over subjects."
-)
+ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
@@ -30,7 +27,8 @@ def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
         x="name",
         y="cut",
         y_axis=Axis(
-            f"threshold, {signal} (left edge: never retrieve, right edge: always)", log=True
+            f"threshold, {signal} (left edge: without retrieval, right edge: always retrieving)",
+            log=True,
         ),
         caption=(
             "thresholds fitted on all questions. Bars span the thresholds that are not clearly "

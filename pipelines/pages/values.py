@@ -18,8 +18,8 @@ from pipelines.methods import Method
 
 NONE = "\N{EN DASH}"  # what stands for an unknown figure and an empty text
 CELL_CHARACTERS = 2000  # of a text that a page shows in a table; the CSV file has all
-LABELS = {
-    "closed_book": "closed-book",
+LABELS = {  # of methods, and of the policies of adaptive retrieval
+    "closed_book": "without retrieval",
     "bm25": "BM25",
     "dense": "dense",
     "lsr": "LSR",
@@ -32,6 +32,9 @@ LABELS = {
     "replug_lsr": "REPLUG LSR",
     "given": "given passages",
     "replug_given": "REPLUG, given passages",
+    "never": "without retrieval",
+    "always": "always retrieving",
+    "adaptive": "adaptive retrieval",
 }
 
 
@@ -48,7 +51,7 @@ class Share(float):
 
 
 def label(name: str) -> str:
-    """The name of a method, a retriever, a data set or two answers (adaptive/pairs.py) on a page.
+    """The name of a method, a policy, a retriever, a data set or two answers (adaptive/pairs.py).
 
     A further retriever's name follows its method, as LSR (bert).
     """

@@ -1,8 +1,8 @@
 """Write a release as a version, compared with the release before it.
 
 A release has the run's tables, with all that others need to load, judge and cite them;
-docs/release-reference.md lists the files of release/<version>/. The same data, params, commit and previous
-release give the same bytes. A release that fails leaves nothing behind.
+docs/release-reference.md lists the files of release/<version>/. The same data, params, commit and
+previous release give the same bytes. A release that fails leaves nothing behind.
 
 The change is major where columns or tables are gone or have another type. It is minor where rows
 are added or gone, or columns or tables are new. It is a patch where only values changed. Without a

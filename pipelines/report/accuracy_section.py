@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
-from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
+from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label, named, percent, show
-from pipelines.report.curves import ACCURACY, VIEWS, WILSON, merged_bins, rows_by_popularity
+from pipelines.report.curves import ACCURACY, BANDS, VIEWS, rows_by_popularity
 from pipelines.report.result_section import how
 from pipelines.report.run_tables import ENOUGH, Tables
 
@@ -52,8 +52,8 @@ def _leads(tables: Tables) -> str:
         least = in_percent(bins[0]["substring"])
         most = in_percent(bins[-1]["substring"])
         return (
-            f"{begins} {least} % of the questions about the least popular subjects, and on {most} "
-            "% about the most popular."
+            f"{begins} {least} % of questions about the least popular subjects, and on {most} % "
+            "about the most popular."
         )
 
     share = in_percent(first["substring"])
@@ -70,26 +70,19 @@ def _too_few_known(tables: Tables) -> Iterator[str]:
             )
 
 
-def _by_popularity(tables: Tables) -> Iterator[Figure]:
-    rows = rows_by_popularity(tables, IN_DRAWN_SETS)
+def _by_popularity(tables: Tables) -> list[Figure]:
     figure = Figure(
         name="accuracy-by-popularity",
         kind="lines",
-        rows=rows,
+        rows=rows_by_popularity(tables, IN_DRAWN_SETS),
         x="views",
         y="substring",
         x_axis=VIEWS,
         y_axis=ACCURACY,
-        caption="",
+        caption=f"accuracy (substring) by decile of popularity; small deciles are merged. {BANDS}",
     )
 
-    for dataset, of_set in grouped(rows, "dataset").items():
-        caption = (
-            f"accuracy (substring) by decile of the subject's popularity. {WILSON} "
-            f"{merged_bins(of_set)}"
-        )
-
-        yield one_of(figure, dataset, of_set, caption)
+    return figures_by(figure, "dataset")
 
 
 def _by_method(tables: Tables) -> list[Figure]:
@@ -101,10 +94,7 @@ def _by_method(tables: Tables) -> list[Figure]:
         x="method",
         y="substring",
         y_axis=ACCURACY,
-        caption=(
-            "accuracy (substring) by method. Thin lines are 95 % intervals (Wilson's, clustered by "
-            "subject)."
-        ),
+        caption="accuracy (substring) by method. Thin lines are 95 % intervals.",
     )
 
     return figures_by(figure, "dataset")
@@ -113,11 +103,11 @@ def _by_method(tables: Tables) -> list[Figure]:
 def _whose_answers(tables: Tables) -> str:
     imported = ", and those that were imported" if tables.imported_lms else ""
     return (
-        f"These are the answers of {tables.lm}, the main language model{imported}. "
-        "data/analyses/*.parquet has those of all language models, and everything that is left out "
-        "here. Substring is the published rule: an answer is right if it contains a gold answer, "
-        "so that short aliases are right by chance (“W” is in “New York”). Word is stricter: the "
-        "gold answer must appear as whole words. Figures are by substring, tables by both."
+        f"These are the answers of {tables.lm}, the main language model{imported}. data/analyses "
+        "has those of all language models. By substring, the published rule, an answer is right if "
+        "it contains a gold answer, even “W” in “New York”. By word, the gold answer must stand as "
+        "whole words. Figures are by substring, and those by popularity leave out REPLUG; tables "
+        "have both rules and all methods."
     )
 
 
@@ -134,8 +124,8 @@ def _unknown(tables: Tables) -> Iterator[str]:
 def _table(tables: Tables) -> Table:
     return table_of(
         "accuracy",
-        "Accuracy in per cent, with Wilson's intervals, clustered by subject. The correlation is "
-        "that of being right (substring) with log popularity.",
+        "Accuracy in per cent. The correlation is that of being right (substring) with log "
+        "popularity.",
         tables.answered("accuracy"),
         ["dataset", "lm", "method", "questions", "substring", "word", "correlation"],
     )
@@ -144,13 +134,9 @@ def _table(tables: Tables) -> Table:
 def _table_of_groups(tables: Tables) -> Table:
     return table_of(
         "accuracy-by-group",
-        "Accuracy in per cent on parts of the questions. Ambiguous: the question set asks the same "
-        "text about another subject as well. Least popular: the "
-        f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are "
-        f"the least popular, the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at "
-        "most so many. Names an answer: a right answer stands in the question, as whole words. "
-        "Usual answer: the answer that most other subjects of the relation have is right, as whole "
-        "words. Guessable: one of these two holds.",
+        "Accuracy in per cent on parts of the questions. Ambiguous: another question has the same "
+        f"text. Least popular: the lowest {percent(LEAST_POPULAR / OF_PUBLISHED)}. Guessable: "
+        "without knowing the fact.",
         tables.answered("accuracy_by_group"),
         ["dataset", "lm", "method", "group", "questions", "substring", "word"],
         {"group": "which"},
@@ -192,10 +178,8 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
         y="substring",
         y_axis=ACCURACY,
         caption=(
-            "accuracy (substring) by relation without retrieval, and of always giving the "
-            "relation's usual answer. Where the model is no better than that, its accuracy shows "
-            f"no knowledge. Thin lines are 95 % intervals. Relations with fewer than {FEWEST} "
-            "questions are in the table alone."
+            "accuracy (substring) by relation without retrieval, and of giving the usual answer. A "
+            "model that is no better shows no knowledge. Thin lines are 95 % intervals."
         ),
     )
 
@@ -205,11 +189,8 @@ def _beside_guesses(tables: Tables) -> list[Figure]:
 def _table_of_guesses(tables: Tables) -> Table:
     return table_of(
         "guessable",
-        "What can be guessed by relation, in per cent of the questions: those that name an answer, "
-        "those that can be guessed (whole words), and those on which the usual answer is right, "
-        f"beside {tables.lm} without retrieval. A question's usual answer is counted on the other "
-        "subjects of its relation in the whole question set; the one shown is that of most "
-        "questions.",
+        "Per cent of each relation's questions that name an answer, that can be guessed, and on "
+        f"which the usual answer, or {tables.lm}'s without retrieval, is right (substring).",
         _guesses(tables),
         [
             "relation",
@@ -220,22 +201,16 @@ def _table_of_guesses(tables: Tables) -> Table:
             "guessable",
             "majority",
             "closed_book",
-            "majority_word",
-            "closed_book_word",
         ],
-        {
-            "usual": "usual answer",
-            "majority": "usual answer is right",
-            "majority_word": "usual answer is right, word",
-        },
+        {"usual": "usual answer", "majority": "it is right"},
     )
 
 
 def _table_by_popularity(tables: Tables) -> Table:
     return table_of(
         "accuracy-by-popularity",
-        "Accuracy in per cent by decile of popularity, and the change against closed-book answers "
-        "in points.",
+        "Accuracy in per cent by decile of popularity, and the change against answers without "
+        "retrieval in points.",
         tables.answered("accuracy_by_popularity", IN_DRAWN_SETS),
         [
             "decile",
@@ -247,16 +222,12 @@ def _table_by_popularity(tables: Tables) -> Table:
             "substring",
             "word",
             "gain",
-            "gain_word",
         ],
-        {"decile": "from decile", "gain": "change, substring"},
+        {"decile": "from decile"},
     )
 
 
 def _by_relative_popularity(tables: Tables) -> list[Figure]:
-    small_bins = "left out"
-    if tables.settings.report.merge_bins:
-        small_bins = "merged with their neighbours"
     figure = Figure(
         name="accuracy-by-relative-popularity",
         kind="lines",
@@ -267,11 +238,7 @@ def _by_relative_popularity(tables: Tables) -> list[Figure]:
         y="substring",
         x_axis=Axis(RELATIVE),
         y_axis=ACCURACY,
-        caption=(
-            "accuracy (substring) by popularity relative to other questions of the same relation. "
-            f"{WILSON} Bins of fewer than 40 questions (of a third, in small sets) are "
-            f"{small_bins}."
-        ),
+        caption=f"accuracy (substring) by popularity within the question's relation. {BANDS}",
     )
 
     return figures_by(figure, "dataset")

@@ -9,13 +9,19 @@ from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import in_points, label, named, show
+from pipelines.pages.values import in_points, label, named, percent, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
 HELD_OUT = Axis("held-out accuracy, %")
-VERBS = {1: "beats both", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
+VERBS = {1: "is clearly better", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
+POLICIES_OF_PAIRS = {
+    "never": "always the second text",
+    "always": "always the first text",
+    "adaptive": "adaptive",
+    "oracle": "oracle",
+}
 SIGNALS = ("popularity", "uncertainty")  # of what decides whether to retrieve
 
 
@@ -23,10 +29,11 @@ def section(tables: Tables) -> Section:
     policies = _policies(tables)
     blocks: list[Block] = [
         *_figures_of_policies(policies),
-        "Thresholds are fitted and judged by the substring rule. Below a relation's popularity "
-        "threshold, the answer with retrieved text counts; from the threshold on, the closed-book "
-        "answer. Thresholds are fitted on one part of the subjects and judged on the others, over "
-        "many seeded splits.",
+        "Below a relation's popularity threshold, the answer with retrieval counts; from the "
+        "threshold on, the answer without. Thresholds are fitted on one part of the subjects and "
+        "judged on the others, over many seeded splits, by the substring rule. In the rows of two "
+        "texts, such as BM25 below dense, the second one's answer stands for that without "
+        "retrieval.",
         " ".join(_unknown_popularity(tables)),
         _where_thresholds_lose(tables),
         _table_of_searches(tables),
@@ -46,23 +53,14 @@ def section(tables: Tables) -> Section:
 
 
 def _leads(tables: Tables) -> str:
-    rows = adaptive_metrics.main_policies(tables)
     best = adaptive_metrics.best_policy(tables)
     if best is None:
         return ""
     verb = VERBS[best["gain"].sign]
-    method = label(best["method"])
-    if len(rows) == 1:
-        points = in_points(best["gain"])
-        return (
-            f"Against always and never retrieving, adaptive retrieval with {method} {verb} "
-            f"({points} points)."
-        )
-
-    better = sum(row["gain"].sign > 0 for row in rows)
+    saved = percent(1 - best["retrieved"].value, 1)
     return (
-        f"On {label(best['dataset'])}, adaptive retrieval beats always and never retrieving with "
-        f"{better or 'none'} of {len(rows)} methods; with the best one, {method}, it {verb}."
+        f"On {label(best['dataset'])}, adaptive retrieval with {label(best['method'])} {verb} "
+        f"({in_points(best['gain'])} points) and saves {saved} of retrievals."
     )
 
 
@@ -79,7 +77,7 @@ def _without_thresholds(tables: Tables) -> str:
 
 
 def _policies(tables: Tables) -> list[Row]:
-    """A mark for each policy, of the main language model and imported ones; the best come first."""
+    """The policies of the main language model and imported ones; the best come first."""
     rows = []
     for row in adaptive_metrics.in_use(tables):
         if row["lm"] not in tables.settings.lms[1:]:
@@ -93,34 +91,30 @@ def _policies(tables: Tables) -> list[Row]:
         name = method if row["lm"] in main else f"{method}, {row['lm']}"
         names.append({**row, "of": name})
 
-    return spread(names, {policy: policy for policy in POLICIES})
+    return names
 
 
 def _figures_of_policies(rows: Sequence[Row]) -> list[Figure]:
+    with_text = [row for row in rows if BELOW not in row["method"]]
     methods = Figure(
         name="policies",
         kind="dumbbell",
-        rows=[row for row in rows if BELOW not in row["method"]],
+        rows=spread(with_text, {policy: policy for policy in POLICIES}),
         x="of",
         y="accuracy",
         y_axis=HELD_OUT,
-        caption=(
-            "adaptive retrieval against never and always retrieving, by where the text comes from, "
-            f"best first. {ORACLE}"
-        ),
+        caption=(f"three policies by where the text comes from, best first. {ORACLE}"),
     )
 
+    of_pairs = [row for row in rows if BELOW in row["method"]]
     pairs = Figure(
         name="policies-of-pairs",
         kind="dumbbell",
-        rows=[row for row in rows if BELOW in row["method"]],
+        rows=spread(of_pairs, POLICIES_OF_PAIRS),
         x="of",
         y="accuracy",
         y_axis=HELD_OUT,
-        caption=(
-            "the same choice between two sources of text (thresholds.pairs): always takes the "
-            f"answer with the first one's text, never that with the second one's. {ORACLE}"
-        ),
+        caption=(f"the same choice between two sources of text (thresholds.pairs). {ORACLE}"),
     )
 
     return figures_by(methods, "dataset") + figures_by(pairs, "dataset")
@@ -161,21 +155,18 @@ def _where_thresholds_lose(tables: Tables) -> str:
     if not of_sets:
         return ""
     return (
-        "Thresholds are not put to use where they lose accuracy to always or never retrieving, "
-        "with the whole interval of the gain, or to never at all. `longtail ask` and a release "
-        f"follow this verdict. {' '.join(of_sets)}"
+        "Thresholds are not put to use where they clearly lose accuracy, or where answers without "
+        "retrieval are as good and cheaper. `longtail ask` and a release follow this verdict. "
+        f"{' '.join(of_sets)}"
     )
 
 
 def _table_of_searches(tables: Tables) -> Table:
     return table_of(
         "adaptive",
-        "Held-out accuracy in per cent, with intervals over subjects; the gain over the better of "
-        "always and never in points; what is put to use; adaptive's mean and middle 95 % over "
-        "splits; the share of questions that retrieve and the accuracy on training subjects in per "
-        "cent. Intervals of adaptive, the gain and the share fit the thresholds again to resampled "
-        "subjects. In simulations they cover 89 to 100 %, but the share's only 84 to 91 % with 260 "
-        f"questions. The search in use is {tables.settings.thresholds.search}.",
+        "Held-out accuracy in per cent, the gain over the better policy without thresholds in "
+        f"points, and what is put to use, by threshold search ({tables.settings.thresholds.search} "
+        "is in use).",
         adaptive_metrics.rows_of(tables, SEARCHES),
         [
             "dataset",
@@ -188,17 +179,9 @@ def _table_of_searches(tables: Tables) -> Table:
             "oracle",
             "gain",
             "policy",
-            "adaptive_splits",
             "retrieved",
-            "train_adaptive",
         ],
-        {
-            "method": "retriever",
-            "gain": "gain",
-            "policy": "use",
-            "adaptive_splits": "over splits",
-            "train_adaptive": "training",
-        },
+        {"method": "retriever", "gain": "gain", "policy": "use"},
     )
 
 
@@ -223,11 +206,8 @@ def _figures_of_thresholds(tables: Tables) -> list[Figure]:
 def _table_of_thresholds(tables: Tables) -> Table:
     return table_of(
         "thresholds",
-        "Thresholds in monthly page views (0: never retrieve, ∞: always), from and to the last "
-        "that is not clearly worse; the threshold in use by the verdict above; the least and the "
-        "most popular subject tuned on, beyond which nothing is known; accuracies and the share "
-        "that retrieves in per cent, adaptive's and the share held out. Relations with few "
-        "questions share the threshold of all relations together.",
+        "Thresholds in monthly page views (0: without retrieval, ∞: always retrieving), the range "
+        "that is not clearly worse, and held-out accuracy and share that retrieves in per cent.",
         _thresholds(tables),
         [
             "relation",
@@ -240,10 +220,6 @@ def _table_of_thresholds(tables: Tables) -> Table:
             "threshold_low",
             "threshold_high",
             "deployed",
-            "popularity_least",
-            "popularity_most",
-            "closed_book",
-            "augmented",
             "adaptive",
             "retrieved",
         ],
@@ -252,8 +228,6 @@ def _table_of_thresholds(tables: Tables) -> Table:
             "threshold_low": "from",
             "threshold_high": "to",
             "deployed": "in use",
-            "popularity_least": "least views",
-            "popularity_most": "most views",
         },
     )
 
@@ -265,11 +239,8 @@ def _table_of_signals(tables: Tables) -> Table:
         rows.append({**row, **accuracies})
     return table_of(
         "deciding",
-        "The language model's uncertainty can decide as well: retrieve if it gave its closed-book "
-        "answer a low probability. Thresholds on this probability are fitted and judged on the "
-        "same splits. Popularity is known before the model is asked; uncertainty is known only "
-        "after a closed-book answer. Held-out accuracy in per cent by what decides, the difference "
-        "in points, and the share of the questions that retrieve in per cent.",
+        "Held-out accuracy in per cent if popularity decides, or the model's uncertainty about its "
+        "answer without retrieval; the difference in points, and the shares that retrieve.",
         rows,
         [
             "dataset",

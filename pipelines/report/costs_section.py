@@ -49,8 +49,8 @@ def section(tables: Tables) -> Section:
 
     savings = table_of(
         "savings",
-        "What retrieving only below the thresholds saves against always retrieving, in per cent, "
-        "on questions that they were not fitted to, with intervals over subjects.",
+        "What adaptive retrieval saves against always retrieving, in per cent, on held-out "
+        "questions.",
         tables.answered("savings", HAS_SAVINGS),
         [
             "dataset",
@@ -63,9 +63,9 @@ def section(tables: Tables) -> Section:
             "cost_saved",
         ],
         {
-            "calls_saved": "prompts saved, %",
-            "tokens_saved": "tokens saved, %",
-            "cost_saved": "cost saved, %",
+            "calls_saved": "prompts saved",
+            "tokens_saved": "tokens saved",
+            "cost_saved": "cost saved",
         },
     )
 
@@ -94,11 +94,13 @@ def _leads(tables: Tables) -> str:
     rows = tables.rows(
         "costs", "lm = $lm AND dataset = $of AND prompt_tokens IS NOT NULL", of=dataset
     )
-    if len(rows) < 2:
+    if not rows:
         return ""
     least = min(rows, key=lambda row: row["prompt_tokens"])
     most = max(rows, key=lambda row: row["prompt_tokens"])
     fewest_tokens = f"{least['prompt_tokens']:,.0f} tokens ({label(least['method'])})"
     most_tokens = f"{most['prompt_tokens']:,.0f} ({label(most['method'])})"
-    begins = f"For a question of {label(dataset)}, {tables.lm} reads from"
-    return f"{begins} {fewest_tokens} to {most_tokens}."
+    begins = f"For a question of {label(dataset)}, {tables.lm} reads"
+    if len(rows) == 1:
+        return f"{begins} {fewest_tokens}."
+    return f"{begins} from {fewest_tokens} to {most_tokens}."

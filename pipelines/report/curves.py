@@ -1,13 +1,12 @@
-"""Figures by popularity, which several sections show: their rows, and what their captions say."""
+"""Figures by popularity, which several sections show: their rows and axes."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.evaluation import popularity_bins
 from pipelines.pages.section import Axis, Row
 from pipelines.report.run_tables import Tables
 
-WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
+BANDS = "Bands are 95 % intervals."
 VIEWS = Axis("median monthly page views (log scale)", log=True)
 ACCURACY = Axis("accuracy, %")
 
@@ -21,13 +20,3 @@ def rows_by_popularity(tables: Tables, where: str = "true", **values: Any) -> li
     """Accuracy and gain by decile of popularity of methods that read one passage at most."""
     condition = f"method NOT LIKE 'replug%' AND ({where})"
     return with_views(tables.answered("accuracy_by_popularity", condition, **values))
-
-
-def merged_bins(rows: Sequence[Row]) -> str:
-    """What the bins of a figure by popularity are, for its caption."""
-    first = [row["questions"] for row in rows if row["series"] == rows[0]["series"]]
-    least = popularity_bins.least_of(sum(first))
-    return (
-        f"Deciles with fewer than {least} questions are merged with their neighbours; "
-        "REPLUG is in the table alone."
-    )

@@ -1,15 +1,13 @@
 """The section on where retrieval helps and where it hurts (PopQA, section 5)."""
 
-from collections.abc import Iterator
-
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
-from pipelines.pages.table_rows import grouped, is_known, one_of, table_of
+from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import in_points, label, percent
 from pipelines.report import adaptive_metrics
-from pipelines.report.curves import VIEWS, merged_bins, rows_by_popularity
+from pipelines.report.curves import BANDS, VIEWS, rows_by_popularity
 from pipelines.report.run_tables import Tables
 
 VERBS = {1: "helps", -1: "hurts", 0: "makes no clear difference"}  # sign of an interval
@@ -25,10 +23,14 @@ COMPARED_COLUMNS = [
 COMPARED_HEADS = {
     "gain": "accuracy, substring",
     "gain_word": "accuracy, word",
-    "only_this": "only this right",
-    "only_that": "only that right",
-    "p": "McNemar's p",
+    "only_this": "only this",
+    "only_that": "only that",
     "against_lm": "less",
+}
+
+ANSWERS = {  # a value of the table `recall` -> its words
+    "only closed-book right": "right only without retrieval",
+    "only augmented right": "right only with retrieval",
 }
 
 
@@ -84,45 +86,37 @@ def _leads(tables: Tables) -> str:
     )
 
 
-def _gain_by_popularity(tables: Tables) -> Iterator[Figure]:
-    rows = rows_by_popularity(tables)
+def _gain_by_popularity(tables: Tables) -> list[Figure]:
     figure = Figure(
         name="gain-by-popularity",
         kind="lines",
-        rows=rows,
+        rows=rows_by_popularity(tables),
         x="views",
         y="gain",
         x_axis=VIEWS,
-        y_axis=Axis("augmented minus closed-book, points", zero=True),
-        caption="",
+        y_axis=Axis("accuracy with retrieval minus without, points", zero=True),
+        caption=f"what a passage changes, by decile of popularity; above zero it helps. {BANDS}",
     )
 
-    for dataset, of_set in grouped(rows, "dataset").items():
-        caption = (
-            "what reading a passage changes (substring), by decile of popularity. Above zero it "
-            f"helps. The sentence above is about the least popular {percent(TAIL)} and the most "
-            f"popular {percent(HEAD)} of the questions. Bands are 95 % bootstrap intervals over "
-            f"subjects. {merged_bins(of_set)}"
-        )
-
-        yield one_of(figure, dataset, of_set, caption)
+    return figures_by(figure, "dataset")
 
 
 def _how_to_look(tables: Tables) -> str:
     method = lead_method(tables) if tables.answered_sets else ""
     return (
-        "To look at the questions where it hurts, with their passages, run `longtail explore "
-        f"'/questions?method={method}&cell=base'`; with cell=method, they are those where it helps."
+        f"Unpopular subjects are those of the least popular {percent(TAIL)} of the questions (the "
+        f"tail), the most popular ones of the top {percent(HEAD)} (the head). A namesake's page is "
+        "another page by the subject's name. To look at the questions where it hurts, with their "
+        f"passages, run `longtail explore '/questions?method={method}&cell=base'`; with "
+        "cell=method, they are those where it helps."
     )
 
 
 def _table_of_groups(tables: Tables) -> Table:
     return table_of(
         "retrieval-effect",
-        "Accuracy in per cent, closed-book and with what the method reads, and the change in "
-        f"points. The tail is the least popular {percent(TAIL)} of the questions of known "
-        f"popularity, the head the most popular {percent(HEAD)}. A namesake's page is another page "
-        "by the subject's name.",
+        "Accuracy in per cent without and with retrieval, and the change in points, on parts of "
+        "the questions.",
         tables.answered(
             "retrieval_effect",
             """questions > 0 AND "group" <> $difference AND method NOT LIKE 'replug%' """,
@@ -137,8 +131,6 @@ def _table_of_groups(tables: Tables) -> Table:
             "closed_book",
             "augmented",
             "gain",
-            "closed_book_word",
-            "augmented_word",
             "gain_word",
         ],
         {"group": "questions where"},
@@ -148,10 +140,8 @@ def _table_of_groups(tables: Tables) -> Table:
 def _table_of_comparisons(tables: Tables) -> Table:
     return table_of(
         "comparisons",
-        "One method less another, question by question, in points: accuracy, and recall (how often "
-        "what was read holds an answer). Intervals are bootstraps over subjects. Only this and "
-        "only that: questions on which only the first or only the second is right (substring), "
-        "with McNemar's exact test, which takes questions as independent.",
+        "One method less another in points. Only this: questions that only the first gets right "
+        "(substring). p: McNemar's exact test, which takes questions as independent.",
         tables.answered("comparisons", "against_lm = lm"),
         ["dataset", "lm", "method", "against", *COMPARED_COLUMNS],
         COMPARED_HEADS,
@@ -159,12 +149,12 @@ def _table_of_comparisons(tables: Tables) -> Table:
 
 
 def _table_of_recall(tables: Tables) -> Table:
+    rows = tables.answered("recall")
     return table_of(
         "recall",
-        "Recall in per cent, over all questions and by which of the two answers is right. Recall "
-        "is the share of questions for which what the method read holds an answer as whole words: "
-        "the top passage, any of REPLUG's documents, or the passage that GenRead wrote.",
-        tables.answered("recall"),
+        "Recall in per cent: how often what the method read holds an answer as whole words, by "
+        "which of the two answers is right.",
+        [row | {"answers": ANSWERS.get(row["answers"], row["answers"])} for row in rows],
         ["dataset", "lm", "method", "answers", "share", "recall"],
         {"answers": "questions"},
     )
@@ -177,10 +167,8 @@ def _table_of_examples(tables: Tables) -> Table:
         rows.append({**row, **example})
     return table_of(
         "examples",
-        "Questions on which only one of two answers, closed-book and with a passage, is right by "
-        f"both rules. They were drawn by hash, {EXAMPLES} at most of each kind and at most one of "
-        "each relation, not chosen by hand. The passage is the beginning of the best document, "
-        "which the explorer shows whole.",
+        "Questions that only one of two answers, without and with a passage, gets right by both "
+        f"rules. A hash draws them, {EXAMPLES} at most of each kind.",
         rows,
         [
             "effect",
@@ -198,7 +186,7 @@ def _table_of_examples(tables: Tables) -> Table:
         {
             "example_question": "question",
             "example_answer": "a gold answer",
-            "example_closed_book": "closed-book answer",
+            "example_closed_book": "answer without retrieval",
             "example_augmented": "answer with the passage",
             "example_passage": "passage",
             "example_doc_title": "passage from",

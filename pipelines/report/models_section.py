@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
 from pipelines.pages.values import in_percent, label
-from pipelines.report.curves import ACCURACY, VIEWS, WILSON, with_views
+from pipelines.report.curves import ACCURACY, BANDS, VIEWS, with_views
 from pipelines.report.effect_section import COMPARED_COLUMNS, COMPARED_HEADS
 from pipelines.report.run_tables import Tables
 
@@ -20,10 +20,8 @@ MODELS_BY_SIZE = """SELECT accuracy.*, models.parameters, models.judged
 def section(tables: Tables) -> Section:
     by_size = table_of(
         "models",
-        "Accuracy in per cent by language model, and its correlation (substring) with log "
-        "popularity. Smaller models come first; those of unknown size come last. Numbers of "
-        "questions can differ, and so can their splits: the test split, or all splits of imported "
-        "answers.",
+        "Accuracy in per cent by language model, smaller ones first, and its correlation "
+        "(substring) with log popularity. Numbers of questions and their splits can differ.",
         tables.ask(MODELS_BY_SIZE),
         [
             "lm",
@@ -42,7 +40,7 @@ def section(tables: Tables) -> Section:
     compared = table_of(
         "models-compared",
         "One language model less another by the same method, in points, on the questions that both "
-        "answered. Columns are those of the methods' comparisons above.",
+        "answered. Columns are those of the methods' comparisons.",
         tables.rows("comparisons", "against_lm <> lm AND questions > 0"),
         ["lm", "against_lm", "dataset", "method", *COMPARED_COLUMNS],
         COMPARED_HEADS,
@@ -56,17 +54,17 @@ def section(tables: Tables) -> Section:
         x="views",
         y="substring",
         x_axis=VIEWS,
-        y_axis=Axis("closed-book accuracy, %"),
+        y_axis=Axis("accuracy without retrieval, %"),
         caption=(
-            "closed-book accuracy (substring) by half power of ten of popularity and language "
-            f"model, on the questions of a set that all language models answered. {WILSON}"
+            "accuracy without retrieval (substring) by popularity, on the questions that all "
+            f"language models answered. {BANDS}"
         ),
     )
 
     by_relation = table_of(
         "models-by-relation",
-        "Accuracy in per cent by relation, language model and method, on the questions of a set "
-        "that all language models answered, and its correlation (substring) with log popularity.",
+        "Accuracy in per cent by relation, language model and method, on the questions that all "
+        "language models answered, and its correlation (substring) with log popularity.",
         tables.rows("common_accuracy_by_relation"),
         ["relation", "dataset", "lm", "method", "questions", "substring", "word", "correlation"],
     )
@@ -89,12 +87,13 @@ def _leads(tables: Tables) -> str:
         if row["dataset"] == rows[0]["dataset"] and math.isfinite(row["substring"].value):
             of_first_set.append(row)
     if len(of_first_set) < 2:
-        return "No two language models have closed-book answers to the same questions."
+        return "No two language models answered the same questions without retrieval."
 
     best, *_, worst = sorted(of_first_set, key=lambda row: -row["substring"].value)
-    most_often = f"{best['lm']} is right most often from memory ({in_percent(best['substring'])} %)"
+    most_often = f"{best['lm']} is right most often ({in_percent(best['substring'])} %)"
     least_often = f"{worst['lm']} least often ({in_percent(worst['substring'])} %)"
-    return f"On the same questions of {label(best['dataset'])}, {most_often}, {least_often}."
+    begins = f"Without retrieval, on the same questions of {label(best['dataset'])}"
+    return f"{begins}, {most_often}, and {least_often}."
 
 
 def _by_method(tables: Tables) -> Iterator[Figure]:
@@ -112,7 +111,7 @@ def _by_method(tables: Tables) -> Iterator[Figure]:
 
     for dataset, of_set in grouped(rows, "dataset").items():
         caption = (
-            "accuracy (substring) by language model and method, on the questions of a set that all "
+            "accuracy (substring) by language model and method, on the questions that all "
             f"language models answered.{_missing_bars(of_set)}"
         )
 
@@ -124,4 +123,4 @@ def _missing_bars(rows: Sequence[Row]) -> str:
     methods = {row["method"] for row in rows}
     if len(rows) == len(lms) * len(methods):
         return ""
-    return " A bar is missing where a language model has no such answers."
+    return " A bar is missing where a model has no such answers."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipelines import catalogue
 from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import label, show
 from pipelines.report.run_tables import Tables
 
@@ -71,18 +71,8 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
-    return Section("perplexity", "Perplexity", blocks, " ".join(notes) or _leads(rows))
-
-
-def _leads(rows: Sequence[Row]) -> str:
-    """How well the first language model predicts the first corpus, without documents."""
-    for row in rows:
-        if row["retriever"] == "none":
-            return (
-                f"Without documents, {row['lm']} has a perplexity of "
-                f"{show(row['perplexity'])} by token on {label(row['corpus'])}."
-            )
-    return ""
+    leads = " ".join(notes) or _leads(tables, rows)
+    return Section("perplexity", "Perplexity", blocks, leads)
 
 
 def _against_chance(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
@@ -106,6 +96,21 @@ def _against_chance(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
 
     better = [row for row in rows if (row["corpus"], row["lm"]) not in worse]
     return better, notes
+
+
+def _leads(tables: Tables, rows: list[Row]) -> str:
+    """What the best retriever's documents save the main language model, on the first corpus."""
+    saved = []
+    for row in rows:
+        if (row["corpus"], row["lm"]) == (rows[0]["corpus"], tables.lm) and is_known(row["saved"]):
+            saved.append(row)
+    if not saved:
+        return ""
+    best = max(saved, key=lambda row: row["saved"].value)
+    return (
+        f"Documents from {label(best['retriever'])} save {tables.lm} "
+        f"{show(best['saved'], digits=1)} % of the bits that it needs for {label(best['corpus'])}."
+    )
 
 
 def _perplexities(tables: Tables) -> list[Row]:

@@ -26,8 +26,8 @@ def section(tables: Tables) -> Section:
         x_axis=Axis("monthly page views of the article (log scale)", log=True),
         y_axis=Axis("share of the questions with fewer, %"),
         caption=(
-            "Popularity of the questions' subjects, all splits, where it is known. A question "
-            "without a subject counts as its least viewed entity."
+            "How popular the questions' subjects are, where it is known. A question without a "
+            "subject counts as its least viewed entity."
         ),
     )
 

@@ -20,6 +20,23 @@ REJECTS = """SELECT reason, count(*) AS rows,
         min(file) || ', row ' || arg_min(row, (file, row)) AS first
     FROM rejects GROUP BY reason ORDER BY reason"""
 
+COUNTS = {  # what the stages `chunk` and `queries` count -> its words
+    "rows": "read",
+    "skipped_redirect": "redirects",
+    "skipped_other_namespace": "of other namespaces",
+    "rejected": "rejected",
+    "duplicates": "exact duplicates",
+    "source_documents": "source documents",
+    "documents": "documents",
+    "tokens": "tokens",
+    "bytes": "bytes of text",
+    "near_duplicate_sources": "sources removed as near-duplicates",
+    "duplicate_queries": "duplicate queries removed",
+    "queries_train": "train queries",
+    "queries_validation": "validation queries",
+    "queries_test": "test queries",
+}
+
 
 def section(tables: Tables) -> Section:
     rejects = _rejects(tables)
@@ -242,52 +259,20 @@ def _sources(tables: Tables) -> list[Row]:
 
 def _table_of_corpora(tables: Tables, documents: Mapping[str, int]) -> Table:
     """What the stages `chunk` and `queries` counted of each corpus (REPLUG, section 5)."""
+    counts = {corpus: tables.metrics.get(f"corpus_{corpus}", {}) for corpus in documents}
     rows = []
-    for corpus in documents:
-        counts = tables.metrics.get(f"corpus_{corpus}")
-        if counts:
-            row: Row = {"corpus": corpus}
-            for key, n in counts.items():
-                if n and isinstance(n, int | float):
-                    row[key] = int(n)
+    for key, words in COUNTS.items():
+        row: Row = {"count": words}
+        for corpus, of_corpus in counts.items():
+            row[corpus] = int(of_corpus.get(key) or 0)
+        if any(row[corpus] for corpus in counts):
             rows.append(row)
 
     return table_of(
         "corpora",
-        "Documents to retrieve from, cut from source documents, and language-modelling queries. "
-        "Rows, pages or articles that were read but are not counted in a later column became "
-        "queries, or were not drawn for a corpus of limited size. Queries come from source "
-        "documents that the corpus does not contain. Near-duplicates are source documents of "
-        "queries that resemble one in the corpus, or one of a split that models are judged on. The "
-        "test queries are rolling windows, so that each byte of a test document is predicted once.",
+        "What was read and left out for each corpus, the documents that were cut from the rest, "
+        "and the language-modelling queries, whose source documents the corpus does not contain.",
         rows,
-        [
-            "corpus",
-            "rows",
-            "skipped_redirect",
-            "skipped_other_namespace",
-            "rejected",
-            "duplicates",
-            "source_documents",
-            "documents",
-            "tokens",
-            "bytes",
-            "near_duplicate_sources",
-            "duplicate_queries",
-            "queries_train",
-            "queries_validation",
-            "queries_test",
-        ],
-        {
-            "rows": "read",
-            "skipped_redirect": "redirects",
-            "skipped_other_namespace": "other namespaces",
-            "duplicates": "exact duplicates",
-            "bytes": "bytes of text",
-            "near_duplicate_sources": "sources removed as near-duplicates",
-            "duplicate_queries": "duplicate queries removed",
-            "queries_train": "train queries",
-            "queries_validation": "validation queries",
-            "queries_test": "test queries",
-        },
+        ["count", *counts],
+        {corpus: label(corpus) for corpus in counts},
     )

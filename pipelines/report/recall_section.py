@@ -10,7 +10,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, spread, table_of
-from pipelines.pages.values import in_percent, label
+from pipelines.pages.values import alone, in_percent, label
 from pipelines.report.run_tables import Tables
 
 RECALL = "recall@1"
@@ -35,10 +35,8 @@ def section(tables: Tables) -> Section:
     heads = _heads()
     retrievers = table_of(
         "retrievers",
-        f"The retrievers by each measure, with {tables.lm} as language model: bits per byte and "
-        "what documents save, recall and accuracy with the top passage (always whole words) in per "
-        "cent. To compare another encoder, such as DPR or BERT, describe it under retriever and "
-        "list it in retrievers.",
+        f"Each retriever with {tables.lm}: bits per byte, what documents save, and recall and "
+        "accuracy with the top passage (whole words) in per cent.",
         tables.rows("retrievers"),
         list(heads),
         heads,
@@ -46,10 +44,8 @@ def section(tables: Tables) -> Section:
 
     passages = table_of(
         "recall-of-passages",
-        "Recall@k in per cent, with Wilson's intervals: the share of answerable questions that "
-        "have a gold passage among the first k of the passages that came with all questions and of "
-        "the datastore's documents. A question's gold passages are its own passages that hold an "
-        "answer as whole words; with any, it is answerable.",
+        "Recall@k in per cent: how often one of the question's own passages that hold an answer is "
+        "among the first k. With none, a question is not answerable.",
         list(_recall_of_passages(tables)),
         [
             "set",
@@ -92,7 +88,7 @@ def _leads(tables: Tables) -> str:
         if row["series"] == RECALL and is_known(row["accuracy"]):
             rows.append(row)
     if not rows:
-        return ""
+        return _leads_of_bits(tables)
 
     best, *others = sorted(rows, key=lambda row: -row["accuracy"].value)
     leads = (
@@ -107,6 +103,18 @@ def _leads(tables: Tables) -> str:
         )
 
     return f"{leads}."
+
+
+def _leads_of_bits(tables: Tables) -> str:
+    """The best retriever of a run without questions."""
+    rows = [row for row in tables.rows("retrievers") if is_known(row["bits_per_byte"])]
+    if not rows:
+        return ""
+    best = min(rows, key=lambda row: row["bits_per_byte"].value)
+    return (
+        f"With documents from {label(best['retriever'])}, {tables.lm} needs the fewest bits per "
+        f"byte of {label(tables.corpus)} ({alone(best['bits_per_byte'])})."
+    )
 
 
 def _recall_of_passages(tables: Tables) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
-from pipelines.pages.values import alone, label, show
+from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 
 BITS = Axis("bits per byte")
@@ -30,7 +30,10 @@ def section(tables: Tables) -> Section:
         y="bits_per_byte",
         x_axis=Axis("documents in the ensemble, k"),
         y_axis=BITS,
-        caption=_caption_of_k(tables),
+        caption=(
+            f"{tables.lm} on {corpus}: bits per byte by the number of documents. Random documents "
+            "show what the ensemble alone does."
+        ),
         low_is_good=True,
     )
 
@@ -105,7 +108,6 @@ class Saved:
 
     best: Row  # with top_k documents of the best retriever
     random: Row | None  # with as many random ones
-    most: Row  # with the best retriever's best number of documents
 
 
 def saved_by_documents(tables: Tables) -> Saved | None:
@@ -120,9 +122,7 @@ def saved_by_documents(tables: Tables) -> Saved | None:
 
     best = max(in_use, key=lambda row: row["saved"].value)
     others = [row for row in in_use if row["retriever"] == "random" and row is not best]
-    of_best = [row for row in rows if row["retriever"] == best["retriever"]]
-    most = max(of_best, key=lambda row: (row["saved"].value, row["k"] == tables.top_k))
-    return Saved(best, others[0] if others else None, most)
+    return Saved(best, others[0] if others else None)
 
 
 def bits_by_k(tables: Tables) -> list[Row]:
@@ -156,26 +156,6 @@ def _leads(tables: Tables) -> str:
     if saved.random:
         leads += f"; random documents save {alone(saved.random['saved'], digits=1)} %"
     return f"{leads}."
-
-
-def _caption_of_k(tables: Tables) -> str:
-    caption = (
-        f"{tables.lm} on {label(tables.corpus)}: bits per byte by the number of documents. Random "
-        "documents show what the ensemble alone does."
-    )
-
-    saved = saved_by_documents(tables)
-    if saved is None:
-        return caption
-    caption += (
-        f" {tables.top_k} documents of {label(saved.best['retriever'])} save "
-        f"{show(saved.best['saved'], digits=1)} %."
-    )
-
-    if saved.most["k"] != tables.top_k:
-        most = show(saved.most["saved"], digits=1)
-        caption += f" The best number is {saved.most['k']}, which saves {most} %."
-    return caption
 
 
 def _bits_by_subset(tables: Tables) -> Iterator[Row]:

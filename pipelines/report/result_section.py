@@ -8,9 +8,9 @@ from pipelines.report.curves import ACCURACY, VIEWS, with_views
 from pipelines.report.run_tables import Tables
 
 POLICIES = {
-    "never": "never retrieving",
-    "always": "always retrieving",
-    "adaptive": "adaptive retrieval",
+    "never": label("never"),
+    "always": label("always"),
+    "adaptive": label("adaptive"),
 }
 VERBS = {1: "is better than both", -1: "is worse than the better of the two"}
 UNCLEAR = "is not clearly better"
@@ -60,7 +60,7 @@ def section(tables: Tables) -> Section:
 
 def how(method: str) -> str:
     """How a method answers, as a sentence begins with it."""
-    return "From memory" if method == "closed_book" else f"With text from {label(method)}"
+    return "Without retrieval" if method == "closed_book" else f"With text from {label(method)}"
 
 
 def main_shares(tables: Tables) -> list[Row]:

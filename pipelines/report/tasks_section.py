@@ -25,8 +25,8 @@ def section(tables: Tables) -> Section:
 
     table = table_of(
         "tasks",
-        "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points "
-        "(bootstrap over questions), over all questions and by category.",
+        "Accuracy in per cent and the change against answers without retrieval in points, over all "
+        "questions and by category, with 95 % intervals.",
         rows,
         ["task", "lm", "method", "answered_by", "category", "questions", "accuracy", "gain"],
     )
@@ -44,8 +44,8 @@ def section(tables: Tables) -> Section:
 
 
 def solved(tables: Tables) -> list[Row]:
-    """Accuracy by benchmark, language model, method and category, of models with closed-book
-    answers.
+    """Accuracy by benchmark, language model, method and category, of models that answered without
+    retrieval.
     """
     return tables.rows("tasks", SOLVED)
 
@@ -53,7 +53,7 @@ def solved(tables: Tables) -> list[Row]:
 def _leads(tables: Tables, rows: list[Row]) -> str:
     effect = _largest_effect(tables, rows)
     if effect is None:
-        return "No ensemble answered a benchmark; the figure has the closed-book answers."
+        return "No ensemble answered a benchmark; the figure has the answers without retrieval."
     what = "accuracy"
     if effect["lm"] != tables.lm:
         what = f"the accuracy of {effect['lm']}"

@@ -4,14 +4,12 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from statistics import fmean
 from typing import Any
 
-from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
-from pipelines.pages.table_rows import figures_by, grouped, one_of, table_of
-from pipelines.pages.values import Percent, show
-from pipelines.report.run_tables import Tables
+from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.values import alone, label, show
+from pipelines.report.run_tables import Tables, read_figures
 
 MARKS_DRAWN = 60  # of a curve at most
 LOOK_HEADS = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads
@@ -21,15 +19,11 @@ LOOK_HEADS = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads
     "auc_lm": "AUC, language model",
     "auc_retriever": "AUC, retriever",
     "auc_gain": "difference",
-    "best_lm": "first holds an answer, language model",
-    "best_retriever": "first holds an answer, retriever",
-    "gain_first": "nats saved by the retriever's first",
+    "gain_first": "nats saved by the first",
     "gain_mean": "by the mean",
     "gain_best": "by the best",
-    "documents": "documents of each",
     "uniform": "share with all equal",
     "entropy": "entropy of Q",
-    "beta": "beta",
 }
 
 
@@ -53,27 +47,34 @@ def section(tables: Tables) -> Section:
 
     look = table_of(
         "lsr-look",
-        "What the language model could teach, seen on training queries before training. AUC is how "
-        "often a document with an answer is ranked above one without: 0.5 by chance, 1 always. "
-        "First holds an answer: on how many questions, in per cent. On text: the nats a token that "
-        "documents save.",
+        "What the language model could teach, before training. AUC: how often a document with an "
+        "answer ranks above one without. Nats: what documents save a token.",
         list(_look(figures)),
         list(LOOK_HEADS),
         LOOK_HEADS,
     )
 
+    divergence = Figure(
+        name="lsr-training",
+        kind="lines",
+        rows=list(_curves(figures, "kl", "KL")),
+        x="step",
+        y="value",
+        x_axis=Axis("step"),
+        y_axis=Axis("divergence"),
+        caption="the divergence of P and Q by step, each on a batch of its own.",
+    )
+
     blocks: list[Block] = [
-        *_divergences(figures),
+        *figures_by(divergence, "retriever"),
         "The retriever learns to give each document the probability (P) that follows from the "
-        "frozen language model's likelihood (Q). If Q is uniform, there is nothing to learn. "
-        "Validation is on queries that training never sees, each time the corpora were embedded "
-        "again.",
+        "frozen language model's likelihood (Q). If Q is uniform, there is nothing to learn.",
         *figures_by(entropy, "retriever"),
         "A language model that judges documents no better than the retriever cannot teach it.",
         look,
     ]
 
-    return Section("training", "How LSR learned", blocks, _leads(figures))
+    return Section("training", "How LSR learned", blocks, _leads(tables, figures))
 
 
 def _trained(tables: Tables) -> dict[str, Mapping[str, Any]]:
@@ -86,22 +87,20 @@ def _trained(tables: Tables) -> dict[str, Mapping[str, Any]]:
     return trained
 
 
-def _leads(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    for retriever, of_retriever in figures.items():
-        first, last = _mean_divergences(of_retriever)
-        falls = "falls" if last < first else "does not fall:"
-        return (
-            f"While {retriever} is tuned, its divergence from the language model's preferences "
-            f"{falls} from {show(first)} to {show(last)}."
-        )
+def _leads(tables: Tables, trained: Mapping[str, Mapping[str, Any]]) -> str:
+    """What tuning saves on the texts that the main language model is judged on."""
+    where = "corpus = $corpus AND lm = $lm AND k = $top_k AND retriever LIKE 'lsr%'"
+    for row in tables.rows("bits_per_byte", where):
+        saved = row["saved_over_dense"]
+        if is_known(saved):
+            begins = f"After tuning, documents from {label(row['retriever'])} save {tables.lm}"
+            if saved.sign == 0:
+                return f"{begins} no clear part of the bits of {label(tables.corpus)}."
+            percent = alone(saved, digits=1)
+            return f"{begins} {percent} % of the bits that it needs with those from before."
+    for retriever, of_retriever in trained.items():
+        return f"{retriever} was tuned in {show(len(of_retriever['curve']))} steps."
     return ""
-
-
-def _mean_divergences(figures: Mapping[str, Any]) -> tuple[float, float]:
-    """The mean divergence over the first and over the last tenth of the steps."""
-    curve = [row["kl"] for row in figures["curve"]]
-    tenth = max(1, len(curve) // 10)
-    return fmean(curve[:tenth]), fmean(curve[-tenth:])
 
 
 def _curves(figures: Mapping[str, Mapping[str, Any]], key: str, series: str) -> Iterator[Row]:
@@ -117,38 +116,9 @@ def _curves(figures: Mapping[str, Mapping[str, Any]], key: str, series: str) -> 
             }
 
 
-def _divergences(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Figure]:
-    rows = list(_curves(figures, "kl", "KL"))
-    figure = Figure(
-        name="lsr-training",
-        kind="lines",
-        rows=rows,
-        x="step",
-        y="value",
-        x_axis=Axis("step"),
-        y_axis=Axis("divergence"),
-        caption="",
-    )
-
-    for retriever, of_retriever in grouped(rows, "retriever").items():
-        first, last = _mean_divergences(figures[retriever])
-        caption = (
-            f"the divergence of P and Q by step. Its mean is {show(first)} over the first tenth of "
-            f"the steps and {show(last)} over the last."
-        )
-
-        yield one_of(figure, retriever, of_retriever, caption)
-
-
 def _look(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     """Whether the language model could teach each retriever, as measured before training."""
     for retriever, of_retriever in figures.items():
         for row in of_retriever.get("look", []):
             if row["queries"]:
-                values = {key: _as_cell(key, value) for key, value in row.items()}
-                yield {"retriever": retriever} | values
-
-
-def _as_cell(key: str, value: Any) -> Any:
-    figure = interval(value) if isinstance(value, dict) else value
-    return Percent(figure) if key.startswith("best_") else figure
+                yield {"retriever": retriever} | read_figures(row)

@@ -69,7 +69,7 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     page.wait_for_url("**#list")
     assert (
         page.locator("#list").inner_text()
-        == f"{n} question{'s' * (n != 1)}, right only by closed-book"
+        == f"{n} question{'s' * (n != 1)}, only without retrieval is right"
     )
     marks = "all => all.map((row) => [...row.querySelectorAll('.right, .wrong')].map((one) => one.className).join())"
     assert page.locator("table.list tbody tr").evaluate_all(marks) == ["right,wrong"] * n

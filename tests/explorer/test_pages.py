@@ -77,7 +77,7 @@ def test_wrong_answers_are_marked_apart(namesake):
     rows = re.findall(
         r'<tr( class="chosen")?><th scope="row">([^<]+)</th>\n<td class="answer"', html
     )
-    assert [method for chosen, method in rows if chosen] == ["closed-book", "dense"]
+    assert [method for chosen, method in rows if chosen] == ["without retrieval", "dense"]
 
 
 def test_namesakes_are_told_apart(namesake, answered):

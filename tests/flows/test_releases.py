@@ -86,7 +86,10 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
 
 
 def test_what_is_not_committed_is_refused_by_name(project):
-    Path("notes.txt").touch()
+    profile = Path("conf/profile/mine.yaml")  # params.yaml has what it brings
+    profile.parent.mkdir(parents=True)
+    for path in (profile, Path("notes.txt")):
+        path.touch()
     Path("dvc.yaml").write_text(Path("dvc.yaml").read_text() + "\n")
     with pytest.raises(LongtailError, match=r"^dvc\.yaml, notes\.txt: not as in git's last commit"):
         flow_releases.write_release()

@@ -40,6 +40,25 @@ def overlong(leads: list[str]) -> list[str]:
     ]
 
 
+def unclear_parts(folder: Path) -> list[str]:
+    """Sections of all pages that lead with no sentence, and captions of more than 30 words.
+
+    What an abbreviation is short for, in brackets, is not counted.
+    """
+    unclear = []
+    for page in folder.glob("*.html"):
+        tree = ElementTree.parse(page)
+        for section in tree.iterfind(".//main/section"):
+            classes = {paragraph.get("class") for paragraph in section.iter("p")}
+            if section.get("id") != "findings" and classes.isdisjoint({"says", "missing"}):
+                unclear.append(section.get("id"))
+        for caption in [*tree.iter("caption"), *tree.iter("figcaption")]:
+            text = re.sub(r" \([^)]* [^)]*\)", "", "".join(caption.itertext()))
+            if len(re.findall(r"\S*\w\S*", text)) > 30:
+                unclear.append(text)
+    return unclear
+
+
 def page_of(folder: Path) -> str:
     """The page in one line."""
     return " ".join((folder / "index.html").read_text(encoding="utf-8").split())

@@ -25,7 +25,7 @@ ROOMS = st.sampled_from([200, 700])
 
 
 METHODS = (
-    "closed-book",
+    "without retrieval",
     "BM25",
     "dense",
     "LSR",
@@ -37,6 +37,7 @@ METHODS = (
 )
 METHODS += ("random documents",)
 POLICIES = ("never", "always", "adaptive", "oracle")
+POLICY_LABELS = [values.label(name) for name in POLICIES]
 SIGHTS = {  # what an eye sees of linear RGB (Machado et al. 2009, whole lack of a cone)
     "normal": np.eye(3),
     "protan": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
@@ -134,8 +135,8 @@ def test_bars_have_a_mark_each_for_what_is_known():
 
 def test_never_and_always_lie_on_the_two_edges():
     cuts = {
-        "never": (0.0, 0.0, 50.0),
-        "always": (math.inf, 50.0, math.inf),
+        "least": (0.0, 0.0, 50.0),
+        "most": (math.inf, 50.0, math.inf),
         "some": (100.0, 50.0, 200.0),
     }
     points = {"dense": [(name, Interval(*cut)) for name, cut in cuts.items()]}
@@ -145,7 +146,7 @@ def test_never_and_always_lie_on_the_two_edges():
     )
     assert never < some < always
     assert some == pytest.approx((never + always) / 2, abs=0.2)  # in the middle on a log scale
-    assert titles(drawn(figure)[0])[1] == ["dense", "always", "∞ [50, ∞]"]
+    assert titles(drawn(figure)[0])[1] == ["dense", "most", "∞ [50, ∞]"]
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5), SCALES, ROOMS)
@@ -220,35 +221,42 @@ def test_no_two_methods_look_alike_to_any_eye(sight):
 def test_a_method_has_its_colour_on_every_page():
     """Of a further retriever, or another language model, it has another mark.
 
-    A policy is grey, whatever the page.
+    Other policies than no retrieval are grey, whatever the page.
     """
     of_methods = dict(zip(METHODS, drawing.STYLES, strict=True))
     charts = [
         ["tiny", "small", "large"],
         ["PopQA"],
-        [*METHODS, "dense (bert)", "closed-book, gpt-4"],
-        POLICIES,
+        [*METHODS, "dense (bert)", "without retrieval, gpt-4"],
+        POLICY_LABELS,
     ]
     for beside in ([], charts):
         for method, style in of_methods.items():
             assert rendering.styles_of_charts([*beside, [method]])[method] == style
     styles = rendering.styles_of_charts(charts)
-    assert styles["closed-book, gpt-4"].colour == of_methods["closed-book"].colour
+    assert styles["without retrieval, gpt-4"].colour == of_methods["without retrieval"].colour
     assert styles["dense (bert)"].colour == of_methods["dense"].colour
     assert len(
         {(style.colour, style.marker) for name, style in styles.items() if name in charts[2]}
     ) == len(charts[2])
     greys = {style.colour for style in drawing.GREYS}
-    assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
-    assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
-    assert rendering.styles_of_charts([["always (file)"]])["always (file)"].colour in greys
+    grey = ("tiny", "small", "large", "PopQA", *POLICY_LABELS[1:])
+    assert {styles[name].colour for name in grey} <= greys
+    assert len({styles[name].marker for name in POLICY_LABELS}) == len(POLICIES)
+    of_file = "always retrieving (file)"
+    assert rendering.styles_of_charts([[of_file]])[of_file].colour in greys
     few = rendering.styles_of_charts([["tiny", "small"], METHODS[1:]])
     assert {few["tiny"].colour, few["small"].colour} <= greys, (
-        "closed-book has its colour on other pages"
+        "without retrieval has its colour on other pages"
     )
     systems = ["self_rag", "search-r1", "closed", "dense"]
-    colours = {style.colour for style in rendering.styles_of_charts([systems, POLICIES]).values()}
-    assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
+    in_orders = []
+    for names in (systems, systems[::-1], systems[1:]):
+        styles = rendering.styles_of_charts([names, POLICY_LABELS])
+        assert styles["closed"] == of_methods["without retrieval"]
+        assert len({styles[name].colour for name in names} - greys) == len(names)
+        in_orders.append(styles["search-r1"])
+    assert len({*in_orders}) == 1, "a system has the same of the colours that methods leave"
 
 
 def test_three_lines_show_their_bands():
@@ -258,16 +266,12 @@ def test_three_lines_show_their_bands():
         name: [(place, interval(height)) for place in (1, 2, 3)] for name, height in heights.items()
     }
     for less, shown in (
-        (False, {"closed-book", "BM25", "dense"}),
-        (True, {"closed-book", "GenRead", "LSR"}),
+        (False, {"without retrieval", "BM25", "dense"}),
+        (True, {"without retrieval", "GenRead", "LSR"}),
     ):
         figure = figure_of("lines", series, "x", "y", caption="Lines.", low_is_good=less)
-        assert {
-            *figures.caption(figure)
-            .removeprefix("Lines. The bands are those of ")
-            .split("; ")[0]
-            .split(", ")
-        } == shown
+        said = figures.caption(figure).removeprefix("Lines. Bands shown: ").split("; ")[0]
+        assert {*said.split(", ")} == shown
         for svg in drawn(figure):
             groups = ElementTree.fromstring(svg).findall(f"{SVG}g[@class='series']")
             texts = {group.find(f"{SVG}text").text: group.find(f"{SVG}text") for group in groups}
@@ -320,22 +324,22 @@ def test_a_dumbbell_goes_from_the_first_to_the_second():
     points = {key: [*zip(places, map(interval, of), strict=True)] for key, of in values.items()}
     figure = figure_of("dumbbell", points, y="accuracy")
     assert figures.alt(figure) == (
-        "Dot plot of accuracy. BM25: never 30, always 70, adaptive 72, oracle 80; "
-        "GenRead: never 30, always 20, adaptive \N{EN DASH}, oracle 40."
+        "Dot plot of accuracy. BM25: without retrieval 30, always retrieving 70, adaptive retrieval "
+        "72, oracle 80; GenRead: without retrieval 30, always retrieving 20, adaptive retrieval \N{EN DASH}, oracle 40."
     )
     for svg in drawn(figure):
         assert [title[:2] for title in titles(svg)] == [
             [policy, place]
             for place in places
-            for policy in POLICIES
-            if (policy, place) != ("adaptive", "GenRead")
+            for policy in POLICY_LABELS
+            if (policy, place) != ("adaptive retrieval", "GenRead")
         ]
         found = {tuple(mark.find(f"{SVG}title").text.split("\n")[:2]): mark for mark in marks(svg)}
         paths = ElementTree.fromstring(svg).findall(f"{SVG}path")
         for place, method in zip(places, (drawing.STYLES[1], drawing.STYLES[6]), strict=True):
             at = [
                 re.match(r"M([\d.]+) ([\d.]+)", found[policy, place].get("d")).groups()
-                for policy in POLICIES[:2]
+                for policy in POLICY_LABELS[:2]
             ]
             (line,) = [path for path in paths if path.get("stroke") == method.colour]
             assert line.get("d") == f"M{' '.join(at[0])}L{' '.join(at[1])}"

@@ -2,22 +2,19 @@
 answers.
 """
 
-from pipelines.pages.section import Section
+from pipelines.pages.section import Row, Section
 from pipelines.pages.table_rows import table_of
+from pipelines.pages.values import in_points
 from pipelines.report.run_tables import Tables
 
 
 def section(tables: Tables) -> Section:
-    text = (
-        "Thresholds may be carried over: those fitted to another language model's answers are "
-        "judged on the same splits as thresholds of their own."
-    )
-
+    rows = tables.rule_rows("carried")
     table = table_of(
         "carried",
-        "Held-out accuracy in per cent by thresholds of their own and by those carried over, the "
-        "difference in points, and the share that retrieves in per cent.",
-        tables.rule_rows("carried"),
+        "Held-out accuracy in per cent by a model's own thresholds and by those fitted to another "
+        "model's answers, the difference in points, and the shares that retrieve.",
+        rows,
         [
             "dataset",
             "lm",
@@ -33,4 +30,14 @@ def section(tables: Tables) -> Section:
         {"method": "retriever", "fitted": "fitted to", "difference": "carried less own"},
     )
 
-    return Section("carried", "Thresholds carried over", [text, table])
+    return Section("carried", "Thresholds carried over", [table], _leads(rows))
+
+
+def _leads(rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    differences = sorted((row["difference"] for row in rows), key=lambda change: change.value)
+    return (
+        "Thresholds fitted to another language model change the accuracy of adaptive retrieval by "
+        f"{in_points(differences[0])} to {in_points(differences[-1])} points."
+    )

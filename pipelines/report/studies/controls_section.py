@@ -2,6 +2,7 @@
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
 
@@ -52,13 +53,27 @@ def section(tables: Tables) -> Section:
             "retriever": "documents of",
             "documents": "documents that fit",
             "added_bytes": "bytes added",
-            "saved_over_same": "against the same documents, %",
-            "saved_over_ensemble": "against the ensemble of k, %",
+            "saved_over_same": "against the same, %",
+            "saved_over_ensemble": "against the ensemble, %",
         },
     )
 
     blocks: list[Block] = [*figures_by(figure, "corpus"), text, table]
-    return Section("controls", "What else could save bits", blocks)
+    return Section("controls", "What else could save bits", blocks, _leads(tables, rows))
+
+
+def _leads(tables: Tables, rows: list[Row]) -> str:
+    """What each control saves the main language model, beside its first retriever's ensemble."""
+    of_main = [row for row in rows if row["lm"] == tables.lm]
+    of_first = [row for row in of_main if row["retriever"] == of_main[0]["retriever"]]
+    if not of_first:
+        return ""
+    saved = []
+    for row in of_first:
+        percent = f"{alone(row['saved_over_ensemble'], digits=1)} %"
+        saved.append(f"{row['control']} saves {percent}")
+    ensemble = f"the ensemble from {label(of_first[0]['retriever'])}"
+    return f"Of the bits that {tables.lm} needs with {ensemble}, {' and '.join(saved)}."
 
 
 def _controls(tables: Tables) -> list[Row]:

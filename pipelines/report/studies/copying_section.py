@@ -1,7 +1,8 @@
 """The section of the study `copying`: what documents save where a text copies them."""
 
-from pipelines.pages.section import Axis, Figure, Section
-from pipelines.pages.table_rows import figures_by, table_of
+from pipelines.pages.section import Axis, Block, Figure, Row, Section
+from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.values import in_percent, label
 from pipelines.report.run_tables import Tables
 
 
@@ -28,8 +29,8 @@ def section(tables: Tables) -> Section:
 
     table = table_of(
         "gain-by-shared-ngram",
-        "Tokens by the longest n-gram that they are part of and that one of the documents has too: "
-        "bits per token without documents, bits saved, and the row's share of all bits saved.",
+        "Tokens by the longest n-gram around them that a document has too: bits per token without "
+        "documents, bits saved, and the share of all bits saved in per cent.",
         rows,
         ["retriever", "longest", "tokens", "bits_without", "bits_saved", "share_of_saved"],
         {
@@ -40,4 +41,19 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    return Section("copying", "How much is copied", [*figures_by(figure, "corpus"), table])
+    blocks: list[Block] = [*figures_by(figure, "corpus"), table]
+    return Section("copying", "How much is copied", blocks, _leads(rows))
+
+
+def _leads(rows: list[Row]) -> str:
+    """The part of the main retriever's savings that is on the longest copies."""
+    longest = {row["retriever"]: row for row in rows if row["most"] is None}
+    for retriever in ("lsr", "dense", "bm25"):
+        row = longest.get(retriever)
+        if row and is_known(row["share_of_saved"]):
+            return (
+                f"Of the bits that documents from {label(retriever)} save, "
+                f"{in_percent(row['share_of_saved'])} % are on tokens that a document has in an "
+                f"n-gram of {row['longest']}."
+            )
+    return ""

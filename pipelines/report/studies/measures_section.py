@@ -18,19 +18,17 @@ def section(tables: Tables) -> Section:
         series="lm",
         x="name",
         y="correlation",
-        y_axis=Axis("correlation with being right closed-book"),
+        y_axis=Axis("correlation with being right without retrieval"),
         caption=(
-            "how well each measure tells questions that a model answers right closed-book "
-            "(substring) from others. Lines are 95 % bootstrap intervals over subjects."
+            "how well each measure tells questions that a model answers right without retrieval "
+            "from others. Lines are 95 % intervals."
         ),
     )
 
     table = table_of(
         "popularity-measures",
-        "Pearson's correlation of each measure's logarithm with being right closed-book "
-        "(substring), and that less the correlation of the month's page views, on the same "
-        "resamples. All are judged on the questions of which all are known; a measure that is "
-        "known of fewer than half of the questions has no figures.",
+        "Correlation of each measure's logarithm with being right without retrieval, and that less "
+        "the correlation of page views, on questions of which all measures are known.",
         rows,
         ["dataset", "lm", "name", "known", "questions", "correlation", "over_views"],
         {"name": "measure", "over_views": "less page views"},
@@ -73,5 +71,5 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     tell = "tell" if better > 1 else "tells"
     return (
         f"{better or 'None'} of {len(signs)} other measures {tell} clearly better than page views "
-        f"which questions {tables.lm} answers right from memory."
+        f"which questions {tables.lm} answers right without retrieval."
     )

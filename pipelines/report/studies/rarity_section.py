@@ -11,7 +11,7 @@ ENOUGH_TOKENS = 100  # of a group that the section's first sentence speaks of
 def section(tables: Tables) -> Section:
     rows = []
     for row in tables.rows("rare_words"):
-        frequency = f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"
+        frequency = f"{row['least']:,} to {row['most']:,}" if row["most"] else "not there"
         rows.append({**row, "frequency": frequency})
     table = table_of(
         "gain-by-frequency",

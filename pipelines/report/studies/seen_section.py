@@ -7,8 +7,10 @@ import math
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
 from pipelines.pages.values import in_percent, label
-from pipelines.report.curves import ACCURACY
+from pipelines.report.curves import ACCURACY, BANDS
+from pipelines.report.result_section import how
 from pipelines.report.run_tables import Tables
+from pipelines.studies.seen import BEFORE, CHANGED
 
 
 def exposure(tables: Tables) -> Section:
@@ -22,10 +24,7 @@ def exposure(tables: Tables) -> Section:
         y="substring",
         x_axis=Axis("1 + documents with the subject and an answer (log scale)", log=True),
         y_axis=ACCURACY,
-        caption=(
-            "accuracy (substring) by the documents that have subject and answer. Bands are 95 % "
-            "intervals."
-        ),
+        caption=(f"accuracy (substring) by the documents that have subject and answer. {BANDS}"),
         min_marks=3,
     )
 
@@ -37,9 +36,8 @@ def exposure(tables: Tables) -> Section:
 
     table = table_of(
         "accuracy-by-documents",
-        "Accuracy in per cent, and what a method gains over closed-book answers in points "
-        "(substring), by the documents of a text that have the subject and an answer. Page views "
-        "are the bin's median.",
+        "Accuracy in per cent, and the change against answers without retrieval in points, by the "
+        "documents of a text that have the subject and an answer.",
         rows,
         [
             "text",
@@ -59,17 +57,31 @@ def exposure(tables: Tables) -> Section:
 
 
 def dates(tables: Tables) -> Section:
+    rows = tables.rows("accuracy_by_date")
     table = table_of(
         "accuracy-by-date",
-        "Accuracy in per cent, and the gain over closed-book answers in points (substring), of "
-        "facts that surely changed after a model's text ended (exposure.cutoffs), by Wikidata's "
-        "start time, end time or point in time, of other dated facts, and of those without a date, "
-        "which may have changed too.",
-        tables.rows("accuracy_by_date"),
+        "Accuracy in per cent, and the change against answers without retrieval in points. Facts "
+        "without a date may have changed too. exposure.cutoffs says when a model's text ended.",
+        rows,
         ["group", "dataset", "lm", "cutoff", "questions", "method", "substring", "word", "gain"],
         {"group": "facts", "cutoff": "text until"},
     )
-    return Section("dates", "Facts that changed since", [table])
+    return Section("dates", "Facts that changed since", [table], _leads_of_dates(rows))
+
+
+def _leads_of_dates(rows: list[Row]) -> str:
+    """The first method's accuracy on facts that changed, and on those that did not."""
+    shares = {}
+    for row in rows:
+        if all(row[name] == rows[0][name] for name in ("dataset", "lm", "method")):
+            shares[row["group"]] = in_percent(row["substring"])
+    if not {CHANGED, BEFORE} <= shares.keys():
+        return ""
+    begins = f"{how(rows[0]['method'])}, {rows[0]['lm']} is right on {shares[CHANGED]} % of facts"
+    return (
+        f"{begins} that changed after its text ended, and on {shares[BEFORE]} % of those dated "
+        "before."
+    )
 
 
 def _accuracy_by_documents(tables: Tables) -> list[Row]:
@@ -98,6 +110,6 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     few_do = "few do" if fewest["most"] else "none does"
     return (
         f"Where many documents of {label(most['text'])} name both subject and answer, {tables.lm} "
-        f"is right on {in_percent(most['substring'])} % from memory; where {few_do}, on "
+        f"is right on {in_percent(most['substring'])} % without retrieval; where {few_do}, on "
         f"{in_percent(fewest['substring'])} %."
     )

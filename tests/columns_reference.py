@@ -1,0 +1,137 @@
+"""docs/columns.md and docs/analyses.md, the references of the files in data/, and the table of sources
+in data/README.md; running this file writes them.
+
+docs/columns.yaml says what each column means. The columns and types of data/analyses are those of
+the code, and the sources those of the catalogue.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from pipelines import catalogue  # noqa: E402 - it is found by the line above
+from pipelines.evaluation.tables import ENDS  # noqa: E402
+from pipelines.intervals import Interval  # noqa: E402
+from pipelines.with_studies.all_tables import TABLES  # noqa: E402
+
+MADE = (
+    "This page is made from [columns.yaml](columns.yaml) (`python tests/columns_reference.py`). A column "
+    "of the type *interval* is three columns of doubles: `<name>`, and `<name>_low` and `<name>_high`, "
+    "the bounds of its 95 % interval.\n"
+)
+HEADS = {
+    "columns": f"""# The columns of every file
+
+[data/README.md](../data/README.md) lists the files by folder. {MADE}
+`<name>` in a path stands for any name. `metrics/*.json` has each stage's figures, as numbers or as
+`{{"value", "low", "high"}}` with a 95 % interval.
+""",
+    "analyses": f"""# The tables of `data/analyses`
+
+The papers' tables and the data of their figures, for every language model and method. Figures and tables
+in brackets are the PopQA paper's, unless REPLUG is named. {MADE}
+- `dataset` is a question set in `parts.answered`, `lm` a language model (imported ones included), `method`
+  a [method of answering](adaptive-method.md#methods-of-answering). Rows are in the order in which they ran.
+- `substring` is accuracy by the published rule (`correct` in `predictions/`), `word` is accuracy by whole
+  words (`correct_word`); null for imported answers without it.
+- `gain` is the accuracy minus that without retrieval, by the published rule, unless a table says otherwise;
+  `gain_word` is the same by whole words.
+- A `common_...` table has only the questions that all language models answered, so that models compare. It
+  is empty if fewer than two models answered.
+""",
+}
+TYPES = {str: "string", int: "int64", float: "double", bool: "bool", Interval: "interval"}
+SOURCES = re.compile(
+    r"(?<=\| folder \| data set \| files \| licence \|\n\|---\|---\|---\|---\|\n)(\|.*\n)+"
+)
+
+
+def pages() -> dict[Path, str]:
+    """The file and the text of each page."""
+    texts = {}
+    for name, listed in _declared().items():
+        parts = [_section(section) for section in listed]
+        texts[ROOT / f"docs/{name}.md"] = "\n".join([HEADS[name], *parts])
+    guide = ROOT / "data/README.md"
+    texts[guide] = SOURCES.sub(_sources(), guide.read_text(encoding="utf-8"))
+    return texts
+
+
+def sections() -> dict[str, dict]:
+    """The sections of both pages that describe columns, by heading."""
+    described = {}
+    for listed in _declared().values():
+        for section in listed:
+            if "columns" in section:
+                described[section["heading"]] = section
+    return described
+
+
+def columns(heading: str) -> list[tuple[str, str]]:
+    """The columns of the files that a section is about, and their types as pages write them."""
+    flat = []
+    for names, kind, _ in _rows(sections()[heading]):
+        for name in names:
+            if kind == "interval":
+                flat += [(f"{name}{end}", "double") for end in ENDS]
+            else:
+                flat.append((name, kind))
+    return flat
+
+
+@cache
+def _declared() -> dict[str, list[dict]]:
+    text = (ROOT / "docs/columns.yaml").read_text(encoding="utf-8")
+    return yaml.load(text, yaml.CSafeLoader)
+
+
+def _section(section: dict) -> str:
+    lines = [f"## {section['heading']}", ""]
+    if "text" in section:
+        lines += [section["text"], ""]
+    if "columns" in section:
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| {_code(names)} | {kind} | {text} |" for names, kind, text in _rows(section)]
+        lines.append("")
+    if "keys" in section:
+        lines += ["| key | meaning |", "|---|---|"]
+        lines += [f"| {_code(key.split(', '))} | {text} |" for key, text in section["keys"].items()]
+        lines.append("")
+    if "after" in section:
+        lines += [section["after"], ""]
+    return "\n".join(lines)
+
+
+def _rows(section: dict) -> Iterator[tuple[list[str], str, str]]:
+    """The names, the type and the meaning of each row of a section's table of columns."""
+    tables = re.findall(r"`analyses/(\w+)\.parquet`", section["heading"])
+    for key, text in section["columns"].items():
+        names = key.split(", ")
+        if tables:
+            (kind,) = {TYPES[TABLES[table][name]] for table in tables for name in names}
+        else:
+            kind, text = text.split(": ", 1)
+        yield names, kind, text
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _sources() -> str:
+    rows = [
+        f"| `raw/{name}` | {entry.title.format(language='English')} | {entry.files} | {entry.licence} |\n"
+        for name, entry in catalogue.DATASETS.items()
+    ]
+    return "".join(rows)
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")

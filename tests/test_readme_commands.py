@@ -1,0 +1,122 @@
+"""Every command of README.md, read out of its blocks `sh`, does what it says in a finished run."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import page_numbers
+import pytest
+import requests
+import systems
+import waiting
+from finished_run import Checkout
+from quick_project import started
+
+INSTALLED = {"longtail": "-m flows.cli", "dvc": "-m dvc", "pip": "-m pip"}  # in .venv/bin
+BROWSERS = ("xdg-open", "open")  # what opens a page on Linux and on macOS
+LONG = ".venv/bin/longtail run --profile NAME"  # every stage on the user's own files
+SAMPLE = "longtail run --profile smoke"  # brings the finished run back
+PATIENCE = 4 * waiting.PATIENCE
+
+
+class Visitor:
+    """A user in a checkout who types what README.md shows, one command after the other."""
+
+    def __init__(self, checkout: Checkout, own_files: Path):
+        self.folder = checkout.folder
+        self.bound = {"FOLDER": str(own_files), "NAME": own_files.name}
+        self.opened = own_files.parent / "opened.txt"
+        bin_folder = self.folder / ".venv/bin"
+        bin_folder.mkdir(parents=True)
+        for name, words in INSTALLED.items():
+            self._write_program(bin_folder / name, f'exec {sys.executable} {words} "$@"')
+        for name in BROWSERS:
+            self._write_program(bin_folder / name, f'echo "$1" >> {self.opened}')
+        self.environment = checkout.environment | {
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            # pip asks no index, and leaves the packages of this Python as they are
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_TARGET": str(own_files.parent / "installed"),
+        }
+
+    def _write_program(self, path: Path, line: str) -> None:
+        path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        path.chmod(0o755)
+
+    def type(self, command: str) -> str:
+        """Run a line in the shell; returns what it printed.
+
+        A line with --open may serve until Ctrl-C: its page is fetched first.
+        """
+        for name, value in self.bound.items():
+            command = re.sub(rf"\b{name}\b", value, command)
+        process = started(["bash", "-c", command], self.folder, self.environment)
+        if "--open" in command:
+            url = waiting.until(lambda: self._opened(process))
+            if url.startswith("http"):
+                assert requests.get(url, timeout=PATIENCE).ok, url
+                process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, f"{command}: {error[-2000:]}"
+        return out
+
+    def _opened(self, process: subprocess.Popen) -> str:
+        """The address that was opened, once it was."""
+        assert process.poll() in (None, 0), process.communicate()
+        if not self.opened.is_file() or not self.opened.read_text().endswith("\n"):
+            return ""
+        url = self.opened.read_text().strip()
+        self.opened.unlink()
+        return url
+
+
+def write_own_files(folder: Path, models: Path) -> None:
+    """Questions, passages, a language model and an encoder, as a user has them."""
+    made = systems.make(40)
+    passages = ["id\ttext\ttitle"]
+    for row in made.rows:
+        passages.append(f"{row['id']}\t{row['subj']} has {row['obj']}.\t{row['subj']}")
+    folder.mkdir()
+    systems.popqa(folder / "popQA.tsv", made)
+    (folder / "psgs_w100.tsv").write_text("\n".join([*passages, ""]), encoding="utf-8")
+    shutil.copytree(models / "lm/tiny", folder / "lm")
+    shutil.copytree(models / "retriever/dense", folder / "encoder")
+
+
+@pytest.fixture
+def visitor(copied, tmp_path) -> Visitor:
+    write_own_files(tmp_path / "mine", copied.folder / "data/models")
+    return Visitor(copied, tmp_path / "mine")
+
+
+@pytest.fixture(scope="module")
+def readme_commands(root) -> list[page_numbers.Command]:
+    """Those that need no `make`, which installs packages from an index."""
+    text = (root / "README.md").read_text(encoding="utf-8")
+    commands = []
+    for command in page_numbers.commands(text):
+        if not command.text.startswith("make "):
+            commands.append(command)
+    assert len(commands) > 12
+    assert LONG in [command.text for command in commands]
+    return commands
+
+
+@pytest.mark.parametrize("with_long", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_readmes_commands_print_what_it_shows(visitor, readme_commands, with_long):
+    """In their order, in one checkout. Only the slow test runs LONG."""
+    for command in readme_commands:
+        if command.text == LONG and not with_long:
+            continue
+        printed = visitor.type(command.text)
+        if command.output:
+            assert command.excerpt(printed) == command.output, "run `python tests/page_numbers.py`"
+        if command.text == LONG:
+            visitor.type(SAMPLE)
+    assert (visitor.folder / "release/1.0.0/SHA256SUMS").is_file()
