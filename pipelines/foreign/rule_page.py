@@ -16,7 +16,7 @@ from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
 from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure
-from pipelines.pages.values import Percent, show
+from pipelines.pages.values import Percent, label, show
 
 FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "
@@ -62,19 +62,20 @@ def _result_lines(result: Result) -> Iterator[str]:
         shown[name] = show(Percent(figure, signed=name == "gain"))
 
     better = "always" if figures["always"].value >= figures["never"].value else "never"
+    policies = {policy: f"{label(policy):18}  {shown[policy]}" for policy in POLICIES}
     saved = 100 * (1 - figures["retrieved"].value)
     yield ""
     yield f"{result.file.below} below the threshold, {result.file.above} from it on"
-    yield f"  never retrieve  {shown['never']}"
-    yield f"  always          {shown['always']}"
-    yield f"  adaptive        {shown['adaptive']}, held out"
-    yield f"  oracle          {shown['oracle']}"
-    yield f"  gain            {shown['gain']} points over {better}"
+    yield f"  {policies['never']}"
+    yield f"  {policies['always']}"
+    yield f"  {policies['adaptive']}, held out"
+    yield f"  {policies['oracle']}"
+    yield f"  {'gain':18}  {shown['gain']} points over {label(better)}"
     yield (
-        f"  retrieves       {shown['retrieved']} % of the questions; saves {saved:.1f} % of "
+        f"  {'retrieves':18}  {shown['retrieved']} % of the questions; saves {saved:.1f} % of "
         "retrievals"
     )
-    yield f"  verdict         {result.file.verdict}"
+    yield f"  {'verdict':18}  {result.file.verdict}"
 
     rows = _rows([result])
     for row in rows:
