@@ -146,25 +146,26 @@ def choose_policy(gain: Interval, better: str, retrieved: Interval) -> tuple[str
 
     `gain` is the held-out accuracy of thresholds less that of the `better` constant policy, which
     is always or never. `retrieved` is the share of the questions that thresholds retrieve for. A
-    gain whose interval holds 0 is no proof that both are equally accurate, so the verdict has the
-    interval.
+    gain whose interval holds 0 is no proof that both are equally accurate, so the verdict ends with
+    the figures and their intervals, in parentheses.
     """
     points = _show(gain.times(100), " points", digits=1, signed=True)
+    saved = Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
+    fewer = _show(saved.times(100), " % fewer", digits=0)
     constant = POLICY_NAMES[better]
     adaptive = POLICY_NAMES[THRESHOLDS]
     if gain.low > 0:
-        return THRESHOLDS, f"{adaptive}: {points} against {constant}"
+        return THRESHOLDS, f"{adaptive}: clearly more accurate than {constant} ({points})"
     if gain.high < 0:
-        return better, f"{constant}: {adaptive} is worse, {points}"
+        return better, f"{constant}: {adaptive} is clearly less accurate ({points})"
     if better == NEVER:
-        return NEVER, f"{constant}: {adaptive} costs more and is not clearly better, {points}"
-
-    saved = Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
-    fewer = _show(saved.times(100), " % fewer retrievals", digits=0)
-    unclear = f"shows no clear difference, {points}, and no clear saving, {fewer}"
+        why = f"{adaptive} costs more and is not clearly more accurate ({points})"
+        return NEVER, f"{constant}: {why}"
     if saved.low > 0:
-        return THRESHOLDS, f"{adaptive}: no clear difference to {constant}, {points}, with {fewer}"
-    return ALWAYS, f"{constant}: {adaptive} {unclear}"
+        why = f"no clear difference to {constant}, with clearly fewer retrievals"
+        return THRESHOLDS, f"{adaptive}: {why} ({points}, {fewer})"
+    why = f"{adaptive} is not clearly more accurate and saves no clear share of retrievals"
+    return ALWAYS, f"{constant}: {why} ({points}, {fewer})"
 
 
 def _show(figure: Interval, unit: str, digits: int, signed: bool = False) -> str:

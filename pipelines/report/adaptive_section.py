@@ -9,13 +9,13 @@ from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import in_points, label, named, percent, show
+from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
 HELD_OUT = Axis("held-out accuracy, %")
-VERBS = {1: "is clearly better", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
+HAS_SAVINGS = "calls_saved IS NOT NULL OR tokens_saved IS NOT NULL OR cost_saved IS NOT NULL"
 POLICIES_OF_PAIRS = {
     "never": "always the second text",
     "always": "always the first text",
@@ -37,6 +37,7 @@ def section(tables: Tables) -> Section:
         " ".join(_unknown_popularity(tables)),
         _where_thresholds_lose(tables),
         _table_of_searches(tables),
+        _table_of_savings(tables),
         *_figures_of_thresholds(tables),
         _table_of_thresholds(tables),
         _table_of_signals(tables),
@@ -56,12 +57,16 @@ def _leads(tables: Tables) -> str:
     best = adaptive_metrics.best_policy(tables)
     if best is None:
         return ""
-    verb = VERBS[best["gain"].sign]
-    saved = percent(1 - best["retrieved"].value, 1)
-    return (
-        f"On {label(best['dataset'])}, adaptive retrieval with {label(best['method'])} {verb} "
-        f"({in_points(best['gain'])} points) and saves {saved} of retrievals."
-    )
+    method = label(best["method"])
+    leads = f"With {method}, the advice is {adaptive_metrics.advice(best)}."
+    rows = adaptive_metrics.main_policies(tables)
+    if len(rows) > 1:
+        better = sum(row["gain"].sign > 0 for row in rows)
+        leads += (
+            f" With {better or 'none'} of {len(rows)} methods, adaptive retrieval is clearly better "
+            "than both other policies."
+        )
+    return leads
 
 
 def _without_thresholds(tables: Tables) -> str:
@@ -182,6 +187,30 @@ def _table_of_searches(tables: Tables) -> Table:
             "retrieved",
         ],
         {"method": "retriever", "gain": "gain", "policy": "use"},
+    )
+
+
+def _table_of_savings(tables: Tables) -> Table:
+    return table_of(
+        "savings",
+        "What adaptive retrieval saves against always retrieving, in per cent, on held-out "
+        "questions.",
+        tables.answered("savings", HAS_SAVINGS),
+        [
+            "dataset",
+            "lm",
+            "method",
+            "questions",
+            "retrieved",
+            "calls_saved",
+            "tokens_saved",
+            "cost_saved",
+        ],
+        {
+            "calls_saved": "prompts saved",
+            "tokens_saved": "tokens saved",
+            "cost_saved": "cost saved",
+        },
     )
 
 

@@ -6,7 +6,7 @@ from pipelines import catalogue
 from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import label, show
+from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
@@ -70,8 +70,14 @@ def section(tables: Tables) -> Section:
         "perplexity with documents or without."
     )
 
-    blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
-    leads = " ".join(notes) or _leads(tables, rows)
+    blocks: list[Block] = [
+        *figures_by(by_lm, "corpus"),
+        text,
+        *notes,
+        *figures_by(by_size, "of"),
+        table,
+    ]
+    leads = _leads(tables, rows, better_than_chance)
     return Section("perplexity", "Perplexity", blocks, leads)
 
 
@@ -98,18 +104,21 @@ def _against_chance(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     return better, notes
 
 
-def _leads(tables: Tables, rows: list[Row]) -> str:
+def _leads(tables: Tables, rows: list[Row], better_than_chance: list[Row]) -> str:
     """What the best retriever's documents save the main language model, on the first corpus."""
     saved = []
-    for row in rows:
+    for row in better_than_chance:
         if (row["corpus"], row["lm"]) == (rows[0]["corpus"], tables.lm) and is_known(row["saved"]):
             saved.append(row)
+    if not saved and len(better_than_chance) < len(rows):
+        corpus = label(rows[0]["corpus"])
+        return f"{tables.lm} predicts {corpus} no better than chance, so its figures show nothing."
     if not saved:
         return ""
     best = max(saved, key=lambda row: row["saved"].value)
     return (
         f"Documents from {label(best['retriever'])} save {tables.lm} "
-        f"{show(best['saved'], digits=1)} % of the bits that it needs for {label(best['corpus'])}."
+        f"{alone(best['saved'], digits=1)} % of the bits that it needs for {label(best['corpus'])}."
     )
 
 

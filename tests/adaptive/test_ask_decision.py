@@ -186,7 +186,7 @@ def test_retrieving_is_decided_by_the_threshold(data, question, retrieve, cut, w
 
 @pytest.mark.parametrize(("policy", "cut"), [("always", None), ("never", 0.0)])
 def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut):
-    verdict = f"{POLICY_NAMES[policy]}: adaptive retrieval is worse, -0.1 points [-0.3, -0.0]"
+    verdict = f"{POLICY_NAMES[policy]}: adaptive retrieval is clearly less accurate (-0.1 points [-0.3, -0.0])"
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(
         json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}})
