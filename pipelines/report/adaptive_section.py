@@ -63,8 +63,8 @@ def _leads(tables: Tables) -> str:
     if len(rows) > 1:
         better = sum(row["gain"].sign > 0 for row in rows)
         leads += (
-            f" With {better or 'none'} of {len(rows)} methods, adaptive retrieval is clearly better "
-            "than both other policies."
+            f" With {better or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
+            "better than both other policies."
         )
     return leads
 
