@@ -5,11 +5,22 @@ a figure.
 import math
 from collections.abc import Sequence
 
+from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
+from pipelines.pages.values import in_points, label, percent
 
 POLICIES = ("never", "always", "adaptive", "oracle")
+VERBS = {1: "is clearly better", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
+
+
+def worth(method: str, gain: Interval, retrieved: Interval) -> str:
+    """What adaptive retrieval with a method changes and saves, beside the better other policy."""
+    return (
+        f"adaptive retrieval with {label(method)} {VERBS[gain.sign]} ({in_points(gain)} points) "
+        f"and saves {percent(1 - retrieved.value, 1)} of retrievals"
+    )
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:

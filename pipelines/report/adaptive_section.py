@@ -8,13 +8,12 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
-from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
-from pipelines.pages.values import in_points, label, named, percent, show
+from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure, worth
+from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
 
 HELD_OUT = Axis("held-out accuracy, %")
-VERBS = {1: "is clearly better", -1: "loses", 0: "makes no clear difference"}  # sign of a gain
 DRAWN_METHODS = ("bm25", "dense", "lsr")  # of the thresholds' figures; the tables have all
 POLICIES_OF_PAIRS = {
     "never": "always the second text",
@@ -56,12 +55,8 @@ def _leads(tables: Tables) -> str:
     best = adaptive_metrics.best_policy(tables)
     if best is None:
         return ""
-    verb = VERBS[best["gain"].sign]
-    saved = percent(1 - best["retrieved"].value, 1)
-    return (
-        f"On {label(best['dataset'])}, adaptive retrieval with {label(best['method'])} {verb} "
-        f"({in_points(best['gain'])} points) and saves {saved} of retrievals."
-    )
+    result = worth(best["method"], best["gain"], best["retrieved"])
+    return f"On {label(best['dataset'])}, {result}."
 
 
 def _without_thresholds(tables: Tables) -> str:
