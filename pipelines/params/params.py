@@ -268,7 +268,9 @@ class Windows(Section):
 
 
 class Pair(Section):
-    """Two methods that a threshold chooses between, besides closed-book with each other method."""
+    """Two methods that a threshold chooses between, besides answers without retrieval above and
+    each other method below.
+    """
 
     # answers from the threshold on
     above: MethodName
@@ -277,9 +279,9 @@ class Pair(Section):
 
 
 class Thresholds(Section):
-    """How the popularity is learnt from which language models answer from memory."""
+    """How the popularity is learnt below which a passage is retrieved."""
 
-    # further than the closed-book answer above and each other method below
+    # further than answers without retrieval above and each other method below
     pairs: list[Pair]
     # the search in use; all three are reported
     search: Literal["exact", "bins", "shrunk"]
@@ -351,7 +353,7 @@ class Parts(Section):
     tuned: list[str]
     # cross-encoders that run, by the section reranker
     rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)
-    # rules by which the closed-book or the augmented answer is chosen
+    # rules by which answers with or without retrieval are chosen
     rules: list[Literal["popularity"]]
     # texts whose documents with subjects and answers are counted
     exposure: list[str] = Field(default_factory=list)
