@@ -52,10 +52,9 @@ def leaderboard_sections(
 def _board_section(name: str, compared: Compared, scope: str) -> Section:
     """The accuracy of each system, and how it differs from others."""
     first, second, *_ = compared.accuracy
-    leads = (
-        f"{label(first['method'])} is right on {in_percent(first['substring'])} % of the questions, "
-        f"{label(second['method'])}, the next, on {in_percent(second['substring'])} %."
-    )
+    best = f"{label(first['method'])} is right on {in_percent(first['substring'])} %"
+    next_best = f"{label(second['method'])}, the next, on {in_percent(second['substring'])} %"
+    leads = f"{best} of the questions, {next_best}."
     figure = Figure(
         name="leaderboard",
         kind="bars",

@@ -12,6 +12,7 @@ import hostile
 import pytest
 import systems
 from chromium import COVERED, NAMELESS
+from report_files import unclear_parts
 
 from pipelines.pages import figures
 
@@ -93,6 +94,11 @@ def test_a_name_has_one_colour_in_all_figures(files, name):
             assert not (own := figures.fixed(series)) or own.colour == colour, series
     assert len(colours) >= 5
     assert len(drawings) >= 2
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_sections_lead_and_captions_are_short(files, name):
+    assert unclear_parts(files[name].parent) == []
 
 
 def test_the_page_counts_where_two_files_disagree(files):
