@@ -109,7 +109,7 @@ def test_the_page_counts_where_two_files_disagree(files):
     for row in rows:
         names = row["system"], row["less"]
         first, second = (made.closed if name == "closed" else made.augmented for name in names)
-        counts = int(row["only this right"]), int(row["only that right"])
+        counts = int(row["only this"]), int(row["only that"])
         assert counts == ((first > second).sum(), (first < second).sum()), names
 
 
