@@ -88,9 +88,9 @@ def test_stages_follow_params_and_their_own_code():
             assert stage == "code" or (
                 f"stage.{name}" in followed(stage)[1] and name in code.of_stages()
             ), stage
-            assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, (
-                stage
-            )
+            trains_on_one_core = stage == "base_lm"  # whatever compute says
+            has_workers = STAGES[stage].get("meta", {}).get("workers") in ("one", "all")
+            assert has_workers == (computes or trains_on_one_core), stage
 
 
 def test_the_stages_with_workers_read_compute():

@@ -41,7 +41,7 @@ def test_a_first_run_does_every_stage(
     )
     *_, never, always, adaptive, path = finished.first.splitlines()
     assert [line.split()[0] for line in (never, always, adaptive)] == [
-        "never",
+        "without",
         "always",
         "adaptive",
     ]

@@ -41,7 +41,9 @@ class Run(Checkout):
 
     @property
     def report(self) -> str:
-        return (self.folder / "data/report/index.html").read_text(encoding="utf-8")
+        """Both pages."""
+        pages = (self.folder / "data/report").glob("*.html")
+        return "".join(page.read_text(encoding="utf-8") for page in pages)
 
 
 def over(values, changes):

@@ -42,7 +42,7 @@ small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
-assert not any(".studies." in section.__module__ for section in write_report.PAGE)
+assert not any(".studies." in section.__module__ for section in write_report.SECTIONS)
 print(sorted(tables.TABLES), sorted(code.of_stages(Path(sys.argv[1]))))
 """
 
@@ -108,7 +108,7 @@ def test_every_study_is_listed_where_it_can_run():
             if re.search(rf"^(def )?{name}\b", file.read_text(encoding="utf-8"), re.MULTILINE)
         }
         assert {study.__name__.rpartition(".")[2] for study in studies} == having, name
-    shown = {section.__module__.rpartition(".")[2] for section in write_report.PAGE}
+    shown = {section.__module__.rpartition(".")[2] for section in write_report.SECTIONS}
     files = (ROOT / "pipelines/report/studies").glob("[a-z]*.py")
     assert {file.stem for file in files} <= shown
 

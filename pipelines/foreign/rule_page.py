@@ -233,10 +233,9 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
     verdicts = [f"{row['below']}: {row['verdict']}." for row in rows[1:]]
-    best = rows[0]
-    leads = worth(best["below"], best["gain"], best["retrieved"])
+    leads = f"With {label(rows[0]['below'])}, adaptive retrieval {worth(rows[0])}."
     blocks: list[Block] = [figure, how, *verdicts, table]
-    return Section("verdict", "Is a threshold worth it?", blocks, f"On these questions, {leads}.")
+    return Section("verdict", "Is a threshold worth it?", blocks, leads)
 
 
 def _thresholds_section(results: Sequence[Result]) -> Section:

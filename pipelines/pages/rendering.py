@@ -17,52 +17,49 @@ from pipelines import safe_text
 from pipelines.pages import figures
 from pipelines.pages.drawing import GREYS, STYLES, Style
 from pipelines.pages.figures import FIXED, fixed
-from pipelines.pages.section import VERDICTS, Figure, Finding, Link, Section, Table
+from pipelines.pages.section import Figure, Link, Section, Table
 from pipelines.pages.table_texts import to_csv
 from pipelines.pages.values import CELL_CHARACTERS, show
 
 TEMPLATES = Path(__file__).parent / "templates"
-RESULT = "result"  # the section that the page begins with
 FREE_STYLES = STYLES[1:]  # of names that are no method; the first is that of no retrieval
 
 
-def render(
-    title: str,
-    intro: str,
-    sections: Sequence[Section],
-    footer: str,
-    findings: Sequence[Finding] = (),
-    lm: str = "",
-) -> str:
-    """The whole page, self-contained. A section `result` is what it begins with.
-
-    `lm` is the language model whose figures the findings are.
-    """
-    styles = styles_of_page(sections)
+def render(title: str, intro: str, sections: Sequence[Section], footer: str) -> str:
+    """The whole page, self-contained."""
+    parts = page_parts(styles_of_page(sections))
     template = environment().get_template("page.html.j2")
-    return template.render(
-        title=title,
-        intro=intro,
-        result=next((section for section in sections if section.id == RESULT), None),
-        sections=[section for section in sections if section.id != RESULT],
-        footer=footer,
-        findings=findings,
-        claims=_by_claim(findings),
-        verdicts=VERDICTS,
-        main=lm,
-        drawn=lambda figure: figures.draw(figure, styles),
-        css=inline("report.css"),
-        script=inline("page.js"),
-    )
+    return template.render(parts, title=title, intro=intro, sections=sections, footer=footer)
 
 
-def _by_claim(findings: Iterable[Finding]) -> dict[str, dict[str, dict[str, list[Finding]]]]:
-    """Paper -> claim -> question set -> its findings."""
-    papers: dict[str, dict[str, dict[str, list[Finding]]]] = {}
-    for finding in findings:
-        sets = papers.setdefault(finding.paper, {}).setdefault(finding.claim, {})
-        sets.setdefault(finding.on, []).append(finding)
-    return papers
+def page_parts(styles: Mapping[str, Style], terms: Mapping[str, str] | None = None) -> dict:
+    """What every page's template needs, by name.
+
+    `styles` are those of the page's figures. Each of the `terms` (term -> what it is short for) is
+    spelt out where it first stands on the page.
+    """
+    return {
+        "drawn": lambda figure: figures.draw(figure, styles),
+        "spelt": Spelling(terms or {}),
+        "folded": False,
+        "css": inline("report.css"),
+        "script": inline("page.js"),
+    }
+
+
+class Spelling:
+    """Spells out each term where it first stands on a page, whose texts come in their order."""
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self.unspelt = dict(terms)  # term -> what it is short for
+
+    def __call__(self, text: str) -> str:
+        for term in list(self.unspelt):
+            pattern = rf"\b{re.escape(term)}\b(?! \()"
+            if re.search(pattern, text):
+                long = self.unspelt.pop(term)
+                text = re.sub(pattern, f"{term} ({long})", text, count=1)
+        return text
 
 
 def page_files(title: str, intro: str, sections: Sequence[Section], footer: str) -> dict[str, str]:
@@ -75,10 +72,13 @@ def page_files(title: str, intro: str, sections: Sequence[Section], footer: str)
     return files
 
 
-def environment() -> jinja2.Environment:
-    """The templates, with the tests and filters that all pages use. What they show is escaped."""
+def environment(*folders: Path) -> jinja2.Environment:
+    """The templates here and in further folders, with the tests and filters that all pages use.
+
+    What they show is escaped.
+    """
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, *folders]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -95,6 +95,7 @@ def environment() -> jinja2.Environment:
     jinja.filters["show"] = show
     jinja.filters["data_csv"] = _data_csv
     jinja.filters["commands"] = commands
+    jinja.filters["unbroken"] = _unbroken
     jinja.filters["figure_caption"] = figures.caption
     return jinja
 
@@ -116,6 +117,11 @@ def inline(name: str) -> str:
 def commands(text: str) -> Markup:
     """A paragraph with what stands between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(safe_text.text(text)))))
+
+
+def _unbroken(text: str) -> str:
+    """A sentence in which no line ends between a number and its per cent sign."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def styles_of_page(sections: Iterable[Section]) -> dict[str, Style]:

@@ -1,6 +1,4 @@
-"""The section on what answers cost: tokens, prompts and prices, and what thresholds
-save of them.
-"""
+"""The section on what answers cost: tokens, prompts and prices."""
 
 from pipelines.pages.section import Axis, Block, Figure, Link, Section
 from pipelines.pages.table_rows import figures_by, table_of
@@ -9,7 +7,6 @@ from pipelines.report.run_tables import Tables
 
 HAS_COSTS = """calls IS NOT NULL OR prompt_tokens IS NOT NULL OR new_tokens IS NOT NULL
     OR cost_per_1000 IS NOT NULL"""
-HAS_SAVINGS = "calls_saved IS NOT NULL OR tokens_saved IS NOT NULL OR cost_saved IS NOT NULL"
 
 
 def section(tables: Tables) -> Section:
@@ -47,28 +44,6 @@ def section(tables: Tables) -> Section:
         },
     )
 
-    savings = table_of(
-        "savings",
-        "What adaptive retrieval saves against always retrieving, in per cent, on held-out "
-        "questions.",
-        tables.answered("savings", HAS_SAVINGS),
-        [
-            "dataset",
-            "lm",
-            "method",
-            "questions",
-            "retrieved",
-            "calls_saved",
-            "tokens_saved",
-            "cost_saved",
-        ],
-        {
-            "calls_saved": "prompts saved",
-            "tokens_saved": "tokens saved",
-            "cost_saved": "cost saved",
-        },
-    )
-
     text = (
         "How much a language model must read decides how long an answer takes and what it costs. "
         "Seconds are not on this page, because the same inputs must give the same page."
@@ -83,7 +58,7 @@ def section(tables: Tables) -> Section:
 
         blocks.append(Link(seconds, "../latency/index.html"))
 
-    blocks += [costs, savings]
+    blocks.append(costs)
     return Section("costs", "What answers cost", blocks, _leads(tables))
 
 

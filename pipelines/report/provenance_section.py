@@ -1,6 +1,4 @@
-"""The section on what was run, and how the page was made: settings, sources, corpora and rejected
-rows.
-"""
+"""The section on what was run: settings, sources, corpora and rejected rows."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -41,11 +39,7 @@ COUNTS = {  # what the stages `chunk` and `queries` count -> its words
 def section(tables: Tables) -> Section:
     rejects = _rejects(tables)
     documents = _documents(tables)
-    of_lm = ""
-    if tables.lm:
-        of_lm = f"Figures are of {tables.lm}, the main language model, unless they name another."
     blocks: list[Block] = [
-        of_lm,
         "DVC makes this page last, when all stages before it are up to date. A stage whose code, "
         "inputs or parameters changed has run again; the others were kept. So all figures here are "
         "of one state of the code, the parameters (params.yaml) and the sources; dvc.lock has the "
@@ -72,8 +66,7 @@ def section(tables: Tables) -> Section:
         "opens both there.",
     ]
 
-    title = "What was run, and how this page was made"
-    return Section("provenance", title, blocks, _leads(tables, documents, rejects))
+    return Section("provenance", "What was run", blocks, _leads(tables, documents, rejects))
 
 
 def _leads(tables: Tables, documents: Mapping[str, int], rejects: list[Row]) -> str:

@@ -1,19 +1,15 @@
 """The main result: the first screen of the report, and the last lines of a run on a terminal."""
 
+from pipelines.methods import ENSEMBLES, Method
 from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
+from pipelines.pages.thresholds import saved_retrievals, worth
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
 from pipelines.report.run_tables import Tables
 
-POLICIES = {
-    "never": label("never"),
-    "always": label("always"),
-    "adaptive": label("adaptive"),
-}
-VERBS = {1: "is better than both", -1: "is worse than the better of the two"}
-UNCLEAR = "is not clearly better"
+POLICIES = {policy: label(policy) for policy in ("never", "always", "adaptive")}
 POPQA = "Mallen et al. 2023, When Not to Trust Language Models (PopQA)"
 REPLUG = "Shi et al. 2023, REPLUG: Retrieval-Augmented Black-Box Language Models"
 
@@ -40,6 +36,14 @@ def section(tables: Tables) -> Section:
         {"policy": "retrieving", "accuracy": "accuracy, %"},
     )
 
+    saved = table_of(
+        "result-saved",
+        "",
+        _saved(shares),
+        ["policy", "retrieved"],
+        {"policy": "saved", "retrieved": "share of always, %"},
+    )
+
     bits_per_byte = table_of(
         "result",
         f"Bits per byte of {label(tables.corpus)}, with 95 % intervals; fewer are better.",
@@ -50,6 +54,7 @@ def section(tables: Tables) -> Section:
 
     blocks: list[Block] = [
         accuracies,
+        saved,
         bits_per_byte,
         *figures_by(figure, "dataset"),
         *_papers(tables),
@@ -60,7 +65,10 @@ def section(tables: Tables) -> Section:
 
 def how(method: str) -> str:
     """How a method answers, as a sentence begins with it."""
-    return "Without retrieval" if method == "closed_book" else f"With text from {label(method)}"
+    if method == "closed_book":
+        return "Without retrieval"
+    passages = "" if Method.of_name(method).kind in ENSEMBLES else "passages from "
+    return f"With {passages}{label(method)}"
 
 
 def main_shares(tables: Tables) -> list[Row]:
@@ -124,24 +132,25 @@ def main_bits(tables: Tables) -> list[Row]:
     return [{**row, "policy": label(row["retriever"])} for row in rows]
 
 
+def _saved(shares: list[Row]) -> list[Row]:
+    """The share of retrievals that adaptive retrieval saves, where thresholds were fitted."""
+    if len(shares) < 3:
+        return []
+    retrieved = saved_retrievals(shares[2])
+    return [{"policy": "retrievals saved", "retrieved": retrieved}]
+
+
 def _caption(shares: list[Row]) -> str:
     if not shares:
         return ""
-    has_thresholds = len(shares) > 2
-    held_out = "held-out questions of " if has_thresholds else ""
-    caption = (
-        f"The numbers are accuracies on {held_out}{label(shares[0]['of'])} by substring, with 95 % "
-        "intervals."
+    name = label(shares[0]["of"])
+    if len(shares) < 3:
+        return f"Accuracy on {name} by the rule substring, with 95 % intervals."
+    return (
+        f"Held-out accuracy on {name} by the rule substring, with 95 % intervals; adaptive gains "
+        f"{points(shares[2]['gain'])} over the better of the others. {label(shares[1]['method'])} "
+        "has the highest of all methods."
     )
-
-    if has_thresholds:
-        caption += (
-            " Adaptive retrieval is for subjects below a popularity threshold only, and gains "
-            f"{points(shares[2]['gain'])} over the better of the two others. "
-            f"{label(shares[1]['method'])} is shown because its adaptive accuracy is the highest."
-        )
-
-    return caption
 
 
 def _leads_of_shares(shares: list[Row]) -> str:
@@ -154,13 +163,11 @@ def _leads_of_shares(shares: list[Row]) -> str:
 
     leads = (
         f"{how(shares[1]['method'])}, {lm} is right on {percents[1]} % of {name} instead of "
-        f"{percents[0]} %"
+        f"{percents[0]} %."
     )
-
     if len(shares) > 2:
-        verb = VERBS.get(shares[2]["gain"].sign, UNCLEAR)
-        leads += f"; retrieving only for unpopular subjects {verb}"
-    return f"{leads}."
+        leads += f" Adaptive retrieval {worth(shares[2])}."
+    return leads
 
 
 def _leads_of_bits(tables: Tables, bits: list[Row]) -> str:

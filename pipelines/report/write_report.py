@@ -1,7 +1,8 @@
-"""Stage `report`: the results as one page, with its figures as SVG, tables as CSV and findings as
+"""Stage `report`: the results as two pages, with figures as SVG, tables as CSV and findings as
 JSON.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.pages import rendering
@@ -21,6 +22,7 @@ from pipelines.report import (
     provenance_section,
     recall_section,
     replug_section,
+    report_pages,
     result_section,
     tasks_section,
     training_section,
@@ -42,16 +44,17 @@ from pipelines.work import stage
 
 OUT = Path("data/report")
 HEADLINES = Path("data/headlines.json")
-PAGE = (
+# the sections of both pages, in the order of the pages
+SECTIONS = (
     result_section.section,
-    popularity_section.section,
     accuracy_section.section,
     effect_section.section,
+    adaptive_section.section,
+    popularity_section.section,
     measures_section.section,
     seen_section.exposure,
     seen_section.dates,
     recall_section.section,
-    adaptive_section.section,
     carried_section.section,
     costs_section.section,
     models_section.section,
@@ -64,17 +67,13 @@ PAGE = (
     tasks_section.section,
     provenance_section.section,
 )
-FICTIONAL = "This is a fictional sample: it shows how the page reads, not what real models do."
-FOOTER = (
-    "Made by Longtail from the tables under data/. Beside this page lie the figures as SVG files "
-    "(figures/), the tables as CSV files (tables/) and the findings (findings.json). The command "
-    "longtail reproduce holds the figures against the papers' published numbers, in "
-    "data/reproduction/reproduction.md."
-)
+# ids of the sections of the first page; all others are details
+FIRST_PAGE = ("result", "accuracy", "effect", "adaptive", "provenance")
+FIRST_PAGE_WITHOUT_ANSWERS = ("result", "replug", "tasks", "provenance")
 
 
 def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) -> stage.Metrics:
-    """Write index.html, figures, tables and findings.json below `out`; return the
+    """Write index.html, details.html, figures, tables and findings.json below `out`; return the
     headlines.
 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is
@@ -83,32 +82,36 @@ def write_report(data: Path, out: Path, settings: Settings, workers: int = 1) ->
     tables = Tables(data, settings)
     sections = shown_sections(tables)
     claims = findings(tables)
+    pages = report_pages.render_pages(tables, *split_in_pages(tables, sections), claims)
+
     with atomic(out) as folder:
         _write_blocks(folder, sections)
         write_json(folder / "findings.json", [finding.as_json() for finding in claims])
-        html = rendering.render(
-            title=f"Longtail report: {settings.profile}",
-            intro=FICTIONAL if settings.fetch.source == "world" else "",
-            sections=sections,
-            footer=FOOTER,
-            findings=claims,
-            lm=tables.lm,
-        )
-
-        (folder / "index.html").write_text(html, encoding="utf-8")
+        for name, html in pages.items():
+            (folder / name).write_text(html, encoding="utf-8")
 
     write_latency(tables, workers)
     return headlines(tables, claims)
 
 
 def shown_sections(tables: Tables) -> list[Section]:
-    """The sections of PAGE for which the run has a figure or a table."""
-    sections = [section(tables).without_empty_blocks for section in PAGE]
+    """The sections for which the run has a figure or a table."""
+    sections = [section(tables).without_empty_blocks for section in SECTIONS]
     return [section for section in sections if section.has_figures]
 
 
-def _write_blocks(folder: Path, sections: list[Section]) -> None:
-    """Write the figures and the tables of a page as files."""
+def split_in_pages(
+    tables: Tables, sections: Sequence[Section]
+) -> tuple[list[Section], list[Section]]:
+    """The sections of the first page, and those of the details."""
+    ids = FIRST_PAGE if tables.answered_sets else FIRST_PAGE_WITHOUT_ANSWERS
+    first = [section for section in sections if section.id in ids]
+    details = [section for section in sections if section.id not in ids]
+    return first, details
+
+
+def _write_blocks(folder: Path, sections: Sequence[Section]) -> None:
+    """Write the figures and the tables of the pages as files."""
     styles = rendering.styles_of_page(sections)
     for name in ("figures", "tables"):
         (folder / name).mkdir(parents=True)

@@ -70,7 +70,8 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
 
 def _pages(home: Path) -> dict[str, Path]:
     names = ("report", "thresholds", "comparison")
-    return {name: home / name / "index.html" for name in names}
+    pages = {name: home / name / "index.html" for name in names}
+    return pages | {"details": home / "report/details.html"}
 
 
 def _predictions(home: Path, spoilt: bool) -> list[str]:

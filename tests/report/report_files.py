@@ -21,23 +21,27 @@ def settings_of(folder: Path) -> dict[str, str]:
 
 
 def leads_of(folder: Path) -> list[str]:
-    """The sentences that the page and its sections begin with."""
-    tree = ElementTree.parse(folder / "index.html")
-    leads = [
-        one for one in tree.iter("p") if {"says", "headline"} & {*one.get("class", "").split()}
-    ]
-    return [" ".join("".join(lead.itertext()).split()) for lead in leads]
+    """The sentences that the pages and their sections begin with."""
+    leads = []
+    for file in sorted(folder.glob("*.html"), reverse=True):
+        for paragraph in ElementTree.parse(file).iter("p"):
+            if {"says", "headline"} & {*paragraph.get("class", "").split()}:
+                leads.append(" ".join("".join(paragraph.itertext()).split()))
+    return leads
 
 
 def overlong(leads: list[str]) -> list[str]:
-    """Those that a person would not say: with more than 25 words or two numbers, or with an
-    interval.
+    """Those that a person would not say: with a sentence of more than 25 words, with more than
+    three numbers, or with an interval. What spells out a term does not count.
     """
-    words = {lead: re.findall(r"\S*\w\S*", lead) for lead in leads}
-    numbers = {lead: re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead) for lead in leads}
-    return [
-        lead for lead in leads if len(words[lead]) > 25 or len(numbers[lead]) > 2 or "[" in lead
-    ]
+    return [lead for lead in leads if _is_overlong(re.sub(r" \([A-Z][^)]*\)", "", lead))]
+
+
+def _is_overlong(lead: str) -> bool:
+    sentences = re.split(r"(?<=[.]) (?=[A-Z])", lead)
+    longest = max(len(re.findall(r"\S*\w\S*", sentence)) for sentence in sentences)
+    numbers = re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead)
+    return longest > 25 or len(numbers) > 3 or "[" in lead
 
 
 def unclear_parts(folder: Path) -> list[str]:
@@ -50,7 +54,9 @@ def unclear_parts(folder: Path) -> list[str]:
         tree = ElementTree.parse(page)
         for section in tree.iterfind(".//main/section"):
             classes = {paragraph.get("class") for paragraph in section.iter("p")}
-            if section.get("id") != "findings" and classes.isdisjoint({"says", "missing"}):
+            if section.get("id") not in ("next", "terms") and classes.isdisjoint(
+                {"says", "missing"}
+            ):
                 unclear.append(section.get("id"))
         for caption in [*tree.iter("caption"), *tree.iter("figcaption")]:
             text = re.sub(r" \([^)]* [^)]*\)", "", "".join(caption.itertext()))
@@ -59,6 +65,11 @@ def unclear_parts(folder: Path) -> list[str]:
     return unclear
 
 
-def page_of(folder: Path) -> str:
-    """The page in one line."""
-    return " ".join((folder / "index.html").read_text(encoding="utf-8").split())
+def page_of(folder: Path, name: str = "index") -> str:
+    """A page in one line."""
+    return " ".join((folder / f"{name}.html").read_text(encoding="utf-8").split())
+
+
+def details_of(folder: Path) -> str:
+    """The report's second page in one line."""
+    return page_of(folder, "details")

@@ -17,7 +17,7 @@ from report_files import unclear_parts
 from pipelines.pages import figures
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("report", "thresholds", "comparison")
+PAGES = ("report", "details", "thresholds", "comparison")
 ACCURACY = "#figure-accuracy-by-popularity-popqa"
 FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility()).map((svg) => {
     const box = svg.getBoundingClientRect(), figure = svg.closest("figure").id;
@@ -69,7 +69,7 @@ def test_a_page_fits_every_screen(opened, files, name):
     assert page.evaluate(GROUND) == "rgb(252, 252, 250)"
 
 
-@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_name_has_one_colour_in_all_figures(files, name):
     """A method has its colour whichever language model answered; its marks differ then."""
     colours, drawings = (
@@ -146,13 +146,13 @@ def test_a_mark_says_its_value_and_interval(opened, files):
 
 
 def test_the_first_screen_of_a_phone_has_the_main_result(opened, files):
-    """Print has the papers."""
+    """It says that the sample is fictional. Print has the papers."""
     page = opened(files["report"], PHONE, unfolded=False)
-    for part in (".headline:visible", ".main dl", ".main .intro", ".main .plot:visible"):
+    for part in (".headline:visible", ".main dl", ".main .plot:visible", ".real p >> nth=0"):
         box = page.locator(part).bounding_box()
         assert 0 < box["y"] < box["y"] + box["height"] <= PHONE["height"], part
     page.emulate_media(media="print")
-    assert page.locator("header a:visible").count() == 2
+    assert page.locator("header a:visible").count() == 3
     assert page.locator("header > a:visible, .numbers:visible, nav:visible").count() == 0
 
 

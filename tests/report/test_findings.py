@@ -78,9 +78,10 @@ def test_the_page_counts_what_was_tested(made):
         for verdict in VERDICTS[:2]
     ]
     could_not = len(rows) - len(tested)
-    said = f"{len(tested)} figures were tested, and {could_not} could not be. At 95 %, {counts[0]} show the claim and"
-    assert f"{said} {counts[1]} the" in page
-    assert f"all that were tested, {kept[0]} and {kept[1]} remain" in page
+    of_what = f"{len(tested)} tests of tiny, davinci on the fictional sample"
+    assert f"Of {of_what}, {counts[0]} show what the papers claim and {counts[1]}" in page
+    assert f"the number of tests, {kept[0]} and {kept[1]} remain" in page
+    assert f"{could_not} more could show no effect" in page
     own = re.findall(r'<li class="[a-z-]+" id="finding-.*?</li>', page)
     assert len(own) == len(rows)
     assert sum("not after Holm" in row for row in own) == sum(counts) - sum(kept)

@@ -66,7 +66,7 @@ def test_a_section_shows_nothing_of_nothing():
 
 def test_every_section_has_an_id_of_its_own(data):
     tables = Tables(data, small_results.SETTINGS)
-    ids = [section(tables).id for section in write_report.PAGE]
+    ids = [section(tables).id for section in write_report.SECTIONS]
     assert len({*ids}) == len(ids)
 
 
@@ -161,7 +161,7 @@ def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
     rows = StageMetrics({"tasks": nq}, [], ["tiny"]).tasks(["nq"])
     section = begins(rows)
     assert section.leads == (
-        "With text from REPLUG, tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
+        "With REPLUG, tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
     )
     assert [row[0] for row in section.blocks[0].rows] == ["without retrieval", "REPLUG"]
     assert begins([]) is None
@@ -273,11 +273,7 @@ def test_each_measure_stands_beside_page_views(made, data):
     assert float(both["less page views"]) == pytest.approx(less)
     assert rows["documents with both (Pile)"]["correlation"] == "", "all have one"
     tables = tables_of(data, small_results.SETTINGS)
-    for section in (
-        measures_section.section,
-        seen_section.exposure,
-        seen_section.dates,
-    ):
+    for section in (measures_section.section, seen_section.exposure, seen_section.dates):
         assert section_of(section, tables) is None
 
 
