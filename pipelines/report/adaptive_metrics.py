@@ -8,7 +8,6 @@ from typing import Any
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.intervals import Interval
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import grouped
 from pipelines.pages.values import label
@@ -78,18 +77,6 @@ def main_policies(tables: Tables) -> list[Row]:
 def best_policy(tables: Tables) -> Row | None:
     """Of these, the method with the highest adaptive accuracy."""
     return max(main_policies(tables), key=lambda row: row["adaptive"].value, default=None)
-
-
-def saved_retrievals(row: Row) -> Interval:
-    """The share of retrievals that thresholds save against always retrieving, held out."""
-    retrieved = row["retrieved"]
-    return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
-
-
-def advice(row: Row) -> str:
-    """The verdict on thresholds for a sentence: without its figures, which stand elsewhere."""
-    words, _, _ = row["verdict"].partition(" (")
-    return words
 
 
 def too_few(dataset: str, figures: Mapping[str, Any], least: int) -> str:
