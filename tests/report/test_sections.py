@@ -15,6 +15,7 @@ from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.intervals import Interval
 from pipelines.pages import figures, table_rows, values
 from pipelines.pages.section import Axis, Figure, Section, Table
+from pipelines.pages.table_texts import to_csv
 from pipelines.report import (
     perplexity_section,
     popularity_section,
@@ -62,6 +63,16 @@ def test_a_section_shows_nothing_of_nothing():
     assert [str(cell) for cell in table.rows[0][:1]] == ["BM25"]
     assert section([]).blocks == ["words"]
     assert not section([]).has_figures
+
+
+def test_a_column_with_one_name_is_in_the_csv_file_alone():
+    """So is one that only the file is to have."""
+    rows = [{"dataset": "popqa", "lm": "tiny", "method": name, "k": 1} for name in ("bm25", "lsr")]
+    table = table_rows.table_of("rows", "", rows, ["dataset", "lm", "method", "k"], csv_only=["k"])
+    assert to_csv(table) == "questions of,answered,k\nPopQA,BM25,1\nPopQA,LSR,1\n"
+    assert (table.on_page.head, table.on_page.rows) == (["answered"], [["BM25"], ["LSR"]])
+    one = table_rows.table_of("rows", "", rows[:1], ["dataset", "method"])
+    assert one.on_page.head == one.head == ["questions of", "answered"]
 
 
 def test_every_section_has_an_id_of_its_own(data):
