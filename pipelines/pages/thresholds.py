@@ -5,11 +5,24 @@ a figure.
 import math
 from collections.abc import Sequence
 
+from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
+
+
+def saved_retrievals(row: Row) -> Interval:
+    """The share of retrievals that thresholds save against always retrieving, held out."""
+    retrieved = row["retrieved"]
+    return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
+
+
+def advice(row: Row) -> str:
+    """The verdict on thresholds for a sentence: without its figures, which stand elsewhere."""
+    words, _, _ = row["verdict"].partition(" (")
+    return words
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
