@@ -184,7 +184,7 @@ def _warnings(rule: Rule, questions: Questions) -> Iterator[str]:
             f"{questions.signal_name}; is it the same?"
         )
     if questions.unknown:
-        does = "do not retrieve, as the rule says never" if rule.policy == NEVER else "retrieve"
+        does = "are answered without retrieval" if rule.policy == NEVER else "retrieve"
         n_unknown = f"{questions.unknown:,} of {len(questions.ids):,} questions"
         yield f"{n_unknown} have no {signal}, and {does}"
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
-from pipelines.pages.values import Percent, alone
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
@@ -20,20 +19,10 @@ def saved_retrievals(row: Row) -> Interval:
     return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
 
 
-def worth(row: Row) -> str:
-    """What adaptive retrieval does, as the end of a sentence of which it is the subject.
-
-    It says what is saved only where accuracy is not clearly lower and always retrieving would be
-    the better of the two constant policies.
-    """
-    words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
-    saved = saved_retrievals(row)
-    if row["gain"].sign < 0 or saved.sign <= 0 or row["always"].value < row["never"].value:
-        return words[row["gain"].sign]
-    accuracy = "is about as accurate as always retrieving"
-    if row["gain"].sign > 0:
-        accuracy = "beats both"
-    return f"{accuracy} and saves {alone(Percent(saved))} % of the retrievals"
+def advice(row: Row) -> str:
+    """The verdict on thresholds for a sentence: without its figures, which stand elsewhere."""
+    words, _, _ = row["verdict"].partition(" (")
+    return words
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
