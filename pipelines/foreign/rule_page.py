@@ -209,7 +209,7 @@ def rule_html(
 
 def _verdict_section(results: Sequence[Result]) -> Section:
     """The policies of each pair of files."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for result in results:
         key = {"below": result.file.below, "above": result.file.above}
         rows.append(key | {"verdict": result.file.verdict} | _held_out(result))
