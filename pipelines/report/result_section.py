@@ -148,7 +148,7 @@ def _caption(shares: list[Row]) -> str:
     return (
         f"Held-out accuracy on {name} by the rule substring, with 95 % intervals; adaptive gains "
         f"{points(shares[2]['gain'])} over the better of the others. {label(shares[1]['method'])} "
-        "has the highest of all methods."
+        "has the highest adaptive accuracy."
     )
 
 
