@@ -5,7 +5,6 @@ from it: a stage that ran leaves a record, and dvc.lock says whether its outputs
 than before.
 """
 
-import json
 import os
 import re
 import select
@@ -21,7 +20,6 @@ from uuid import UUID
 
 import httpx
 from prefect import get_run_logger, task
-from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run, task_run
@@ -105,7 +103,6 @@ def reproduce_stage(
     else:
         kind = UNCHANGED
 
-    _publish_metrics(stage)
     same_outputs = not outputs_changed and after.get("outs") == before.get("outs")
     return Outcome(kind, same_outputs)
 
@@ -304,23 +301,6 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
 
 def _text(line: bytes) -> str:
     return safe_text.line(line.decode(errors="replace").strip())
-
-
-def _publish_metrics(stage: graph.Stage) -> None:
-    """Show a stage's metrics as a table among the flow run's artifacts."""
-    rows = []
-    for path in stage.metrics:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        for name, value in metrics.items():
-            columns = value if isinstance(value, dict) else {"value": value}
-            rows.append({"metric": name, **columns})
-    if rows:
-        key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(
-            key=key,
-            table=safe_text.values(rows, safe_text.markdown),
-            description=stage.description,
-        )
 
 
 @contextmanager

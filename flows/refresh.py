@@ -5,33 +5,33 @@ changed. When all stages are up to date, the run has landed: its figures are com
 the last landed run, and the result is released and pushed where that is asked for.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_repo, graph, live, months, releases, workspace
+from flows import dvc_repo, graph, landing, live, months, releases, workspace
 from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
-from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.evaluation import regressions
+from pipelines.evaluation.regressions import Regression
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 TOLERANCE = 0.05  # share by which a figure may get worse
 MAKE_UP = 2  # months
-HEADLINES = Path("data/headlines.json")  # the metrics of the stage `report`, which sum up a run
 REGRESSIONS_LOGGED = 10  # the artifact lists all of them
+ARTIFACT = "run"  # the key of a flow run's artifact
 
 
 class Settings(Section):
@@ -47,7 +47,8 @@ class Settings(Section):
 def _name() -> str:
     """The name of the flow run that begins; its month may still be `next` or `last`."""
     parameters = flow_run.parameters
-    return name_run(parameters.get("part", WHOLE), parameters.get("month"))
+    part = parameters.get("part", WHOLE)
+    return name_run(part, parameters.get("month"), flow_run.scheduled_start_time)
 
 
 @flow(
@@ -81,18 +82,17 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if month:
                 month = months.begin(month, make_up, part, log.info)
-                _rename(name_run(part, month))
             settings = params_file.load_settings(Settings)
+            _label(part, settings)
             stages, changed = graph.read_with_cache(Path.cwd(), log.info)
             stages = graph.part(stages, graph.PARTS[part])
 
             work = Reproduction(stages, changed, settings.compute, anew)
-            _reproduce(part, work, settings)
+            on_landing = _reproduce(part, work, settings, tolerance)
             if work.failures:
                 return Failed(message="; ".join(work.failures))
 
-            message = [work.summary()]
-            message += _report_regressions(settings.profile, stages, tolerance)
+            message = [work.summary(), *on_landing]
             if release:
                 message.append(_release(to))
             if push:
@@ -140,10 +140,12 @@ def run(part: str, push: bool) -> State:
     return refresh(part=part, push=push, return_state=True)
 
 
-def _rename(name: str) -> None:
-    """Give the flow run at work another name."""
+def _label(part: str, settings: Settings) -> None:
+    """Give the flow run at work its tags, and the name with the month that it is for."""
+    name = name_run(part, settings.popularity.month, flow_run.scheduled_start_time)
+    tags = landing.tags(settings.profile, settings.popularity.month)
     with get_client(sync_client=True) as client:
-        client.set_flow_run_name(flow_run.id, name)
+        client.update_flow_run(UUID(flow_run.id), name=name, tags=tags)
 
 
 @dataclass
@@ -212,14 +214,22 @@ class Reproduction:
             return False
         return bool(self.failures) or len(self.futures) == len(self.stages)
 
+    def ran(self) -> dict[str, list[graph.Reason]]:
+        """The stages that ran, and why each was not up to date when the flow began."""
+        reasons_by_stage = {}
+        for name, future in self.futures.items():
+            if future.result().kind == RAN:
+                reasons_by_stage[name] = self.changed.get(name, [])
+        return reasons_by_stage
+
     def summary(self) -> str:
         """How many stages ran, were restored, and were unchanged."""
         kinds = [future.result().kind for future in self.futures.values()]
         return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
 
 
-def _reproduce(part: str, work: Reproduction, settings: Settings) -> None:
-    """Reproduce the stages, and log them to MLflow."""
+def _reproduce(part: str, work: Reproduction, settings: Settings, tolerance: float) -> list[str]:
+    """Reproduce the stages, and log them to MLflow; returns what to say of a run that landed."""
     live.begin(stage.name for stage in work.stages)
     with _mlflow_run(part, work.failures) as run, stopping_children():
         while not work.is_done:
@@ -229,8 +239,9 @@ def _reproduce(part: str, work: Reproduction, settings: Settings) -> None:
             if record:
                 stages = dvc_repo.stages_of_copy(Path.cwd())
                 run.log(stage.name, record, stages.get(stage.name, {}))
-        if not work.failures:
-            _log_landing(part, work.stages, settings, run)
+        if work.failures:
+            return []
+        return _log_landing(part, work, settings, run, tolerance)
 
 
 @contextmanager
@@ -238,7 +249,8 @@ def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
     """This flow's run in MLflow, which ends with the block, as failed if there are `failures`."""
     log = get_run_logger()
     key = str(flow_run.root_flow_run_id or flow_run.id)
-    run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, part)
+    name = name_run(part, started=flow_run.scheduled_start_time)
+    run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, name)
     state = "FAILED"
     try:
         yield run
@@ -249,8 +261,10 @@ def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
             log.info(line)
 
 
-def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: Run) -> None:
-    """Log in MLflow that a run of a part landed, with the metrics that sum it up."""
+def _log_landing(
+    part: str, work: Reproduction, settings: Settings, run: Run, tolerance: float
+) -> list[str]:
+    """Show in MLflow and Prefect that a run of a part landed; returns words on what got worse."""
     about = {
         "profile": settings.profile,
         MONTH: settings.popularity.month,
@@ -258,16 +272,27 @@ def _log_landing(part: str, stages: list[graph.Stage], settings: Settings, run: 
         "lms": ",".join(settings.lms),
         "parts.answered": ",".join(settings.parts.answered),
     }
-    headlines = {}
-    if HEADLINES in _metrics_files(stages) and HEADLINES.is_file():
-        headlines = json.loads(HEADLINES.read_text(encoding="utf-8"))
-    run.land(about, headlines)
+    stages = work.stages
+    headlines = landing.read_headlines(stages)
+    description = landing.describe(
+        landing.read_results(stages),
+        landing.tags(settings.profile, settings.popularity.month),
+        work.ran(),
+        len(stages),
+    )
+    report = landing.find_report(stages)
+    run.land(about, headlines, description, report)
+
+    worse = regressions.find_regressions(settings.profile, _metrics_files(stages), tolerance)
+    changes = landing.describe_changes(settings.profile, headlines, worse)
+    parts = [description, landing.link_report(report), changes]
+    create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
+    return _log_regressions(worse, tolerance)
 
 
-def _report_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
-    """Say in the log and in an artifact what got worse; returns words for the flow's message."""
+def _log_regressions(worse: list[Regression] | None, tolerance: float) -> list[str]:
+    """Say in the log what got worse; returns words for the flow's message."""
     log = get_run_logger()
-    worse = regressions.find_regressions(profile, _metrics_files(stages), tolerance)
     if worse is None:
         log.info("no run of this profile has landed here yet: there are no figures to compare with")
         return []
@@ -279,14 +304,7 @@ def _report_regressions(profile: str, stages: list[graph.Stage], tolerance: floa
         log.warning(f"regression: {regression}")
     if len(worse) > REGRESSIONS_LOGGED:
         n_more = len(worse) - REGRESSIONS_LOGGED
-        log.warning(f"and {n_more} more, see the artifact `regressions`")
-    rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
-    create_table_artifact(
-        key="regressions",
-        table=safe_text.values(rows, safe_text.markdown),
-        description="Figures worse than the last landed run's by more than "
-        f"{tolerance:.0%}, and than their own interval",
-    )
+        log.warning(f"and {n_more} more, see the artifact `{ARTIFACT}`")
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 

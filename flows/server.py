@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -179,7 +180,10 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
-    """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
+    """Serve MLflow's pages on this folder's store.
+
+    Yields the address of the list of runs once it can be opened.
+    """
     headers = shlex.join(["--header", ":".join(ONLY_FROM_HERE)])
     words = ["mlflow", "ui"]
     words += ["--backend-store-uri", run_log.store()]
@@ -191,10 +195,32 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     try:
         if not _wait_until_healthy(url, process):
             raise LongtailError(f"MLflow's pages did not open, see {log}")
-        yield url
+        yield _list_of_runs(url)
     finally:
         workspace.stop([process.pid], patience=STOP_SECONDS)
         process.wait()
+
+
+def _list_of_runs(url: str) -> str:
+    """The address of the list of runs on MLflow's pages at `url`.
+
+    Before the first run it is the list of experiments. An experiment's own address would open a
+    page on traces, of which there are none.
+    """
+    name = f"experiment_name={run_log.EXPERIMENT}"
+    try:
+        with urllib.request.urlopen(
+            f"{url}/api/2.0/mlflow/experiments/get-by-name?{name}"
+        ) as found:
+            experiment = json.load(found)["experiment"]
+    except urllib.error.HTTPError:
+        return f"{url}/#/experiments"
+
+    runs = f"{url}/#/experiments/{experiment['experiment_id']}/runs"
+    query = "workflowType=machine_learning"
+    if any(tag["key"] == run_log.VIEW_TAG for tag in experiment.get("tags", [])):
+        query += f"&viewStateShareKey={run_log.VIEW}"
+    return f"{runs}?{query}"
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen) -> bool:

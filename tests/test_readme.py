@@ -116,6 +116,19 @@ def test_the_index_and_the_map_of_rooms_are_complete(root):
     subprocess.run(["make", "-n", *targets], cwd=root, capture_output=True, check=True)
 
 
+def test_no_guide_is_longer_than_800_words(root):
+    """Code and tables do not count, nor do the reference pages that the index lists last."""
+    guides = (root / "docs/README.md").read_text(encoding="utf-8").split("\n## ")[1]
+    names = re.findall(r"\]\((\w[\w-]*\.md)\)", guides)
+    assert len(names) > 20
+    lengths = {}
+    for name in names:
+        text = (root / "docs" / name).read_text(encoding="utf-8")
+        prose = re.sub(r"^```.*?^```|^\|.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+        lengths[name] = len(prose.split())
+    assert {name: words for name, words in lengths.items() if words > 800} == {}
+
+
 def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, capsys):
     modules = {
         "longtail": "flows.cli",

@@ -233,7 +233,7 @@ def _serve_prefect_and_mlflow(stack: ExitStack) -> list[tuple[str, str, str]]:
         prefect = stack.enter_context(server.start(home.resolve(), server.port_for(4200)))
     return [
         ("Prefect", f"{prefect.removesuffix('/api')}/runs", "the stages of each run, as they ran"),
-        ("MLflow", f"{mlflow}/#/experiments", "params, metrics and curves of all runs"),
+        ("MLflow", mlflow, "params, metrics and curves of all runs"),
     ]
 
 

@@ -72,6 +72,11 @@ def _order(regression: Regression) -> tuple[float, str, str]:
     return -abs(regression.change), regression.file, regression.figure
 
 
+def read_landed_figures(profile: str, file: Path) -> dict[str, float]:
+    """The figures of a metrics file in the profile's last landed run; none if none has landed."""
+    return _read_landed().get(profile, {}).get(file.as_posix(), {})
+
+
 def keep_figures(profile: str, files: Iterable[Path]) -> None:
     """Keep the figures of a run that lands, for the next run to be compared with."""
     landed = _read_landed()

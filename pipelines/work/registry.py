@@ -6,7 +6,8 @@ its folder, which sentence-transformers and transformers open as well.
 
 Versions are compared by bits per byte on the validation queries, because choosing a model by the
 test queries would flatter it in the report. Where other language models, documents or queries gave
-the figures, the champion stays, and the new version says so.
+the figures, the champion stays, and the new version says so. A version's description has these
+figures, its recall, and the run that made it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ METRICS = Path("data/metrics")
 TUNED = "bpb_k10_after"
 UNTUNED = "bpb_k10_before"
 LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
+# Keys of the file of metrics, and tags of a version: shares of the validation questions.
+RECALLS = ("recall_at_1_before", "recall_at_1_after", "recall_at_10_before", "recall_at_10_after")
 JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
@@ -52,7 +55,9 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
 
     if not client.search_registered_models(f"name = '{REGISTERED}'"):
         client.create_registered_model(
-            REGISTERED, description="Tuned to a frozen language model by REPLUG LSR"
+            REGISTERED,
+            description="Retrievers tuned to a frozen language model by LM-supervised retrieval "
+            f"(LSR, REPLUG). The best of them is the `{ALIAS}`.",
         )
     versions = client.search_model_versions(f"name = '{REGISTERED}'")
     if any(version.tags.get("md5") == md5 for version in versions):
@@ -64,17 +69,35 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
         "validation_bpb": repr(figures[TUNED]),
         "untuned_bpb": repr(figures[UNTUNED]),
     }
+    tags |= {key: repr(figures[key]) for key in RECALLS if key in figures}
     becomes_champion, tags["verdict"] = _verdict(tags, _champion(client, versions))
+    description = _describe(client, name, tags, runs[0])
 
     run = runs[0].info
     client.log_artifacts(run.run_id, str(folder), FOLDER.name)
     settings = locked["params"]["params.yaml"][f"retriever.{name}"]
     client.log_text(run.run_id, _mlmodel(settings), f"{FOLDER.name}/MLmodel")
     source = f"{run.artifact_uri}/{FOLDER.name}"
-    version = client.create_model_version(REGISTERED, source, run.run_id, tags=tags).version
+    version = client.create_model_version(
+        REGISTERED, source, run.run_id, tags=tags, description=description
+    ).version
     if becomes_champion:
         client.set_registered_model_alias(REGISTERED, ALIAS, version)
     return f"{REGISTERED} version {version}: {tags['verdict']}"
+
+
+def _describe(client, name: str, tags: dict[str, str], run) -> str:
+    """The description of a version in Markdown, whose `run` is that of the stage."""
+    lines = [f"The retriever `{name}`, {tags['verdict']}.", ""]
+    for key in RECALLS:
+        if key in tags:
+            lines.append(f"- {key.replace('_', ' ')} the tuning: {float(tags[key]):.4f}")
+    parent = run.data.tags.get("mlflow.parentRunId")
+    if parent:
+        name_of_run = client.get_run(parent).info.run_name
+        address = f"#/experiments/{run.info.experiment_id}/runs/{parent}"
+        lines += ["", f"It was made by the run [{name_of_run}]({address})."]
+    return "\n".join(lines)
 
 
 def _champion(client, versions):

@@ -54,6 +54,20 @@ DIRTY = "git.dirty"
 MONTH = "popularity.month"  # a param, as the next
 PART = "part"
 WHOLE = "refresh"  # the part that is everything
+COMMIT_CHARS = 7  # of a commit's hash, as git shows it
+NOTE = "mlflow.note.content"  # a tag, which MLflow shows as the description
+NOTE_CHARS = 5000  # that MLflow takes in a tag
+# Headlines with the names that they have in MLflow, where these five stand first.
+FIRST_METRICS = {
+    "never_accuracy": "1 without retrieval",
+    "always_accuracy": "2 always retrieving",
+    "adaptive_accuracy": "3 adaptive retrieval",
+    "adaptive_gain": "4 adaptive gain",
+    "bits_saved_percent": "5 bits saved percent",
+}
+# A view of the list of runs, as MLflow's pages share it: parent runs, with the first metrics.
+VIEW = "headlines"
+VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"  # a tag of the experiment
 
 
 def log_stage(
@@ -84,7 +98,8 @@ def log_stage(
         print(f"warning: {message}", file=sys.stderr)
 
     dvc = _dvc_process()
-    run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn)
+    began = datetime.fromtimestamp(dvc.create_time(), UTC)
+    run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn, name_run(started=began))
     run.log(stage, record, {})
     run.end("FAILED" if error else "FINISHED")
 
@@ -118,10 +133,10 @@ class Run:
     """
 
     def __init__(
-        self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE
+        self, run: str, tags: dict[str, str], say: Callable[[str], None], name: str
     ) -> None:
         self._say = say
-        self._tags = tags | _git_tags()
+        self._tags = tags | git_tags()
         self._client = None
         with self._never_an_error():
             client = open_client()
@@ -133,9 +148,7 @@ class Run:
                 parent = runs[0]
             else:
                 tags_of_parent = {"longtail.run": run, **self._tags}
-                parent = client.create_run(
-                    self._experiment, tags=tags_of_parent, run_name=name_run(part)
-                )
+                parent = client.create_run(self._experiment, tags=tags_of_parent, run_name=name)
             self._parent = parent.info.run_id
             self._client = client
 
@@ -165,16 +178,28 @@ class Run:
             finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, state, ended)
 
-    def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-        """Log on the parent run that it landed, with the metrics that sum it up."""
+    def land(
+        self,
+        params: Mapping[str, str],
+        headlines: Mapping[str, float],
+        description: str,
+        report: Path | None,
+    ) -> None:
+        """Log on the parent run that it landed, with its headlines, description and report."""
         client = self._client
         if client is None:
             return
         now = datetime.now(UTC)
         milliseconds = int(now.timestamp() * 1000)
+        named = {FIRST_METRICS.get(name, name): value for name, value in headlines.items()}
+        metrics = dict(sorted(named.items()))  # MLflow shows them in the order of logging
         with self._never_an_error():
             _log_values(client, self._parent, params, metrics, milliseconds)
+            client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
             client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+            if report:
+                client.log_artifacts(self._parent, str(report), report.name)
+            client.set_experiment_tag(self._experiment, VIEW_TAG, json.dumps(_view()))
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
         """End the parent run as FINISHED or FAILED.
@@ -210,20 +235,28 @@ class Run:
             self._say(f"{explained(error)}; the run goes on, and this is not logged")
 
 
-def name_run(part: str = WHOLE, month: str | None = None) -> str:
-    """A run's name: profile, month, commit, and the part if it is not all.
+def name_run(part: str = WHOLE, month: str | None = None, started: datetime | None = None) -> str:
+    """A run's name: profile, month, commit, the part if it is not all, and when it started.
 
-    The month is by default that of params.yaml.
+    The month is by default that of params.yaml. The time is shown as this machine's clock has it.
     """
     try:
         values = params_file.read_values()
     except LongtailError:
         values = {}
     words = [values.get("profile"), month or params_file.value_at(values, MONTH)]
-    words.append(_git_tags().get(COMMIT, "")[:7])
+    words.append(git_tags().get(COMMIT, "")[:COMMIT_CHARS])
     if part != WHOLE:
         words.append(part)
+    if started:
+        words.append(f"{started.astimezone():%d %b %H:%M:%S}")
     return " ".join(str(word) for word in words if word) or "run"
+
+
+def _view() -> dict[str, Any]:
+    """What MLflow keeps of a view of the list of runs: which runs are listed, and the columns."""
+    columns = [f"metrics.`{name}`" for name in FIRST_METRICS.values()]
+    return {"searchFilter": "tags.`longtail.run` != ''", "selectedColumns": columns}
 
 
 def store() -> str:
@@ -360,7 +393,7 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, values
 
 
-def _git_tags() -> dict[str, str]:
+def git_tags() -> dict[str, str]:
     """The present commit, and whether files but dvc.lock differ from it.
 
     {} outside of git, or where git is not installed.

@@ -9,7 +9,8 @@ import sys
 import hostile
 from quick_project import LAST
 
-from flows import graph
+from flows import graph, landing
+from pipelines.evaluation.regressions import Regression
 
 STAGE = """
 import json, sys
@@ -69,16 +70,22 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
             )
     (error,) = [line for line in texts[1].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
-    rows = json.loads(data)
-    rows = json.loads(rows) if isinstance(rows, str) else rows
-    assert len(rows) == len(hostile.LABELS)
-    cells = [str(cell) for row in rows for cell in (*row, *row.values())]
-    assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], (
-        "the page shows cells as Markdown"
-    )
-    texts += cells + [
-        file.read_text(encoding="utf-8") for file in (project.folder / graph.LOGS).iterdir()
+    stages = {label: [] for label in hostile.LABELS}
+    worse = [Regression(label, label, 2.0, 1.0) for label in hostile.LABELS]
+    pages = [
+        landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
+        landing.describe_changes("sample", {}, worse),
     ]
+    shown = [line for page in pages for line in page.splitlines() if not line.startswith("    ")]
+    assert len(shown) > 3 * len(hostile.LABELS)
+    assert not [line for line in shown if re.search(r"(?<!\\)[<!\[]", line)], (
+        "the pages show Markdown"
+    )
+    texts += (
+        pages
+        + [data]
+        + [file.read_text(encoding="utf-8") for file in (project.folder / graph.LOGS).iterdir()]
+    )
     for table in ("log", "flow_run_state", "task_run_state"):
         texts += [text or "" for (text,) in project.prefect.ask(f"SELECT message FROM {table}")]
     assert any("over written" in text for text in texts)

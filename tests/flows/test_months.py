@@ -12,7 +12,6 @@ from wikimedia_server import Dumps, Wikimedia
 from flows import months, profiles, refresh
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
-from pipelines.work.run_log import name_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
 PAGES = "pages-articles.xml.bz2"
@@ -60,12 +59,13 @@ def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
     monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
     monkeypatch.setattr(refresh.graph, "read_with_cache", lambda root, say: ([], {}))
     monkeypatch.setattr(refresh.graph, "part", lambda stages, part: stages)
-    monkeypatch.setattr(refresh, "_reproduce", lambda *_: None)
-    names: list[str] = []
-    monkeypatch.setattr(refresh, "_rename", names.append)
+    monkeypatch.setattr(refresh, "_reproduce", lambda *_: [])
+    labelled: list[str] = []
+    label = lambda part, settings: labelled.append(settings.popularity.month)  # noqa: E731
+    monkeypatch.setattr(refresh, "_label", label)
     for said in ("0 unchanged; 2026-09 has landed", "nothing is due: 2026-09 has landed"):
         assert refresh.refresh.fn(month="next").message.endswith(said)
-    assert names == [name_run(month="2026-09")]
+    assert labelled == ["2026-09"]
 
 
 def test_missed_months_come_one_after_the_other(dumps):

@@ -1,5 +1,5 @@
-"""`longtail explore --all`: no page of it, and none of its servers, asks anything of another
-machine.
+"""`longtail explore --all`: Prefect and MLflow show what a run made, and no page, and none of the
+servers, asks anything of another machine.
 
 Servers and browser have a proxy for other hosts, which keeps what it is asked and answers nothing.
 """
@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from quick_project import started
+from quick_project import LAST, started
 from waiting import PATIENCE
 
 from pipelines import QUIET
+from pipelines.work.run_log import Run
 
 pytestmark = pytest.mark.slow
 OF_CHROMIUM = (
@@ -68,8 +70,14 @@ def elsewhere() -> Iterator[Elsewhere]:
 def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
     """What the command serves -> its address.
 
-    The project has run once, and has the shared server's flow runs.
+    The project has run once, and has the shared server's flow runs. In MLflow another run of it
+    landed with a report.
     """
+    (ran.folder / "report").mkdir()
+    (ran.folder / "report/index.html").write_text("<h1>What came out</h1>")
+    with ran.here():
+        run = Run("reported", {}, pytest.fail, "sample with a report")
+        run.land({}, {"adaptive_accuracy": 0.625}, "- 2 of 4 stages ran", Path("report"))
     with (
         closing(sqlite3.connect(prefect.home / "prefect.db")) as shared,
         closing(sqlite3.connect(ran.folder / ".longtail/prefect/prefect.db")) as own,
@@ -149,7 +157,26 @@ def visit(browser, elsewhere) -> Iterator[Visit]:
     made.context.close()
 
 
-def test_no_request_leaves_the_machine(places, visit, elsewhere):
+def test_pages_show_a_run_and_ask_no_other_machine(places, visit, elsewhere, prefect):
+    page = visit.page
+    page.set_default_timeout(1000 * PATIENCE)
+    page.goto(places["MLflow"])
+    page.get_by_text("3 adaptive retrieval").wait_for()
+    page.get_by_text("0.625").wait_for()
+    page.get_by_text("sample with a report").click()
+    page.get_by_text("2 of 4 stages ran").wait_for()
+    page.get_by_text("Artifacts", exact=True).click()
+    page.get_by_text("report", exact=True).click()
+    page.get_by_text("index.html").click()
+    page.frame_locator("iframe").get_by_text("What came out").wait_for()
+
+    ((flow_run,),) = prefect.ask(f"SELECT flow_run_id FROM artifact WHERE flow_run_id = {LAST}")
+    page.goto(f"{places['Prefect']}/flow-run/{flow_run}")
+    page.get_by_text("profile: sample").wait_for()
+    page.get_by_text("Artifacts", exact=True).click()
+    page.locator("a[href*='/artifacts/artifact/']").click()
+    page.get_by_text("4 of 4 stages ran").wait_for()
+
     origin = {name: "/".join(address.split("/")[:3]) for name, address in places.items()}
     visit.open(origin["explorer"], within=origin["explorer"])
     prefect = visit.open(f"{origin['Prefect']}/", places["Prefect"], within=origin["Prefect"])
@@ -166,6 +193,7 @@ def test_no_request_leaves_the_machine(places, visit, elsewhere):
     )
     newer = visit.open(f"{origin['Prefect']}/v2/dashboard", within=f"{origin['Prefect']}/v2")
     assert {"/runs", "/settings"} <= {*newer}
-    for of, known in (("genai", "/#/experiments/*/traces*"), ("machine_learning", "/#/models")):
-        assert known in visit.open(f"{places['MLflow']}?workflowType={of}", within=origin["MLflow"])
+    agents = f"{origin['MLflow']}/#/experiments?workflowType=genai"
+    assert "/#/experiments/*/traces*" in visit.open(agents, within=origin["MLflow"])
+    assert "/#/models" in visit.open(places["MLflow"], within=origin["MLflow"])
     assert elsewhere.asked == []

@@ -17,8 +17,9 @@ from prefect.states import State
 from quick_project import LAST, git
 from waiting import PATIENCE, until
 
-from flows import dvc_repo, dvc_tasks, graph, live, refresh
-from pipelines.work.run_log import LANDED, RECORDS, name_run
+from flows import dvc_repo, dvc_tasks, graph, live, months, refresh
+from pipelines.params import params_file
+from pipelines.work.run_log import LANDED, RECORDS
 
 
 def begun(project) -> Counter:
@@ -67,16 +68,17 @@ def test_a_run_for_the_next_month_is_called_so(project):
     @flow(flow_run_name=refresh._name)
     def named(part: str, month: str) -> None:
         names.append(flow_run.get_name())
-        refresh._rename(name_run(part, "2021-11"))
+        months.set_month("2021-11", months.PARAMS)
+        refresh._label(part, params_file.load_settings(refresh.Settings))
 
     names: list[str] = []
     commit = git(project.folder, "rev-parse", "HEAD")[:7]
     with project.here():
         named("popqa", "next")
-    assert names == [f"sample next {commit} popqa"]
-    assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [
-        (f"sample 2021-11 {commit} popqa",)
-    ]
+    assert names[0].startswith(f"sample next {commit} popqa ")
+    ((name, tags),) = project.prefect.ask(f"SELECT name, tags FROM flow_run WHERE id = {LAST}")
+    assert name == names[0].replace("next", "2021-11")
+    assert {"profile: sample", "month: 2021-11", f"commit: {commit}"} <= set(json.loads(tags))
 
 
 def test_only_what_changed_runs(ran):
@@ -132,9 +134,11 @@ def test_answers_that_a_server_refused_are_asked_again(ran):
 def _landed_runs_are_in_mlflow_with_their_part_and_month(ran):
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
-    name = f"sample 2021-10 {git(ran.folder, 'rev-parse', 'HEAD')[:7]}"
-    assert [parent.info.run_name for parent in parents] == [name] * 3
-    assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(name,)]
+    names = [parent.info.run_name for parent in parents]
+    assert len(set(names)) == 3, "runs of a day and a commit have names of their own"
+    name = f"sample 2021-10 {git(ran.folder, 'rev-parse', 'HEAD')[:7]} "
+    assert all(each.startswith(name) for each in names)
+    assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(names[-1],)]
     for parent in parents:
         assert LANDED in parent.data.tags
         assert parent.data.params["part"] == "refresh"
@@ -238,9 +242,10 @@ def test_a_server_that_is_away_is_asked_again(ran):
     assert begun(ran)["a"] == 2
     assert "regression: accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in done.stderr
     ((data,),) = ran.prefect.ask(
-        f"SELECT data FROM artifact WHERE key = 'regressions' AND flow_run_id = {LAST}"
+        f"SELECT data FROM artifact WHERE key = 'run' AND flow_run_id = {LAST}"
     )
-    assert "accuracy" in data
+    assert "3 of 4 stages ran" in data
+    assert "accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in data
 
 
 @pytest.mark.slow  # a run with a server of its own

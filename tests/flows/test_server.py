@@ -137,7 +137,9 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_pat
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(databases / "mlflow.db", tmp_path)
     port = server.port_for(0)
-    with server.mlflow_pages(clean, port) as url:
+    url = f"http://127.0.0.1:{port}"
+    with server.mlflow_pages(clean, port) as address:
+        assert address == f"{url}/#/experiments", "before the first run"
         name = {"experiment_name": EXPERIMENT}
         made = requests.post(
             f"{url}/api/2.0/mlflow/experiments/create", json={"name": EXPERIMENT}
@@ -145,6 +147,8 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_pat
         found = requests.get(f"{url}/api/2.0/mlflow/experiments/get-by-name", params=name).json()
         assert found["experiment"]["experiment_id"] == made["experiment_id"]
         assert "default-src 'self'" in requests.get(url).headers["Content-Security-Policy"]
+        runs = f"{url}/#/experiments/{made['experiment_id']}/runs?workflowType=machine_learning"
+        assert server._list_of_runs(url) == runs
         assert server.port_for(port) not in (port, 0), "a usual port that is taken"
     with pytest.raises(requests.ConnectionError):
         requests.get(url)

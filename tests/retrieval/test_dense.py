@@ -169,9 +169,7 @@ def test_a_flat_search_agrees_with_faiss_on_real_vectors(root, real_models, agre
         path=str(real_models / "minilm"), similarity="cosine", dtype="fp32"
     )
     encoder = Encoder.open(real_models / "minilm", settings, tiny_models.compute())
-    lines = [
-        line for line in (root / "docs/params.md").read_text().splitlines() if len(line) > 60
-    ]
+    lines = [line for line in (root / "docs/params.md").read_text().splitlines() if len(line) > 60]
     embedded = encoder.embed(lines)
     agrees_with_faiss(
         np.concatenate([embedded, embedded[::7]]), encoder.embed_queries(lines[::5]), 20

@@ -49,14 +49,14 @@ def here(databases, tuned, tmp_path, monkeypatch):
     stage."""
     monkeypatch.chdir(shutil.copytree(databases, tmp_path / "project"))
     shutil.copytree(tuned, FOLDER)
-    figures = {TUNED: 0.9, UNTUNED: 1.0}
+    figures = {TUNED: 0.9, UNTUNED: 1.0, "recall_at_1_before": 0.4, "recall_at_1_after": 0.6}
     write_json(METRICS, figures)
     deps = [{"path": path, "md5": path} for path in ("data/corpus", "data/models/lm/tiny")]
     outs = [{"path": str(path), "md5": md5(path)} for path in (FOLDER, METRICS)]
     locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     record = {"params": {}, "metrics": figures, "started": 0.0, "ended": 1.0, "error": None}
-    run = Run("a run", {}, pytest.fail)
+    run = Run("a run", {}, pytest.fail, "a run")
     run.log(f"{STAGE}dense", record, locked)
     (said,) = run.end("FINISHED", {f"{STAGE}dense": locked})
     assert "version 1: champion: " in said
@@ -85,6 +85,9 @@ def test_a_run_registers_what_it_trained(here, tuned):
     assert champion(client) == "1"
     version = client.get_model_version(REGISTERED, "1")
     assert client.get_run(version.run_id).info.run_name == f"{STAGE}dense"
+    for text in ("`dense`, champion: 0.9000 bits", "recall at 1 after the tuning: 0.6", "[a run]("):
+        assert text in version.description
+    assert version.tags["recall_at_1_before"] == "0.4"
     assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == (
         "0.9",
         "champion",

@@ -1,12 +1,14 @@
 """Each stage that did its work is a run in MLflow, which never stands in the way of work."""
 
 import os
+import re
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from pipelines.work import stage
 from pipelines.work.run_log import FLOW, LANDED, RECORDS, Run, name_run, trouble
 
 UNREACHABLE = "http://127.0.0.1:9"
+TIMED = re.compile(r"(.+) \d\d [A-Z][a-z]{2} \d\d:\d\d:\d\d")  # a run's name with its time
 
 
 class Seed(Section):
@@ -91,12 +94,11 @@ def record(**changed) -> dict:
 def test_stages_of_one_dvc_process_share_a_parent(finished):
     """They have params, metrics and curves."""
     logged = {run.info.run_name: run for run in runs(finished)}
-    assert sorted(logged) == ["one", "sample 2021-10", "two"], "no commit outside a repository"
+    (name,) = logged.keys() - {"one", "two"}
+    assert TIMED.fullmatch(name)[1] == "sample 2021-10", "no commit outside a repository"
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
     one, two = logged["one"], logged["two"]
-    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {
-        logged["sample 2021-10"].info.run_id
-    }
+    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged[name].info.run_id}
     assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
@@ -106,7 +108,7 @@ def test_stages_of_one_dvc_process_share_a_parent(finished):
 
 def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
     locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]
-    run = Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail)
+    run = Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail, "a run")
     run.log("two", record(), locked)
     run.end("FINISHED")
     (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
@@ -126,6 +128,9 @@ def test_a_run_is_called_by_what_is_known(project):
     git(project, "commit", "-qm", "empty", "--allow-empty")
     commit = git(project, "rev-parse", "HEAD")
     assert name_run() == f"sample 2021-10 {commit[:7]}"
+    names = {name_run(started=datetime(2026, 3, 5, hour, tzinfo=UTC)) for hour in (1, 2)}
+    assert len(names) == 2, "two runs of a day"
+    assert {TIMED.fullmatch(name)[1] for name in names} == {name_run()}
     Path("params.yaml").write_text("profile: mine\n")
     assert name_run() == f"mine {commit[:7]}"
     Path("params.yaml").unlink()
@@ -143,9 +148,9 @@ def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
     assert err.endswith("; the run goes on, and this is not logged\n")
     assert err.count("\n") == 1
     said: list[str] = []
-    run = Run("a flow", {}, said.append)
+    run = Run("a flow", {}, said.append, "a run")
     run.log("one", record(), {})
-    run.land({}, {"accuracy": 0.5})
+    run.land({}, {"accuracy": 0.5}, "", None)
     assert run.end("FINISHED", {"one": {}}) == []
     assert len(said) == 1
 
@@ -153,7 +158,7 @@ def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
 def test_what_mlflow_refuses_is_said(project):
     """The next stage is logged."""
     said: list[str] = []
-    run = Run("a flow", {}, said.append)
+    run = Run("a flow", {}, said.append, "a run")
     run.log("one", record(params={"a!": 1, "a?": 2}, error="refused"), {})
     run.log("two", record(error="logged"), {})
     run.end("FAILED")
@@ -215,7 +220,7 @@ def test_a_file_that_is_no_database_is_said_first(project, content, message):
     in_place_of_the_database(content)
     assert message in trouble()
     assert "\n" not in trouble()
-    Run("a flow", {}, (said := []).append)
+    Run("a flow", {}, (said := []).append, "a run")
     assert [message in line for line in said] == [True]
 
 
@@ -233,7 +238,7 @@ def test_runs_of_a_folder_of_any_name_are_in_place(databases, tmp_path, monkeypa
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(folder)
     assert trouble() is None
-    run = Run("a flow", {}, pytest.fail)
+    run = Run("a flow", {}, pytest.fail, "a run")
     run.end("FINISHED")
     (parent,) = runs(folder)
     Path("made").touch()
@@ -241,8 +246,17 @@ def test_runs_of_a_folder_of_any_name_are_in_place(databases, tmp_path, monkeypa
     assert list(Path("mlruns").rglob("made")), "MLflow reads %41 in an address as A"
 
 
-def test_a_run_that_lands_has_its_params_on_the_parent(project):
-    Run("a flow", {}, pytest.fail).land({"profile": "smoke"}, {"3 accuracy adaptive": 0.5})
+def test_a_run_that_lands_has_its_headlines_and_report(project):
+    (report := project / "report/figures").mkdir(parents=True)
+    (report / "a.svg").touch()
+    headlines = {"accuracy": 0.5, "adaptive_gain": 0.1, "never_accuracy": 0.4}
+    run = Run("a flow", {}, pytest.fail, "a run")
+    run.land({"profile": "smoke"}, headlines, "**what ran**", report.parent)
     (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
+    assert parent.info.run_name == "a run"
     assert parent.data.params == {"profile": "smoke"}
-    assert parent.data.metrics == {"3 accuracy adaptive": 0.5}
+    named = {"1 without retrieval": 0.4, "4 adaptive gain": 0.1, "accuracy": 0.5}
+    assert list(parent.data.metrics.items()) == list(named.items())
+    assert parent.data.tags["mlflow.note.content"] == "**what ran**"
+    files = client_of(project).list_artifacts(parent.info.run_id, "report/figures")
+    assert [file.path for file in files] == ["report/figures/a.svg"]

@@ -1,0 +1,112 @@
+"""What Prefect and MLflow show of a run that landed: its results, what ran, and what changed."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flows.graph import Reason, Stage
+from pipelines import safe_text
+from pipelines.evaluation import regressions
+from pipelines.evaluation.regressions import Regression
+from pipelines.params import params_file
+from pipelines.work import run_log
+
+HEADLINES = Path("data/headlines.json")  # the metrics of the stage `report`, which sum up a run
+REPORT = Path("data/report")
+REASONS_SHOWN = 2  # of why a stage ran
+
+
+def tags(profile: str, month: str) -> list[str]:
+    """What Prefect's list of runs is filtered by."""
+    git = run_log.git_tags()
+    listed = [f"profile: {profile}", f"month: {month}"]
+    if run_log.COMMIT in git:
+        listed.append(f"commit: {git[run_log.COMMIT][: run_log.COMMIT_CHARS]}")
+    if git.get(run_log.DIRTY) == "true":
+        listed.append("uncommitted changes")
+    return listed
+
+
+def read_results(stages: Sequence[Stage]) -> list[str]:
+    """The main results of what the stages made, as lines of text."""
+    # They take long to import.
+    from pipelines.report.result_lines import result_lines
+    from pipelines.report.run_tables import Settings
+
+    outs = {out for stage in stages for out in stage.outs}
+    return result_lines(outs, params_file.load_settings(Settings))
+
+
+def read_headlines(stages: Sequence[Stage]) -> dict[str, float]:
+    """Name -> figure of the run's headlines; none if the stages do not write them."""
+    writes_headlines = any(HEADLINES in stage.metrics for stage in stages)
+    if not writes_headlines or not HEADLINES.is_file():
+        return {}
+    return json.loads(HEADLINES.read_text(encoding="utf-8"))
+
+
+def find_report(stages: Sequence[Stage]) -> Path | None:
+    """The folder of the report; None if the stages do not write it."""
+    writes_report = any(REPORT in stage.outs for stage in stages)
+    return REPORT if writes_report and REPORT.is_dir() else None
+
+
+def link_report(report: Path | None) -> str:
+    """Say in Markdown where the report is."""
+    if report is None:
+        return "This run writes no report."
+    from flows.explorer import PORT  # takes long to import
+
+    page = (report / "index.html").resolve()
+    address = f"http://127.0.0.1:{PORT}/report/"
+    return f"[The report]({address}), while `longtail explore` is open. Its file is `{page}`."
+
+
+def describe(
+    results: Sequence[str],
+    tags: Sequence[str],
+    ran: Mapping[str, Sequence[Reason]],
+    n_stages: int,
+) -> str:
+    """Describe a run in Markdown: its results, its tags, and which stages ran and why.
+
+    `ran` gives the reasons for each stage that ran, as far as they were known when the run began.
+    """
+    lines = []
+    for line in results:
+        lines.append(f"    {safe_text.line(line)}")  # indented, Markdown shows it as it is
+    lines.append("")
+    lines += [f"- {safe_text.markdown(tag)}" for tag in tags]
+    lines.append(f"- {len(ran)} of {n_stages} stages ran")
+    for stage, reasons in ran.items():
+        line = f"  - {safe_text.markdown(stage)}"
+        if reasons:
+            shown = "; ".join(map(str, reasons[:REASONS_SHOWN]))
+            line += f": {safe_text.markdown(shown)}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def describe_changes(
+    profile: str, headlines: Mapping[str, float], worse: Sequence[Regression] | None
+) -> str:
+    """Say in Markdown what changed since the profile's last landed run.
+
+    `worse` has the figures that got worse. It is None if there is no run to compare with.
+    """
+    lines = ["## Since the last landed run", ""]
+    if worse is None:
+        lines.append("No run of this profile has landed here before.")
+        return "\n".join(lines)
+
+    before = regressions.read_landed_figures(profile, HEADLINES)
+    changes = []
+    for name, now in headlines.items():
+        if name in before and before[name] != now:
+            changes.append(f"- {name} from {before[name]:.4g} to {now:.4g}")
+    lines += changes or ["- No headline changed."]
+
+    if worse:
+        lines += ["", "Figures that got worse, by more than their interval:", ""]
+        lines += [f"- {safe_text.markdown(str(figure))}" for figure in worse]
+    return "\n".join(lines)
