@@ -64,7 +64,14 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         )
 
     def report(request: Request) -> Response:
-        return _report_file(open_run().data / "report", request.path_params["path"])
+        path = request.path_params["path"] or "index.html"
+        response = _file(open_run().data / "report", path)
+        response.headers["Content-Security-Policy"] = REPORT_POLICY
+        return response
+
+    def docs(request: Request) -> Response:
+        """The pages of documentation to which the report links."""
+        return _file(open_run().data.parent / "docs", request.path_params["path"])
 
     return Starlette(
         routes=[
@@ -76,6 +83,7 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
             Route("/texts", page("texts")),
             Route("/text", page("text")),
             Route("/report/{path:path}", report),
+            Route("/docs/{path:path}", docs),
         ],
         middleware=[
             Middleware(BaseHTTPMiddleware, dispatch=_add_headers),
@@ -108,13 +116,12 @@ def _error_page(status: int, message: str) -> Response:
     return HTMLResponse(page, status_code=status)
 
 
-def _report_file(folder: Path, path: str) -> Response:
-    """A file of the report, by default its page. DVC may have linked it to its cache."""
-    path = path or "index.html"
+def _file(folder: Path, path: str) -> Response:
+    """A file in a folder. DVC may have linked it to its cache."""
     file = folder / path
     if ".." in file.parts or path.startswith("/") or not file.is_file():
         raise LongtailError(f"{folder}/{path}: no such file; {RUN_MAKES_IT}")
-    return FileResponse(file, headers={"Content-Security-Policy": REPORT_POLICY})
+    return FileResponse(file)
 
 
 @contextmanager

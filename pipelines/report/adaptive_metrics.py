@@ -86,20 +86,22 @@ def saved_retrievals(row: Row) -> Interval:
     return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
 
 
-def worth(row: Row) -> str:
-    """What adaptive retrieval does, as the end of a sentence of which it is the subject.
-
-    It says what is saved only where accuracy is not clearly lower and always retrieving would be
+def saves_retrievals(row: Row) -> bool:
+    """Whether thresholds clearly save retrievals and lose no accuracy, where always retrieving is
     the better of the two constant policies.
     """
+    is_saved = saved_retrievals(row).sign > 0
+    return is_saved and row["gain"].sign >= 0 and row["always"].value >= row["never"].value
+
+
+def worth(row: Row) -> str:
+    """What adaptive retrieval does, as the end of a sentence of which it is the subject."""
     words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
-    saved = saved_retrievals(row)
-    if row["gain"].sign < 0 or saved.sign <= 0 or row["always"].value < row["never"].value:
-        return words[row["gain"].sign]
-    accuracy = "is about as accurate as always retrieving"
-    if row["gain"].sign > 0:
-        accuracy = "beats both"
-    return f"{accuracy} and saves {alone(Percent(saved))} % of the retrievals"
+    sign = row["gain"].sign
+    if not saves_retrievals(row):
+        return words[sign]
+    accuracy = words[1] if sign else "is about as accurate as always retrieving"
+    return f"{accuracy} and saves {alone(Percent(saved_retrievals(row)))} % of the retrievals"
 
 
 def too_few(dataset: str, figures: Mapping[str, Any], least: int) -> str:

@@ -132,8 +132,8 @@ def main_bits(tables: Tables) -> list[Row]:
 
 
 def _saved(shares: list[Row]) -> list[Row]:
-    """The share of retrievals that adaptive retrieval saves, where thresholds were fitted."""
-    if len(shares) < 3:
+    """The share of retrievals that adaptive retrieval saves, where it does."""
+    if len(shares) < 3 or not adaptive_metrics.saves_retrievals(shares[2]):
         return []
     retrieved = adaptive_metrics.saved_retrievals(shares[2])
     return [{"policy": "retrievals saved", "retrieved": retrieved}]
