@@ -64,13 +64,10 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
         )
 
     def report(request: Request) -> Response:
-        path = request.path_params["path"] or "index.html"
-        response = _file(open_run().data / "report", path)
-        response.headers["Content-Security-Policy"] = REPORT_POLICY
-        return response
+        return _file(open_run().data / "report", request.path_params["path"] or "index.html")
 
-    def docs(request: Request) -> Response:
-        """The pages of documentation to which the report links."""
+    def document(request: Request) -> Response:
+        """A page of docs/, to which the report links."""
         return _file(open_run().data.parent / "docs", request.path_params["path"])
 
     return Starlette(
@@ -83,7 +80,7 @@ def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = 
             Route("/texts", page("texts")),
             Route("/text", page("text")),
             Route("/report/{path:path}", report),
-            Route("/docs/{path:path}", docs),
+            Route("/docs/{path:path}", document),
         ],
         middleware=[
             Middleware(BaseHTTPMiddleware, dispatch=_add_headers),
@@ -117,11 +114,13 @@ def _error_page(status: int, message: str) -> Response:
 
 
 def _file(folder: Path, path: str) -> Response:
-    """A file in a folder. DVC may have linked it to its cache."""
+    """A file of a folder. DVC may have linked it to its cache."""
     file = folder / path
     if ".." in file.parts or path.startswith("/") or not file.is_file():
         raise LongtailError(f"{folder}/{path}: no such file; {RUN_MAKES_IT}")
-    return FileResponse(file)
+    media_type = "text/plain" if file.suffix == ".md" else None
+    headers = {"Content-Security-Policy": REPORT_POLICY}
+    return FileResponse(file, media_type=media_type, headers=headers)
 
 
 @contextmanager

@@ -19,13 +19,29 @@ from pipelines.adaptive.rule import Rule
 from pipelines.answering import given_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
-from pipelines.explorer.run import PASSAGE_IS_OF, SESSION, Run, lookup
+from pipelines.explorer.reasons import READ_OF
+from pipelines.explorer.run import SESSION, Run, lookup
 from pipelines.lm.language_model import Prompt
 from pipelines.methods import Method
 from pipelines.replug import ensemble
 
 Answers = dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
 Reader = tuple[str, str, dict]  # language model, method, and its row of predictions
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage that was the best one of its `readers`."""
+
+    title: str
+    doc_id: str  # "" if a language model wrote it
+    text: str
+    readers: list[Reader]
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        """(language model, method) of each reader."""
+        return [(lm, method) for lm, method, _ in self.readers]
 
 
 @dataclass(frozen=True)
@@ -47,29 +63,35 @@ class Question:
         return readers
 
     @property
-    def best_passages(self) -> list[tuple[dict, list[Reader]]]:
-        """Each passage with those of `all_answers` whose best one it was; the most used one comes
-        first.
-        """
-        readers: dict[str, list[Reader]] = {}
+    def passages(self) -> list[Passage]:
+        """The best passages of the answers; the most used one comes first, written ones last."""
+        retrieved: dict[str, Passage] = {}
+        written = []
         for reader in self.all_answers:
-            _, _, answer = reader
-            if answer["doc_id"] in self.documents:
-                readers.setdefault(answer["doc_id"], []).append(reader)
-        most_used = sorted(readers, key=lambda doc_id: -len(readers[doc_id]))
-        passages = []
-        for doc_id in most_used:
-            passages.append((self.documents[doc_id], readers[doc_id]))
-        return passages
-
-    @property
-    def written_passages(self) -> list[tuple[str, str, str]]:
-        """(language model, method, passage) of each passage that a language model wrote itself."""
-        passages = []
-        for lm, method, answer in self.all_answers:
+            lm, _, answer = reader
+            document = self.documents.get(answer["doc_id"])
             if answer["passage"]:
-                passages.append((lm, method, answer["passage"]))
-        return passages
+                passage = Passage(f"written by {lm}", "", answer["passage"], [reader])
+                written.append(passage)
+            elif document:
+                passage = Passage(document["title"], document["id"], document["text"], [])
+                retrieved.setdefault(passage.doc_id, passage).readers.append(reader)
+        most_used = sorted(retrieved.values(), key=lambda passage: -len(passage.readers))
+        return [*most_used, *written]
+
+    def passage_of(self, lm: str, method: str) -> Passage | None:
+        """The best passage of an answer, or None if it is not known."""
+        for passage in self.passages:
+            if (lm, method) in passage.ways:
+                return passage
+        return None
+
+    def answer_by(self, lm: str, method: str) -> dict:
+        """The row of predictions of an answer. Raises LongtailError if there is none."""
+        answer = self.answers.get(lm, {}).get(method)
+        if answer is None:
+            raise LongtailError(f"prompt: no answer by {lm}, {method}")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -110,15 +132,18 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
 
 
 def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, Answers]:
-    """The answers to each question, by its id; each with the `measure` that its similarity is."""
+    """The answers to each question, by its id.
+
+    Each has the `measure` that its similarity is, and what was `read`, one of READ.
+    """
     answers: dict[str, Answers] = {question_id: {} for question_id in question_ids}
-    passage_is_of = PASSAGE_IS_OF.format(answer="")
+    read = READ_OF.format(answer="")
     for lm, by_method in run.answers(dataset).items():
         for method, file in by_method.items():
             measure = "similarity"
             if lm in run.params.lms:
                 measure = methods.measure(method, run.params.retrievers, run.params.retriever)
-            columns = ("*", f"{passage_is_of} AS whose")
+            columns = ("*", f"{read} AS read")
             for row in lookup(file, "question_id", question_ids, *columns):
                 row["measure"] = measure
                 answers[row["question_id"]].setdefault(lm, {})[method] = row
@@ -168,9 +193,7 @@ def rebuild_prompts(
     Raises LongtailError where that can't be done.
     """
     params = run.params
-    answer = question.answers.get(lm, {}).get(method)
-    if answer is None:
-        raise LongtailError(f"prompt: no answer by {lm}, {method}")
+    answer = question.answer_by(lm, method)
     if lm not in params.lms:
         raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
 

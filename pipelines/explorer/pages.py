@@ -6,6 +6,7 @@ What stands on them is escaped and neutral, whatever it is made of.
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from pipelines.evaluation.tables import ENDS
 from pipelines.explorer import one_question, scored_texts, slices
 from pipelines.explorer.addresses import number_of_pages
 from pipelines.explorer.one_question import Question, RebuiltPrompts
+from pipelines.explorer.reasons import PASSAGES, READ, REASONS
 from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.explorer.scored_texts import Texts
 from pipelines.explorer.slices import UNKNOWN, Slice
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
-from pipelines.pages import rendering, values
+from pipelines.methods import Method
+from pipelines.pages import drawing, rendering, values
 from pipelines.storage import database
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
@@ -31,6 +34,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 FULL_SHADE = 3.0  # bits that shade a token fully
 SHADES = 5
 TEXT_LENGTH = 20_000  # characters of a prompt or a text that a page shows
+FEW_QUESTIONS = 100  # of fewer questions counts are shown and no per cent, which is less than one
 QUESTION_ORDERS = {
     "popular": "most viewed first",
     "rare": "least viewed first",
@@ -42,8 +46,11 @@ ACCURACIES = """SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm
 
 
 def css() -> str:
-    """The style sheet of the report, and what the explorer adds."""
-    return rendering.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
+    """The style sheet of the report, what the explorer adds, and the colours of methods."""
+    sheets = [rendering.inline("report.css"), (TEMPLATES / "explorer.css").read_text("utf-8")]
+    for kind, style in drawing.METHOD_STYLES.items():
+        sheets.append(f".of-{kind} {{ --method: {style.colour}; }}\n")
+    return "".join(sheets)
 
 
 @cache
@@ -87,18 +94,27 @@ def range_of(popularity: str) -> str:
     return f"{int(least or 0):,} or more"
 
 
-def in_percent(share: Interval, digits: int = 0) -> tuple[str, str]:
-    """A share and its interval, as "22 %" and "[18, 27]", which no line breaks; "" if unknown."""
+def in_percent(share: Interval, questions: int, digits: int = 0) -> tuple[str, str]:
+    """A share of questions and its interval in per cent, which no line breaks; "" if unknown.
+
+    They are such as "22 %" and "[18, 27]"; of FEW_QUESTIONS "2 of 7" and "[8, 64] %".
+    """
     if math.isnan(share.value):
         return "", ""
-    value = fixed(100 * share.value, digits)
     low = fixed(100 * share.low, digits)
     high = fixed(100 * share.high, digits)
-    return f"{value}\N{NO-BREAK SPACE}%", f"[{low},\N{NO-BREAK SPACE}{high}]"
+    bounds = f"[{low},\N{NO-BREAK SPACE}{high}]"
+    if questions < FEW_QUESTIONS:
+        count = f"{share.value * questions:.0f} of {questions}"
+        return count.replace(" ", "\N{NO-BREAK SPACE}"), f"{bounds}\N{NO-BREAK SPACE}%"
+    return f"{fixed(100 * share.value, digits)}\N{NO-BREAK SPACE}%", bounds
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+def part_of(count: int, total: int) -> str:
+    """What follows a count: its part of the total in per cent, or the total if it is small."""
+    if total < FEW_QUESTIONS:
+        return f"of {total}"
+    return f"{100 * count / total:.0f} %"
 
 
 def percent_of_weight(weight: float) -> str:
@@ -136,6 +152,11 @@ def prompt_texts(sent: RebuiltPrompts) -> list[str]:
     return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]
 
 
+def sentence(text: str) -> str:
+    """The text with a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def marked(text: str, answers: Sequence[str]) -> list[str]:
     """The text in parts; every second part is an answer as `matching.word` finds it.
 
@@ -147,8 +168,7 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
 
 def wrong_answers(question: Question) -> dict[str, bool]:
     """Each answer that is wrong by the published rule -> whether a passage has it, as `marked`."""
-    passages = [document["text"] for document, _ in question.best_passages]
-    passages += [passage for *_, passage in question.written_passages]
+    passages = [passage.text for passage in question.passages]
     right_names = {name.lower() for name in question.row["possible_answers"]}
 
     wrong = {}
@@ -160,6 +180,27 @@ def wrong_answers(question: Question) -> dict[str, bool]:
             n_parts = [len(marked(passage, [name])) for passage in passages]
             wrong[name] = any(n > 1 for n in n_parts)
     return wrong
+
+
+def method_kind(method: str) -> str:
+    """The kind of a method, whose colour the style sheet has; "" if it has no colour."""
+    kind = Method.of_name(method).kind
+    return kind if kind in drawing.METHOD_STYLES else ""
+
+
+def holder(question: Question, answer: Mapping[str, Any]) -> str:
+    """Which passage of an answer holds a right one: "best", "other" or "none"; "" if not known.
+
+    An ensemble reads other passages than its best one.
+    """
+    if answer["doc_has_answer"] is None:
+        return ""
+    if not answer["doc_has_answer"]:
+        return "none"
+    document = question.documents.get(answer["doc_id"])
+    if document and len(marked(document["text"], question.row["possible_answers"])) == 1:
+        return "other"
+    return "best"
 
 
 FILTERS: dict[str, Callable] = {
@@ -174,7 +215,11 @@ FILTERS: dict[str, Callable] = {
     "long": shortened,
     "beginning": words.beginning,
     "prompts": prompt_texts,
-    "share": percent,
+    "part_of": part_of,
+    "sentence": sentence,
+    "holder": holder,
+    "kind": method_kind,
+    "read": READ.get,
     "in_percent": in_percent,
     "weight": percent_of_weight,
     "signed": signed,
@@ -207,13 +252,13 @@ def home(run: Run, places: Sequence[Place]) -> str:
         ("The report", "/report/" if has_report else "", about_report),
     ]
     all_places = [*own_places, *places]
-    return render("home", places=all_places, accuracies=accuracies(run))
+    return render("home", places=all_places, accuracies=accuracies(run), reasons=REASONS)
 
 
 def accuracies(run: Run) -> list[dict[str, Any]]:
     """For each question set and language model the rows of closed_book and of its best method.
 
-    Each has the number of `questions`, and `at`, the address of the list that compares both.
+    Each has the number of `questions`, and the `slice` that compares both with its `counts`.
     """
     file = run.data / "analyses/accuracy.parquet"
     if not file.is_file():
@@ -228,7 +273,8 @@ def accuracies(run: Run) -> list[dict[str, Any]]:
             best = next((row for row in methods if row is not closed_book), None)
             compared_method = (best or methods[0])["method"]
             slice_ = Slice.parse(run, {"set": dataset, "lm": lm, "method": compared_method})
-            compared = {"closed_book": closed_book, "best": best, "at": slice_.to()}
+            counts = slices.count_questions(run, slice_)
+            compared = {"closed_book": closed_book, "best": best, "slice": slice_, "counts": counts}
             rows.append(methods[0] | compared)
     return rows
 
@@ -264,13 +310,7 @@ def export(run: Run, slice_: Slice, at_most: int) -> str:
 def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
     listed = slices.list_questions(run, slice_)
-    ways = way_names(slice_)
-    cells = {
-        "both": "right by both",
-        "base": f"only {ways['base']} is right",
-        "method": f"only {ways['method']} is right",
-        "neither": "wrong by both",
-    }
+    facts = _slice_words(slice_)
     relation_names = {"": "all"}
     for relation in slices.relations(run, slice_.set):
         relation_names[relation] = values.named(relation)
@@ -281,14 +321,16 @@ def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     if slice_.popularity and slice_.popularity not in bands:
         bands.append(slice_.popularity)
     band_names = {"": "all"} | {band: range_of(band) for band in bands}
-    return {
-        "chosen": slice_,
+    return facts | {
         "listed": listed,
-        "cells": cells,
         "sets": run.sets,
         "answers": run.answers(slice_.set),
-        "ways": ways,
-        "misread": f"a passage holds the answer, and {ways['method']} is wrong",
+        "counted_of_wrong": {
+            "wrong": "wrong answers",
+            "holds": "the passage holds the answer",
+            "lacks": "it does not",
+            "base": f"right {facts['phrases']['base']}",
+        },
         "relations": relations,
         "relation_names": relation_names,
         "bands": bands,
@@ -297,15 +339,59 @@ def _slice_facts(run: Run, slice_: Slice) -> dict[str, Any]:
     }
 
 
-def way_names(slice_: Slice) -> dict[str, str]:
-    """What both ways of answering are called; with their language models if these differ."""
+def _choices(slice_: Slice, cells: Mapping[str, str]) -> dict[str, str]:
+    """What a slice is restricted to: field -> words."""
+    choices = {}
+    if slice_.relation:
+        choices["relation"] = values.named(slice_.relation)
+    if slice_.popularity:
+        choices["popularity"] = f"{range_of(slice_.popularity)} views"
+    if slice_.cell:
+        choices["cell"] = cells[slice_.cell]
+    if slice_.read:
+        choices["read"] = f"read {READ[slice_.read]}"
+    if slice_.passage:
+        choices["passage"] = PASSAGES[slice_.passage]
+    if slice_.words:
+        choices["words"] = f"“{slice_.words}”"
+    return choices
+
+
+def _slice_words(slice_: Slice) -> dict[str, Any]:
+    """The slice as `chosen`, and its words.
+
+    They are the names of its two `ways` of answering, with their language models if these differ;
+    the `phrases` for answers by them, such as "with BM25"; those of its `cells` and `choices`.
+    """
     (base_lm, base), (method_lm, method) = slice_.compared
-    base_name = values.label(base)
-    method_name = values.label(method)
+    ways = {"base": values.label(base), "method": values.label(method)}
+    phrases = {"base": phrase(base), "method": phrase(method)}
     if base_lm != method_lm:
-        base_name += f" of {base_lm}"
-        method_name += f" of {method_lm}"
-    return {"base": base_name, "method": method_name}
+        for names in (ways, phrases):
+            names["base"] += f" by {base_lm}"
+            names["method"] += f" by {method_lm}"
+
+    cells = {
+        "both": "right both ways",
+        "base": f"right only {phrases['base']}",
+        "method": f"right only {phrases['method']}",
+        "neither": "wrong both ways",
+        "wrong": f"wrong {phrases['method']}",
+    }
+    choices = _choices(slice_, cells)
+    return {
+        "chosen": slice_,
+        "ways": ways,
+        "phrases": phrases,
+        "cells": cells,
+        "choices": choices,
+    }
+
+
+def phrase(method: str) -> str:
+    """How a question is answered, such as "with BM25" and "without retrieval"."""
+    name = values.label(method)
+    return name if method == "closed_book" else f"with {name}"
 
 
 def question(run: Run, parameters: Mapping[str, str]) -> str:
@@ -313,11 +399,14 @@ def question(run: Run, parameters: Mapping[str, str]) -> str:
     slice_ = Slice.parse(run, parameters)
     question_id = parameters.get("id", "")
     (read,) = one_question.read_answers_to(run, slice_.set, [question_id])
+    place = slices.find_place(run, slice_, question_id)
+    slice_ = replace(slice_, page=place.page if place else 1)
 
     lm, _, method = parameters.get("prompt", "").partition("/")
     sent = None
     unsent = ""
     if lm:
+        read.answer_by(lm, method)
         try:
             sent = one_question.rebuild_prompts(run, slice_.set, lm, method, read)
         except LongtailError as error:
@@ -325,14 +414,14 @@ def question(run: Run, parameters: Mapping[str, str]) -> str:
     return render(
         "question",
         here="questions",
-        chosen=slice_,
         question=read,
+        place=place,
         own=run.params.lms,
         gold=read.row["possible_answers"],
-        ways=way_names(slice_),
         sent=sent,
         unsent=unsent,
         sent_to=(lm, method),
+        **_slice_words(slice_),
     )
 
 

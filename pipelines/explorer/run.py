@@ -20,10 +20,6 @@ from pipelines.storage import database, parquet
 
 RUN_MAKES_IT = "`longtail run` makes it"
 SESSION = Session()  # a run, what answers there are (every import is read), and an index
-# SQL for whose page an answer's best passage is from; null where that is not known.
-PASSAGE_IS_OF = """CASE WHEN {answer}doc_is_subject THEN 'subject''s page'
-    WHEN {answer}doc_is_namesake THEN 'a namesake''s page'
-    WHEN NOT ({answer}doc_is_subject OR {answer}doc_is_namesake) THEN 'another page' END"""
 
 
 class RunParams(PassageSettings, AskedSettings):

@@ -15,7 +15,13 @@ import numpy as np
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.explorer.addresses import ROWS_OF_PAGE, Addressed, page_number, value_of
+from pipelines.explorer.addresses import (
+    ROWS_OF_PAGE,
+    Addressed,
+    check_page,
+    page_number,
+    value_of,
+)
 from pipelines.explorer.run import RUN_MAKES_IT, Run, lookup
 from pipelines.replug import responsibility
 from pipelines.scoring.logprob_files import ScoredTexts
@@ -112,12 +118,16 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
 
 
 def list_texts(run: Run, texts: Texts) -> tuple[list[dict], int]:
-    """The texts of one page, with the bits that documents save, and how many there are."""
+    """The texts of one page, with the bits that documents save, and how many there are.
+
+    Raises LongtailError for a page after the last one.
+    """
     bits = table(run, texts.corpus)
     queries = run.data / "corpus" / texts.corpus / "queries.parquet"
     values = {"lm": texts.lm, "retriever": texts.retriever, "k": texts.k}
     counted = database.ask(f"{GAINS} SELECT count(*) FROM gains", values, bpb=bits)
     ((total,),) = counted.fetchall()
+    check_page(texts.page, total)
 
     values |= {"limit": ROWS_OF_PAGE, "offset": ROWS_OF_PAGE * (texts.page - 1)}
     query = f"""{GAINS} SELECT gains.*, coalesce(continuation, '') AS text

@@ -1,4 +1,4 @@
-"""Slices of a run's questions, chosen by relation, popularity, words, and who is right.
+"""Slices of a run's questions, chosen by relation, popularity, words, who is right, what was read.
 
 Of a slice two ways of answering are compared.
 """
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -26,22 +27,25 @@ from pipelines.evaluation.popularity_bins import HALF_DECADES
 from pipelines.explorer.addresses import (
     ROWS_OF_PAGE,
     Addressed,
+    check_page,
     number_of_pages,
     page_number,
     value_of,
 )
-from pipelines.explorer.run import PASSAGE_IS_OF, RUN_MAKES_IT, Run
+from pipelines.explorer.reasons import COUNTED, PASSAGES, READ, READ_OF
+from pipelines.explorer.run import RUN_MAKES_IT, Run
 from pipelines.intervals import Interval
 from pipelines.pages.table_texts import FORMULA
 from pipelines.storage import database
 
-CELLS = {  # cell of the table of who is right -> whether the first and the second answer is right
-    "both": (True, True),
-    "base": (True, False),
-    "method": (False, True),
-    "neither": (False, False),
+# Who is right -> cells of the table of who is right. `wrong` is one of its columns.
+CELLS = {
+    "both": ["both"],
+    "base": ["base"],
+    "method": ["method"],
+    "neither": ["neither"],
+    "wrong": ["base", "neither"],
 }
-CELL_OF = {right: cell for cell, right in CELLS.items()}
 ORDERS = {
     "popular": "popularity DESC NULLS LAST, question_id",
     "rare": "popularity NULLS LAST, question_id",
@@ -51,11 +55,10 @@ ORDERS = {
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]
 UNKNOWN = "unknown"  # the band of questions whose popularity is not known
 POPULARITY = re.compile(rf"|{UNKNOWN}|\d{{0,15}}-\d{{0,15}}")
-MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
 ROWS_OF_CSV = 10_000  # rows of a CSV file that are sent at a time
 WORDS_LENGTH = 200  # characters of a search's words, which every link of a page repeats
 FORMULA_BEGINS = f"^([{re.escape(''.join(FORMULA))}])"
-LIKELY_METHODS = ("dense", "bm25")  # the first that there is is compared with closed_book
+LIKELY_METHODS = ("bm25", "dense")  # the first that there is is compared with closed_book
 
 # The queries below read the tables `searched`, which are the questions of a slice's relation and
 # words, and `chosen`, those of all its choices (`_ask`).
@@ -71,24 +74,31 @@ ANSWERED = f"""WITH answered AS (
         base.prediction AS base_answer, base.correct AS base_right, base.doc_title AS base_title,
         method.prediction AS method_answer, method.correct AS method_right,
         method.doc_title AS method_title,
-        {PASSAGE_IS_OF.format(answer="base.")} AS base_whose,
-        {PASSAGE_IS_OF.format(answer="method.")} AS method_whose,
+        {READ_OF.format(answer="base.")} AS base_read,
+        {READ_OF.format(answer="method.")} AS method_read,
         method.doc_has_answer AS has_answer,
-        coalesce(has_answer AND NOT method.correct, false) AS misread,
+        CASE WHEN base_right AND method_right THEN 'both' WHEN base_right THEN 'base'
+            WHEN method_right THEN 'method' ELSE 'neither' END AS cell,
         CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop))
         END AS band
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
     WHERE base.correct IS NOT NULL AND method.correct IS NOT NULL
 ) """
 PAGE_OF_ROWS = """SELECT question_id, relation, question, s_pop, possible_answers,
-    base_answer, base_right, base_title, base_whose,
-    method_answer, method_right, method_title, method_whose, s_uri
+    base_answer, base_right, base_title, base_read,
+    method_answer, method_right, method_title, method_read, s_uri
     FROM chosen ORDER BY {order} LIMIT $limit OFFSET $offset"""
 ALL_ROWS = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject,
     s_pop AS popularity, to_json(possible_answers)::VARCHAR AS possible_answers, {columns}
     FROM chosen ORDER BY {order}"""
-COUNTS = """SELECT band, in_range, misread, base_right, method_right, count(*) AS n
+COUNTS = """SELECT band, in_range, is_chosen, cell, method_read AS read, count(*) AS n,
+    count(*) FILTER (has_answer) AS holds, count(*) FILTER (NOT has_answer) AS lacks
     FROM searched GROUP BY ALL ORDER BY ALL"""
+# The place of a question in its slice, and the questions beside it.
+NEIGHBOURS = """SELECT * FROM (
+    SELECT question_id, row_number() OVER slice AS number, count(*) OVER () AS total,
+        lag(question_id) OVER slice AS previous, lead(question_id) OVER slice AS next
+    FROM chosen WINDOW slice AS (ORDER BY {order})) WHERE question_id = $id"""
 # The band is a fraction, so that an unknown one is NaN in NumPy.
 JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, in_range,
     base_right, method_right FROM searched"""
@@ -106,7 +116,8 @@ class Slice(Addressed):
     relation: str = ""  # "": all
     popularity: str = ""  # LEAST-MOST, either may be left out; or unknown; "": all
     cell: str = ""  # one of CELLS: who is right; "": all
-    passage: str = ""  # MISREAD; "": all
+    read: str = ""  # one of READ: whose page the second answer's best passage is of; "": all
+    passage: str = ""  # one of PASSAGES, those of the second answer; "": all
     words: str = ""  # that the question, its answers and ids have, in any order and case
     order: str = "popular"  # one of ORDERS
     page: int = 1
@@ -144,11 +155,18 @@ class Slice(Addressed):
             relation=relation,
             popularity=popularity,
             cell=value_of(parameters, "cell", ["", *CELLS]),
-            passage=value_of(parameters, "passage", ["", MISREAD]),
+            read=value_of(parameters, "read", ["", *READ]),
+            passage=value_of(parameters, "passage", ["", *PASSAGES]),
             words=parameters.get("words", "")[:WORDS_LENGTH],
             order=value_of(parameters, "order", ORDERS, "popular"),
             page=page_number(parameters),
         )
+
+    def to_wrong(self, read: str, counted: str) -> str:
+        """The address of the wrong answers that one of COUNTED counts; `read` "" is of whatever."""
+        changes: dict[str, Any] = {"read": read, "passage": "", "cell": "wrong"}
+        changes |= COUNTED[counted]
+        return self.to(**changes)
 
     @property
     def compared(self) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -158,51 +176,98 @@ class Slice(Addressed):
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A slice's questions of one page, and how many there are by cell, band and relation."""
+class Counts:
+    """How many questions a slice has.
 
-    rows: list[dict]
-    cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
-    misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
-    bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
-    # band -> shares that both ways get right; "": those of the slice, of whatever cell and passage
-    accuracies: dict[str, tuple[Interval, Interval]]
+    `cells` and `wrong` count questions of whatever cell, page and passage; `bands` also of whatever
+    popularity.
+    """
+
     total: int  # questions of the slice
+    cells: Counter  # cell -> questions
+    wrong: dict[str, Counter]  # each of READ -> what is COUNTED of the wrong answers
+    bands: dict[str, Counter]  # popularity's range -> cell -> questions
 
     @property
     def pages(self) -> int:
         return number_of_pages(self.total)
 
+    @property
+    def all_wrong(self) -> Counter:
+        """What is COUNTED of all wrong answers."""
+        return sum(self.wrong.values(), Counter())
+
+
+@dataclass(frozen=True)
+class Listed(Counts):
+    """A slice's questions of one page, and the counts of all."""
+
+    rows: list[dict]
+    # band -> shares that both ways get right; "": those of the slice, as `cells` counts it
+    accuracies: dict[str, tuple[Interval, Interval]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a question in a slice, from 1, and the ids of the questions beside it."""
+
+    number: int
+    total: int
+    previous: str | None
+    next: str | None
+
+    @property
+    def page(self) -> int:
+        """The page of the list that has the question."""
+        return number_of_pages(self.number)
+
 
 def list_questions(run: Run, slice_: Slice) -> Listed:
-    """The questions of a slice: one page of them, and the counts of all."""
+    """The questions of a slice: one page of them, and the counts of all.
+
+    Raises LongtailError for a page after the last one.
+    """
+    counts = count_questions(run, slice_)
+    check_page(slice_.page, counts.total)
     offset = ROWS_OF_PAGE * (slice_.page - 1)
     page = PAGE_OF_ROWS.format(order=ORDERS[slice_.order])
     rows = _rows(run, slice_, page, limit=ROWS_OF_PAGE, offset=offset)
-
-    cells: Counter = Counter()
-    bands: dict[str, Counter] = {}
-    misread = 0
-    for row in _rows(run, slice_, COUNTS):
-        cell = CELL_OF[row["base_right"], row["method_right"]]
-        n_in_range = row["n"] if row["in_range"] else 0
-        if row["misread"]:
-            misread += n_in_range
-        if row["misread"] or not slice_.passage:
-            counts_of_band = bands.setdefault(band(row["band"]), Counter())
-            counts_of_band[cell] += row["n"]
-            cells[cell] += n_in_range
-
     judged = _ask(run, slice_, JUDGED).to_arrow_table()
-    total = cells[slice_.cell] if slice_.cell else cells.total()
-    return Listed(
-        rows=rows,
-        cells={cell: cells[cell] for cell in CELLS},
-        misread=misread,
-        bands=bands,
-        accuracies=_accuracies(judged),
-        total=total,
-    )
+    return Listed(**vars(counts), rows=rows, accuracies=_accuracies(judged))
+
+
+def count_questions(run: Run, slice_: Slice) -> Counts:
+    """How many questions a slice has, and why answers of its second way are wrong."""
+    total = 0
+    cells: Counter = Counter()
+    wrong: dict[str, Counter] = {read: Counter() for read in READ}
+    bands: dict[str, Counter] = {}
+    for row in _rows(run, slice_, COUNTS):
+        cell = row["cell"]
+        bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+        if row["is_chosen"]:
+            total += row["n"]
+        if not row["in_range"]:
+            continue
+
+        cells[cell] += row["n"]
+        if cell in CELLS["wrong"]:
+            counts = wrong[row["read"]]
+            counts[cell] += row["n"]
+            counts["wrong"] += row["n"]
+            counts["holds"] += row["holds"]
+            counts["lacks"] += row["lacks"]
+
+    return Counts(total=total, cells=cells, wrong=wrong, bands=bands)
+
+
+def find_place(run: Run, slice_: Slice, question_id: str) -> Place | None:
+    """The place of a question in a slice, or None if the slice does not have it."""
+    query = NEIGHBOURS.format(order=ORDERS[slice_.order])
+    for row in _rows(run, slice_, query, id=question_id):
+        del row["question_id"]
+        return Place(**row)
+    return None
 
 
 def band(place: int | None) -> str:
@@ -256,7 +321,7 @@ def _csv_columns(slice_: Slice) -> str:
         f"{base} right": "base_right",
         f"{method} right": "method_right",
         f"{method} passage": "method_title",
-        f"{method} passage is of": "method_whose",
+        f"{method} passage is of": "nullif(method_read, 'nothing')",
         f"{method} passage has the answer": "has_answer",
     }
     named_columns = [f'{column} AS "{name}"' for name, column in columns.items()]
@@ -313,7 +378,7 @@ def _rows(run: Run, slice_: Slice, query: str, **values: str | int) -> list[dict
     return _ask(run, slice_, query, **values).to_arrow_table().to_pylist()
 
 
-def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.DuckDBPyRelation:
+def _ask(run: Run, slice_: Slice, query: str, **values: Any) -> duckdb.DuckDBPyRelation:
     """A query over `searched` and `chosen`."""
     searched = []
     if slice_.relation:
@@ -325,16 +390,21 @@ def _ask(run: Run, slice_: Slice, query: str, **values: str | int) -> duckdb.Duc
         values[f"word{i}"] = word
 
     chosen = ["in_range"]
-    if slice_.passage:
-        chosen.append("misread")
     if slice_.cell:
-        base_right, method_right = CELLS[slice_.cell]
-        chosen.append(f"base_right = {base_right} AND method_right = {method_right}")
+        chosen.append("list_contains($cells, cell)")
+        values["cells"] = CELLS[slice_.cell]
+    if slice_.passage:
+        chosen.append("coalesce(has_answer = $holds, false)")
+        values["holds"] = slice_.passage == "holds"
+    if slice_.read:
+        chosen.append("method_read = $read")
+        values["read"] = slice_.read
 
     tables = f"""{ANSWERED},
-        searched AS (SELECT *, {_popularity_condition(slice_.popularity)} AS in_range
+        searched AS (SELECT *, {_popularity_condition(slice_.popularity)} AS in_range,
+                {" AND ".join(chosen)} AS is_chosen
             FROM answered WHERE {" AND ".join(searched) or "true"}),
-        chosen AS (SELECT * FROM searched WHERE {" AND ".join(chosen)}) """
+        chosen AS (SELECT * FROM searched WHERE is_chosen) """
     (base_lm, base), (method_lm, method) = slice_.compared
     answers = run.answers(slice_.set)
     files = {

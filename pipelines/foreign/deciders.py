@@ -24,7 +24,7 @@ BUDGETS_PER_POINT = 10
 # Thresholds and signals are taken for these at the least and most, as logarithms are finite.
 LEAST = 1e-30
 MOST = 1e99
-ALWAYS_OR_NEVER = {1.0: "; always retrieves", 0.0: "; never retrieves"}
+ALWAYS_OR_NEVER = {1.0: "; always retrieving", 0.0: "; without retrieval"}
 
 
 @dataclass(frozen=True)

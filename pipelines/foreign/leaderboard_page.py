@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
-from pipelines.pages.values import Percent, show
+from pipelines.pages.values import Percent, in_percent, label, show
 
 FOOTER = (
     "Made by `longtail compare`. An answer is right if it contains a gold answer (the published "
@@ -17,9 +17,8 @@ HEADS = {"method": "system", "against": "less", "substring": "accuracy"}
 BIN_COLUMNS = ("questions", "popularity", "method", "substring")
 PAIR_HEADS = HEADS | {
     "gain": "accuracy",
-    "only_this": "only this right",
-    "only_that": "only that right",
-    "p": "McNemar's p",
+    "only_this": "only this",
+    "only_that": "only that",
 }
 EXAMPLE_HEADS = {
     "answer": "a gold answer",
@@ -40,52 +39,97 @@ def leaderboard_sections(
     scope = f"{compared.questions:,} questions of {name} that all {n_systems} systems answered"
     if compared.month:
         scope += f"; page views of {compared.month}"
-    board: list[Block] = [_board(compared, scope), _differences(compared, scope)]
-    sections = [Section("board", f"Leaderboard: {name}", board)]
+    sections = [_board_section(name, compared, scope)]
     by_popularity = popularity_section(signal, compared.by_popularity)
     if by_popularity.blocks:
         sections.append(by_popularity)
-    relations = table_of(
+    sections.append(_relations_section(compared))
+    sections.append(_examples_section(compared))
+    sections.append(Section("files", "What was read", list(notes), f"This page is on {scope}."))
+    return sections
+
+
+def _board_section(name: str, compared: Compared, scope: str) -> Section:
+    """The accuracy of each system, and how it differs from others."""
+    first, second, *_ = compared.accuracy
+    best = f"{label(first['method'])} is right on {in_percent(first['substring'])} %"
+    next_best = f"{label(second['method'])}, the next, on {in_percent(second['substring'])} %"
+    leads = f"{best} of the questions, {next_best}."
+    figure = Figure(
+        name="leaderboard",
+        kind="bars",
+        rows=[row | {"series": "accuracy"} for row in compared.accuracy],
+        x="method",
+        y="substring",
+        y_axis=Axis("accuracy, %"),
+        caption=f"Accuracy on {scope}. Thin lines are 95 % intervals.",
+    )
+    blocks: list[Block] = [figure, _board(compared), _differences(compared)]
+    return Section("board", f"Leaderboard: {name}", blocks, leads)
+
+
+def _board(compared: Compared) -> Table:
+    """The accuracy of each system, with its place."""
+    rows = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
+    caption = (
+        "Accuracy in per cent, and its correlation with log popularity. Answers: how many of the "
+        "set's questions a system answers. Equal systems share a place."
+    )
+    columns = ["method", "place", "answers", "substring", "correlation"]
+    return table_of("leaderboard", caption, rows, columns, HEADS)
+
+
+def _differences(compared: Compared) -> Table:
+    """Each system less each that is better."""
+    caption = (
+        "One system less another in points. Only this: questions that only the first gets right. "
+        "p: McNemar's exact test, which takes questions as independent."
+    )
+    columns = ["method", "against", "gain", "only_this", "only_that", "p"]
+    return table_of("pairs", caption, compared.pairs, columns, PAIR_HEADS)
+
+
+def _relations_section(compared: Compared) -> Section:
+    """Accuracy by relation, and of how many relations the best system is the best."""
+    best = compared.accuracy[0]["method"]
+    highest: dict[str, Row] = {}
+    for row in compared.by_relation:
+        known = highest.setdefault(row["relation"], row)
+        if row["substring"].value > known["substring"].value:
+            highest[row["relation"]] = row
+
+    wins = sum(row["method"] == best for row in highest.values())
+    table = table_of(
         "by-relation",
         "Accuracy in per cent by relation.",
         compared.by_relation,
         ["relation", "questions", "method", "substring"],
         HEADS,
     )
-    sections.append(Section("relation", "By relation", [relations]))
-    sections.append(Section("examples", "Where they disagree", [_disagreements(compared)]))
-    sections.append(Section("files", "What was read", list(notes)))
-    return sections
+    leads = f"{label(best)} is right most often on {wins} of {len(highest)} relations."
+    return Section("relation", "By relation", [table], leads)
 
 
-def _board(compared: Compared, scope: str) -> Table:
-    """The accuracy of each system, with its place."""
-    rows = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
-    caption = (
-        f"Accuracy in per cent on {scope}, and its correlation with log popularity. Answers: how "
-        "many of the set's questions a system answers at all. Systems of equal accuracy share a "
-        "place."
+def _examples_section(compared: Compared) -> Section:
+    """How often the two best systems disagree, and examples."""
+    first, second, *_ = compared.accuracy
+    names = {first["method"], second["method"]}
+    alone = 0
+    for row in compared.pairs:
+        if {row["method"], row["against"]} == names:
+            alone = row["only_this"] + row["only_that"]
+    leads = (
+        f"On {alone:,} of {compared.questions:,} questions, only one of {label(first['method'])} "
+        f"and {label(second['method'])} is right."
     )
-    columns = ["method", "place", "answers", "substring", "correlation"]
-    return table_of("leaderboard", caption, rows, columns, HEADS)
-
-
-def _differences(compared: Compared, scope: str) -> Table:
-    """Each system less each that is better."""
-    caption = (
-        f"One system less another in points, on {scope}, with 95 % intervals over subjects. Only "
-        "this and only that: questions on which only the first or only the second is right, with "
-        "McNemar's exact test, which takes questions as independent."
-    )
-    columns = ["method", "against", "gain", "only_this", "only_that", "p"]
-    return table_of("pairs", caption, compared.pairs, columns, PAIR_HEADS)
+    return Section("examples", "Where they disagree", [_disagreements(compared)], leads)
 
 
 def _disagreements(compared: Compared) -> Table:
     """Questions on which only one of two systems is right."""
     caption = (
-        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most "
-        f"of each kind, of {PAIRS} pairs at most, those of the best system first."
+        f"Questions on which only one of two systems is right, drawn by hash: at most {EXAMPLES} "
+        f"of each kind and {PAIRS} pairs, the best first."
     )
     columns = ["right", "wrong", "question", "answer", "said", "instead", "popularity", "relation"]
     return table_of("disagreements", caption, compared.examples, columns, HEADS | EXAMPLE_HEADS)
@@ -120,14 +164,21 @@ def popularity_section(signal: str, rows: list[dict]) -> Section:
         x_axis=Axis(x_name, log=is_log),
         y_axis=Axis("accuracy, %"),
         caption=(
-            f"Accuracy by {signal}, in {len(deciles)} bins of equal size. Bands are 95 % intervals "
-            "(Wilson's, clustered by subject)."
+            f"Accuracy by {signal}, in {len(deciles)} bins of equal size. Bands are 95 % intervals."
         ),
     )
     heads = HEADS | {"number": "bin", "popularity": f"median {signal}"}
     caption = f"Accuracy in per cent by {signal}, in bins of equal size."
     table = table_of("by-popularity", caption, bins, list(bins[0]), heads)
-    return Section("popularity", title, [figure, table])
+    of_first = [row["substring"] for row in bins if row["method"] == bins[0]["method"]]
+    whose = "without retrieval"
+    if bins[0]["method"] != "closed_book":
+        whose = f"of {label(bins[0]['method'])}"
+    leads = (
+        f"Answers {whose} are right on {in_percent(of_first[0])} % of the questions of the lowest "
+        f"{signal}, and on {in_percent(of_first[-1])} % of those of the highest."
+    )
+    return Section("popularity", title, [figure, table], leads)
 
 
 def leaderboard_lines(compared: Compared) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,8 @@ from pipelines.pages import rendering
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
-from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure
-from pipelines.pages.values import Percent, show
+from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure, worth
+from pipelines.pages.values import Percent, in_percent, label, percent, show
 
 FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "
@@ -29,6 +30,7 @@ HEADS = {
     "cut": "threshold",
     "closed_book": "without",
     "augmented": "with",
+    "adaptive": "adaptive",
     "gain": "gain",
 }
 DECISION_HEADS = {
@@ -62,19 +64,17 @@ def _result_lines(result: Result) -> Iterator[str]:
         shown[name] = show(Percent(figure, signed=name == "gain"))
 
     better = "always" if figures["always"].value >= figures["never"].value else "never"
-    saved = 100 * (1 - figures["retrieved"].value)
+    saved = percent(1 - figures["retrieved"].value, 1)
+    said = {label(policy): shown[policy] for policy in POLICIES}
+    said[label("adaptive")] += ", held out"
+    said["gain"] = f"{shown['gain']} points over {label(better)}"
+    said["retrieves"] = f"{shown['retrieved']} % of the questions; saves {saved} of retrievals"
+    said["verdict"] = result.file.verdict
     yield ""
     yield f"{result.file.below} below the threshold, {result.file.above} from it on"
-    yield f"  never retrieve  {shown['never']}"
-    yield f"  always          {shown['always']}"
-    yield f"  adaptive        {shown['adaptive']}, held out"
-    yield f"  oracle          {shown['oracle']}"
-    yield f"  gain            {shown['gain']} points over {better}"
-    yield (
-        f"  retrieves       {shown['retrieved']} % of the questions; saves {saved:.1f} % of "
-        "retrievals"
-    )
-    yield f"  verdict         {result.file.verdict}"
+    width = max(map(len, said))
+    for name, text in said.items():
+        yield f"  {name:{width}}  {text}"
 
     rows = _rows([result])
     for row in rows:
@@ -107,17 +107,17 @@ def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[s
     rows = []
     for decider in decided.rows:
         row = decider | {"less": cell(decider.get("less"), "difference")}
+        if row["system"] in POLICIES:
+            row["system"] = label(row["system"])
         for name in without_intervals:
             if name in row:
                 row[name] = row[name].value
         rows.append(row)
 
     caption = (
-        "Who decides when to retrieve, held out; where it has no answers, those of "
-        f"{rule.above} and {rule.below} count. Shares in per cent, differences in points, "
-        "retrievals a question; 95 % intervals over subjects. The area is the mean accuracy "
-        "over all shares that may retrieve, if a signal retrieves where it is strongest, or "
-        "thresholds are shifted together."
+        "Who decides when to retrieve, held out. Where a file has no answers, those of "
+        f"{rule.above} and {rule.below} count. Area: the mean accuracy over all shares that may "
+        "retrieve."
     )
     return table_of("decisions", caption, rows, DECISION_COLUMNS, DECISION_HEADS)
 
@@ -125,12 +125,12 @@ def _decisions_table(rule: Rule, decided: Decided, without_intervals: Sequence[s
 def rule_table(results: Sequence[Result]) -> Table:
     """A row for each pair of files and relation."""
     caption = (
-        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is "
-        "not clearly worse; accuracies and the share that retrieves in per cent, those of adaptive "
-        "held out. Relations with few questions share the threshold of all relations together."
+        f"Thresholds in {results[0].file.signal} (retrieve below), and the range that is not "
+        "clearly worse; accuracies and the share that retrieves in per cent."
     )
     columns = ["below", "above", "name", "id", "questions", "own_threshold", "cut", "from", "to"]
-    return table_of("thresholds", caption, _rows(results), [*columns, *ACCURACIES], HEADS)
+    csv_only = ["above", "id"] if len(results) > 1 else ["below", "above", "id"]
+    return table_of("thresholds", caption, _rows(results), [*columns, *ACCURACIES], HEADS, csv_only)
 
 
 def _held_out(result: Result) -> dict[str, Interval]:
@@ -181,26 +181,26 @@ def rule_html(
     `by_popularity` are the rows of `compare_systems.by_popularity`.
     """
     file = results[0].file
-    thresholds: list[Block] = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
-    decisions: list[Block] = [*decisions_tables(results), _budgets(results)]
+    of_methods = []
+    for row in by_popularity:
+        method = "closed_book" if row["method"] == file.above else row["method"]
+        of_methods.append(row | {"method": method})
+
     sections = [
         _verdict_section(results),
-        Section("thresholds", "Thresholds", thresholds),
-        Section("decisions", "Who decides when to retrieve?", decisions),
-        popularity_section(file.signal, by_popularity),
-        Section("files", "What was read", list(notes)),
+        _thresholds_section(results),
+        _decisions_section(results),
+        popularity_section(file.signal, of_methods),
+        Section("files", "What was read", list(notes[:-1]), f"{notes[-1]}."),
     ]
     sections = [section.without_empty_blocks for section in sections]
     sections = [section for section in sections if section.blocks]
 
     views = f", page views of {file.month}" if file.month else ""
-    retrieved = show(Percent(_held_out(results[0])["retrieved"]))
     intro = (
-        f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of "
-        f"{file.below} where its {file.signal} are below its relation's threshold. Adaptive "
-        f"retrieves for {retrieved} % of the questions. The thresholds were searched for by "
-        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions "
-        "on one side."
+        f"{file.questions:,} questions of {set_name}{views}. Below its relation's threshold of "
+        f"{file.signal}, a question takes the answer of {file.below}, else that of {file.above}, "
+        f"without retrieval. Verdict: {file.verdict}."
     )
     title = f"Thresholds: {file.below} and {file.above}"
     return rendering.render(title, intro, sections, FOOTER)
@@ -208,15 +208,10 @@ def rule_html(
 
 def _verdict_section(results: Sequence[Result]) -> Section:
     """The policies of each pair of files."""
-    best = results[0].file
     rows = []
     for result in results:
-        row = {
-            "below": result.file.below,
-            "above": result.file.above,
-            "verdict": result.file.verdict,
-        }
-        rows.append(row | _held_out(result))
+        key = {"below": result.file.below, "above": result.file.above}
+        rows.append(key | {"verdict": result.file.verdict} | _held_out(result))
 
     figure = Figure(
         name="policies",
@@ -225,16 +220,52 @@ def _verdict_section(results: Sequence[Result]) -> Section:
         x="below",
         y="accuracy",
         y_axis=Axis("held-out accuracy, %"),
-        caption=f"Adaptive against always and never retrieving. {ORACLE}",
+        caption=f"The policies by whose text is read. {ORACLE}",
+    )
+    how = (
+        f"The thresholds were searched for by `{results[0].file.search}`. Held-out figures are "
+        "over 100 splits, each with a subject's questions on one side."
     )
     caption = (
-        "Held-out accuracy in per cent, the gain over the better of always and never in points, "
-        "and the share of questions that retrieve in per cent."
+        "Held-out accuracy in per cent, the gain over the better policy without thresholds in "
+        "points, and the share of questions that retrieve in per cent."
     )
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
-    table = table_of("policies", caption, rows, columns, HEADS)
-    sentence = f"{best.below} below the threshold, {best.above} from it on: {best.verdict}."
-    return Section("verdict", "Is a threshold worth it?", [sentence, table, figure])
+    table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
+    verdicts = [f"{row['below']}: {row['verdict']}." for row in rows[1:]]
+    leads = f"With {label(rows[0]['below'])}, adaptive retrieval {worth(rows[0])}."
+    blocks: list[Block] = [figure, how, *verdicts, table]
+    return Section("verdict", "Is a threshold worth it?", blocks, leads)
+
+
+def _thresholds_section(results: Sequence[Result]) -> Section:
+    """The thresholds of all pairs, and between which bounds those of the first pair lie."""
+    file = results[0].file
+    cuts = [row["threshold"] for row in results[0].relations]
+    inner = [cut for cut in cuts if 0 < cut < math.inf]
+    leads = f"No relation has a threshold of {file.signal} that splits its questions."
+    if inner:
+        least = show(min(inner))
+        most = show(max(inner))
+        leads = f"The relations' thresholds lie between {least} and {most} {file.signal}."
+    blocks: list[Block] = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
+    return Section("thresholds", "Thresholds", blocks, leads)
+
+
+def _decisions_section(results: Sequence[Result]) -> Section:
+    """What decides when to retrieve, and which of these is right most often."""
+    title = "Who decides when to retrieve?"
+    decided = results[0].decided
+    if not decided:
+        return Section("decisions", title)
+    rows = [row for row in decided.rows if "accuracy" in row and row["system"] != "oracle"]
+    best = max(rows, key=lambda row: row["accuracy"].value)
+    leads = (
+        f"Of all but the oracle, {label(best['system'])} is right most often "
+        f"({in_percent(best['accuracy'])} %)."
+    )
+    blocks: list[Block] = [_budgets(results), *decisions_tables(results)]
+    return Section("decisions", title, blocks, leads)
 
 
 def _cuts(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -269,8 +300,7 @@ def _budgets(results: Sequence[Result]) -> Figure:
         x_axis=Axis("share of the questions that retrieve, %"),
         y_axis=Axis("held-out accuracy, %"),
         caption=(
-            "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve "
-            "where they are strongest, and thresholds that are shifted together. Marks are systems "
-            "as they decided."
+            "Accuracy by the share that retrieves. Lines: signals that retrieve where they are "
+            "strongest, and thresholds shifted together. Marks: systems as they decided."
         ),
     )

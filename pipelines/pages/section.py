@@ -30,22 +30,22 @@ Points = dict[str, list[tuple[Any, Interval]]]  # series -> (place, figure) of e
 class Table:
     """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's.
 
-    The page leaves the columns `repeated` out, because all rows say the same there.
+    The page leaves out the columns `csv_only`, by their places.
     """
 
     name: str
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    repeated: Sequence[int] = ()
+    csv_only: Sequence[int] = ()
 
     @property
     def on_page(self) -> Table:
         """The table as a page shows it."""
-        shown = [i for i in range(len(self.head)) if i not in self.repeated]
+        shown = [i for i in range(len(self.head)) if i not in self.csv_only]
         head = [self.head[i] for i in shown]
         rows = [[row[i] for i in shown] for row in self.rows]
-        return replace(self, head=head, rows=rows, repeated=())
+        return replace(self, head=head, rows=rows, csv_only=())
 
     @property
     def columns(self) -> list[list[Any]]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,30 +19,32 @@ def table_of(
     rows: Sequence[Row],
     columns: Sequence[str],
     heads: Mapping[str, str] = MappingProxyType({}),
+    csv_only: Collection[str] = (),
 ) -> Table:
     """The columns of rows as a table; a column without a head in `heads` has its label of
     tables.yaml.
 
     A column without a value is left out, and so is that of the language model where all rows are of
-    one. The page also leaves out a column with one name in all rows, such as that of the only
-    question set.
+    one. The page also leaves out the columns `csv_only`, and a column with one name in all rows,
+    such as that of the only question set.
     """
     shown = []
-    repeated = []
+    off_page = []
     for name_of_column in columns:
         values = [row.get(name_of_column) for row in rows]
         is_same = len(set(values)) == 1
         if not any(map(is_known, values)) or (is_same and name_of_column == "lm"):
             continue
-        if is_same and column(name_of_column).unit == "name" and len(values) > 1:
-            repeated.append(len(shown))
+        says_nothing = is_same and column(name_of_column).unit == "name" and len(values) > 1
+        if says_nothing or name_of_column in csv_only:
+            off_page.append(len(shown))
         shown.append(name_of_column)
 
     head = [heads.get(name_of_column, column(name_of_column).label) for name_of_column in shown]
     cells = []
     for row in rows:
         cells.append([cell(row.get(name_of_column), name_of_column) for name_of_column in shown])
-    return Table(name, caption, head, cells, repeated)
+    return Table(name, caption, head, cells, off_page)
 
 
 def cell(value: Any, name_of_column: str) -> Any:

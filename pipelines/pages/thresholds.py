@@ -5,11 +5,37 @@ a figure.
 import math
 from collections.abc import Sequence
 
+from pipelines.intervals import Interval
 from pipelines.pages.section import Axis, Figure, Row
 from pipelines.pages.table_rows import is_known
+from pipelines.pages.values import Percent, alone
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
+
+
+def saved_retrievals(row: Row) -> Interval:
+    """The share of retrievals that thresholds save against always retrieving, held out."""
+    retrieved = row["retrieved"]
+    return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
+
+
+def saves_retrievals(row: Row) -> bool:
+    """Whether thresholds clearly save retrievals and lose no accuracy, where always retrieving is
+    the better of the two constant policies.
+    """
+    is_saved = saved_retrievals(row).sign > 0
+    return is_saved and row["gain"].sign >= 0 and row["always"].value >= row["never"].value
+
+
+def worth(row: Row) -> str:
+    """What adaptive retrieval does, as the end of a sentence of which it is the subject."""
+    words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
+    sign = row["gain"].sign
+    if not saves_retrievals(row):
+        return words[sign]
+    accuracy = words[1] if sign else "is about as accurate as always retrieving"
+    return f"{accuracy} and saves {alone(Percent(saved_retrievals(row)))} % of the retrievals"
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:

@@ -33,6 +33,7 @@ LABELS = {  # of methods, and of the policies of adaptive retrieval
     "given": "given passages",
     "replug_given": "REPLUG, given passages",
     "never": "without retrieval",
+    "without_retrieval": "without retrieval",  # as a file may be called
     "always": "always retrieving",
     "adaptive": "adaptive retrieval",
 }

@@ -8,10 +8,9 @@ from typing import Any
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.intervals import Interval
 from pipelines.pages.section import Row
 from pipelines.pages.table_rows import grouped
-from pipelines.pages.values import Percent, alone, label
+from pipelines.pages.values import label
 from pipelines.report.run_tables import Tables, read_figures
 
 UNCERTAINTY = "uncertainty"  # a search by the answer's probability instead of popularity
@@ -78,30 +77,6 @@ def main_policies(tables: Tables) -> list[Row]:
 def best_policy(tables: Tables) -> Row | None:
     """Of these, the method with the highest adaptive accuracy."""
     return max(main_policies(tables), key=lambda row: row["adaptive"].value, default=None)
-
-
-def saved_retrievals(row: Row) -> Interval:
-    """The share of retrievals that thresholds save against always retrieving, held out."""
-    retrieved = row["retrieved"]
-    return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
-
-
-def saves_retrievals(row: Row) -> bool:
-    """Whether thresholds clearly save retrievals and lose no accuracy, where always retrieving is
-    the better of the two constant policies.
-    """
-    is_saved = saved_retrievals(row).sign > 0
-    return is_saved and row["gain"].sign >= 0 and row["always"].value >= row["never"].value
-
-
-def worth(row: Row) -> str:
-    """What adaptive retrieval does, as the end of a sentence of which it is the subject."""
-    words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
-    sign = row["gain"].sign
-    if not saves_retrievals(row):
-        return words[sign]
-    accuracy = words[1] if sign else "is about as accurate as always retrieving"
-    return f"{accuracy} and saves {alone(Percent(saved_retrievals(row)))} % of the retrievals"
 
 
 def too_few(dataset: str, figures: Mapping[str, Any], least: int) -> str:

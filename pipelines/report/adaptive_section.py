@@ -8,7 +8,7 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
-from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure
+from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure, worth
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
@@ -58,7 +58,7 @@ def _leads(tables: Tables) -> str:
     if best is None:
         return ""
     method = label(best["method"])
-    leads = f"With {method}, adaptive retrieval {adaptive_metrics.worth(best)}"
+    leads = f"With {method}, adaptive retrieval {worth(best)}"
     rows = adaptive_metrics.main_policies(tables)
     if len(rows) > 1:
         better = sum(row["gain"].sign > 0 for row in rows)

@@ -10,6 +10,7 @@ from chromium import COVERED, NAMELESS
 from flows import explorer
 from pipelines.explorer import pages
 from pipelines.explorer.slices import Slice
+from pipelines.pages.values import label
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
 CUT = "all => all.map((one) => one.scrollWidth - one.clientWidth).filter(Boolean)"
@@ -67,15 +68,31 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     n = int(count.inner_text())
     count.click()
     page.wait_for_url("**#list")
-    assert (
-        page.locator("#list").inner_text()
-        == f"{n} question{'s' * (n != 1)}, only without retrieval is right"
-    )
+    assert page.locator("#list").inner_text() == f"{n} question{'s' * (n != 1)}"
+    chips = page.locator(".chips a").all_inner_texts()
+    assert chips[-1].startswith(f"right only {label('closed_book')}")
     marks = "all => all.map((row) => [...row.querySelectorAll('.right, .wrong')].map((one) => one.className).join())"
     assert page.locator("table.list tbody tr").evaluate_all(marks) == ["right,wrong"] * n
     question = page.locator("table.list tbody a").first.inner_text()
     page.locator("table.list tbody a").first.click()
     page.locator("h1", has_text=question).wait_for()
+
+
+def test_three_wrong_answers_are_explained_in_four_clicks(opened):
+    """From the first page."""
+    page = opened("/")
+    page.locator(".reasons a", has_text="read the page of a namesake").first.click()
+    page.locator("table.list tbody a").first.click()
+    asked = []
+    for number in (1, 2, 3):
+        page.locator("nav span", has_text=f"{number} of ").wait_for()
+        asked.append(page.locator("h1").inner_text())
+        assert "read the page of a namesake, A (film)" in page.locator(".reason").inner_text()
+        if number < 3:
+            page.locator("a[rel=next]").click()
+    assert len(set(asked)) == 3
+    page.locator("a[rel=prev]").click()
+    page.locator("h1", has_text=asked[1]).wait_for()
 
 
 def test_a_choice_is_made_by_keyboard(opened):
@@ -96,7 +113,7 @@ def test_a_choice_is_made_by_keyboard(opened):
     page.locator("select[name=relation]").focus()
     page.keyboard.type("director")
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (True, "0.4")
-    for _ in range(5):
+    for _ in range(4):
         page.keyboard.press("Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     with page.expect_navigation():

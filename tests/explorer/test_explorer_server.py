@@ -93,7 +93,11 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         ),
         ("/question?id=q9", "id: popqa has no question &#39;q9&#39;"),
         ("/texts", "language_modelling: no scored texts; `longtail run` makes it"),
+        ("/questions?page=99", "page: there is no page 99, the last one is 16"),
+        ("/questions?method=dance", "method: there is no &#39;dance&#39;"),
+        ("/question?id=q0007&prompt=tiny/dance", "prompt: no answer by tiny, dance"),
         ("/nowhere", "/nowhere: Not Found"),
+        ("/docs/none.md", "docs/none.md: no such file"),
         ("/report/../../params.yaml", "Not Found"),
         (
             "/report/%2e%2e/metrics/adaptive.json",
@@ -104,7 +108,6 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         assert answer.status_code == 404
         (message,) = re.findall(r'<p class="missing" role="alert">(.*?)</p>', answer.text)
         assert said in message
-    assert "There is no page 99." in requests.get(f"{server}/questions?page=99").text
 
 
 def test_a_run_that_made_nothing_says_what_makes_it(server, answered, tmp_path):

@@ -25,7 +25,8 @@ def test_every_answer_is_there_as_its_table_has_it(answered):
         assert methods == {"tiny": [*METHODS], "davinci": ["closed_book", "dense"]}
         (known,) = lookup(files["tiny"]["dense"], "question_id", [question.row["question_id"]])
         assert known.items() <= question.answers["tiny"]["dense"].items()
-        assert [document["text"] for document, _ in question.best_passages] == texts
+        retrieved = [passage for passage in question.passages if passage.doc_id]
+        assert [passage.text for passage in retrieved] == texts
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says(answered):

@@ -8,7 +8,6 @@ import html
 import re
 import shutil
 import unicodedata
-from urllib.parse import parse_qsl, urlsplit
 
 import hostile
 import pyarrow as pa
@@ -17,8 +16,11 @@ import pytest
 
 from pipelines import methods
 from pipelines.explorer import one_question, pages, slices
+from pipelines.explorer.reasons import READ
 from pipelines.explorer.run import Run
 from pipelines.explorer.slices import Slice
+from pipelines.intervals import Interval
+from pipelines.pages import drawing
 
 
 @pytest.mark.parametrize(
@@ -60,24 +62,48 @@ def namesake(answered, tmp_path_factory) -> Run:
     return Run(data, answered.params)
 
 
+def test_a_question_begins_with_its_reason(namesake):
+    """And the passage that the chosen method read comes first."""
+    table = pq.read_table(namesake.answers("popqa")["tiny"]["dense"]).to_pylist()
+    (first, *_) = (row for row in table if row["doc_is_namesake"] and not row["correct"])
+    page = pages.question(
+        namesake, {"id": first["question_id"], "method": "dense", "cell": "wrong"}
+    )
+    reason = re.search(r'<p class="reason">(.*?)</p>', page, re.DOTALL)[1]
+    words = " ".join(html.unescape(re.sub(r"<[^>]+>", "", reason)).split())
+    assert words.startswith(
+        "✗ wrong With dense the model read the page of a namesake, A (film), "
+        "which does not hold the answer, and answered another, which stands there. "
+    )
+    assert words.endswith("it answered elsewhere, which is wrong.")
+    places = [page.index(text) for text in ("<h1>", reason, "best of ", '<table class="answers')]
+    assert places == sorted(places)
+    assert "dense" in page[places[2] : places[3]]
+    assert re.search(r"\d+ of \d+ questions: wrong with dense</span>", page)
+
+
 def test_wrong_answers_are_marked_apart(namesake):
     read = one_question.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(
         one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True}
     )
-    html = pages.question(
+    page = pages.question(
         namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"}
     )
-    assert '<mark class="said">ANOTHER</mark>' in html
+    assert '<mark class="said">ANOTHER</mark>' in page
     marked = r'<mark class="said"><bdi>(\w+)</bdi></mark>( <small>not in the passages below)?'
-    assert re.findall(marked, html) == [
+    assert re.findall(marked, page) == [
         ("elsewhere", " <small>not in the passages below"),
         ("another", ""),
     ]
     rows = re.findall(
-        r'<tr( class="chosen")?><th scope="row">([^<]+)</th>\n<td class="answer"', html
+        r'<tr( class="chosen")?><th scope="row"><span[^>]+>([^<]+)</span></th>\n<td class="answer"',
+        page,
     )
     assert [method for chosen, method in rows if chosen] == ["without retrieval", "dense"]
+    assert '<span class="method of-dense">dense</span>' in page
+    colour = drawing.METHOD_STYLES["dense"].colour
+    assert f".of-dense {{ --method: {colour}; }}" in pages.css(), "the colour of the report"
 
 
 def test_namesakes_are_told_apart(namesake, answered):
@@ -90,14 +116,11 @@ def test_namesakes_are_told_apart(namesake, answered):
         read.answers["tiny"] = {
             "replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}
         }
-        html = (
-            pages._templates()
-            .get_template("parts.html.j2")
-            .module.details(
-                read, ["tiny"], read.row["possible_answers"], pages.Slice.parse(run, {})
-            )
-        )
-        assert f'<td data-label="has the answer">{said}' in html
+        parts = pages._templates().get_template("parts.html.j2").module
+        chosen = Slice.parse(run, {})
+        phrases = {"base": "", "method": ""}
+        page = parts.details(read, ["tiny"], read.row["possible_answers"], chosen, phrases)
+        assert f'<td data-label="has the answer">{said}' in page
 
 
 def test_the_first_page_has_the_main_numbers(answered):
@@ -117,14 +140,28 @@ def test_the_first_page_has_the_main_numbers(answered):
             of["method"],
             (of["substring"], of["substring_low"], of["substring_high"]),
         )
-        listed = slices.list_questions(
-            answered, Slice.parse(answered, dict(parse_qsl(urlsplit(row["at"]).query)))
-        )
+        listed = slices.list_questions(answered, row["slice"])
         assert listed.accuracies[""][shown is row["best"]] == shown["share"], (
             "the list that it leads to says the same"
         )
     assert row["questions"] == 800
-    assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
+    home = pages.home(answered, [])
+    assert pages.in_percent(row["best"]["share"], 800, digits=1)[0] in home
+    wrong = row["counts"].wrong
+    for page in ("namesake", "subject"):
+        number = f"{wrong[page]['wrong']} of {row['counts'].all_wrong['wrong']}"
+        link = html.escape(row["slice"].to_wrong(page, "wrong"))
+        assert f'<a href="{link}#list">{number} read {READ[page]}</a>' in home
+
+
+def test_few_questions_have_counts_and_no_per_cent(answered):
+    few = Interval(2 / 7, 0.08, 0.64)
+    assert pages.in_percent(few, 7) == ("2\xa0of\xa07", "[8,\xa064]\xa0%")
+    assert pages.in_percent(few, 700) == ("29\xa0%", "[8,\xa064]")
+    assert (pages.part_of(2, 7), pages.part_of(200, 700)) == ("of 7", "29 %")
+    page = pages.questions(answered, {"words": "77"})
+    cells = re.search(r'<table class="cells">.*?</table>', page, re.DOTALL)[0]
+    assert re.findall(r"<small>(.*?)</small>", cells) == ["of 17"] * 4
 
 
 def test_a_similarity_says_what_it_is_of(asked, answered):

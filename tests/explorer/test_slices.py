@@ -22,6 +22,7 @@ from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.explorer import pages, slices
 from pipelines.explorer.addresses import ROWS_OF_PAGE
+from pipelines.explorer.reasons import READ
 from pipelines.explorer.run import Run
 from pipelines.explorer.slices import Slice
 
@@ -53,7 +54,7 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
     known = rows(answered, lm, base, method)
     counted = Counter(cell for _, cell in known)
     listed = slices.list_questions(answered, chosen)
-    assert listed.cells == {name: counted[name] for name in CELLS.values()}
+    assert listed.cells == counted
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
     assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
     of_cell = slices.list_questions(answered, replace(chosen, cell="base"))
@@ -65,9 +66,7 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
 
 def test_a_band_has_the_questions_that_its_row_counts(answered):
     chosen = Slice.parse(answered, {"relation": "P57"})
-    assert (chosen.base, chosen.method) == ("closed_book", "dense"), (
-        "the answers that the report leads with"
-    )
+    assert (chosen.base, chosen.method) == ("closed_book", "bm25")
     known = rows(answered, "tiny", chosen.base, chosen.method)
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
     bands = slices.list_questions(answered, chosen).bands
@@ -104,9 +103,7 @@ def test_two_models_are_compared_question_by_question(answered):
     files = answered.answers("popqa")
     right = [pq.read_table(files[lm]["dense"])["correct"].to_pylist() for lm in ("tiny", "davinci")]
     counted = Counter(CELLS[both] for both in zip(*right, strict=True))
-    assert slices.list_questions(answered, chosen).cells == {
-        name: counted[name] for name in CELLS.values()
-    }
+    assert slices.list_questions(answered, chosen).cells == counted
     only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
     assert slices.ids(answered, replace(chosen, cell="method"), 800) == only != []
     assert (
@@ -117,13 +114,18 @@ def test_two_models_are_compared_question_by_question(answered):
 
 
 @pytest.fixture
-def misread(answered, tmp_path) -> Run:
-    """The run, but every passage of dense holds the answer; two questions of one subject follow
-    each other.
+def read(answered, tmp_path) -> Run:
+    """The run, but BM25 read the subject's page, a namesake's, another one, and one of nobody known
+    in turns.
+
+    Every second passage holds the answer; two questions of one subject follow each other.
     """
     run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
+    bm25 = run.answers("popqa")["tiny"]["bm25"]
     for file, name, values in (
-        (run.answers("popqa")["tiny"]["dense"], "doc_has_answer", [True] * 800),
+        (bm25, "doc_has_answer", [i // 4 % 2 == 0 for i in range(800)]),
+        (bm25, "doc_is_subject", [(True, False, False, None)[i % 4] for i in range(800)]),
+        (bm25, "doc_is_namesake", [(False, True, False, None)[i % 4] for i in range(800)]),
         (
             run.questions("popqa"),
             "s_uri",
@@ -138,42 +140,62 @@ def misread(answered, tmp_path) -> Run:
     return run
 
 
-def test_a_misread_passage_is_a_choice_of_its_own(misread):
-    known = rows(misread, "tiny", "closed_book", "dense")
-    for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
-        chosen = Slice.parse(misread, {"passage": "misread", "cell": cell, "order": "id"})
-        ids = [row["question_id"] for row, of in known if of in cells]
-        listed = slices.list_questions(misread, chosen)
-        assert (slices.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
-        assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
-    assert slices.list_questions(misread, replace(chosen, method="bm25")).misread == 0, (
-        "it read what it got right"
-    )
+def test_wrong_answers_are_counted_by_what_was_read(read):
+    """Each count is that of the files, and so are the questions to which it leads."""
+    wrong = slices.count_questions(read, Slice.parse(read, {"relation": "P57"})).wrong
+    known = enumerate(rows(read, "tiny", "closed_book", "bm25"))
+    known = [(i, row, cell) for i, (row, cell) in known if cell in ("base", "neither")]
+    for number, page in enumerate(("subject", "namesake", "another", "page")):
+        by_page = [(i, row, cell) for i, row, cell in known if i % 4 == number]
+        by_page = [(i, row, cell) for i, row, cell in by_page if row["relation"] == "P57"]
+        ids = {
+            "wrong": [row["question_id"] for _, row, _ in by_page],
+            "holds": [row["question_id"] for i, row, _ in by_page if i // 4 % 2 == 0],
+            "lacks": [row["question_id"] for i, row, _ in by_page if i // 4 % 2 == 1],
+            "base": [row["question_id"] for _, row, cell in by_page if cell == "base"],
+        }
+        for counted, expected in ids.items():
+            chosen = Slice.parse(read, {"relation": "P57", "order": "id"})
+            address = chosen.to_wrong(page, counted)
+            listed = Slice.parse(read, dict(parse_qsl(urlsplit(address).query)))
+            assert slices.ids(read, listed, 800) == expected != []
+            assert (
+                wrong[page][counted] == len(expected) == slices.count_questions(read, listed).total
+            )
+    assert not wrong["nothing"]
+    assert not wrong["written"]
 
 
-def test_a_count_leads_to_its_questions(misread):
-    file = misread.answers("popqa")["tiny"]["dense"]
-    table = pq.read_table(file)
-    half = pa.array([i % 2 == 0 for i in range(800)])
-    pq.write_table(
-        table.set_column(table.column_names.index("doc_has_answer"), "doc_has_answer", half), file
-    )
-    for passage in ("misread", ""):
-        page = pages.questions(misread, {"passage": passage, "relation": "P57"})
-        link = r'<a href="/questions\?([^"]+)#list"(?! aria-current)[^>]*>'  # but the one that ends a choice
-        counts = re.findall(link + r"(?:<b>)?(\d+)<", page)
-        counts += re.findall(link + r'[^<]+</a></th>\n<td class="number">(\d+)', page)
-        assert len(counts) > 10
+def test_a_count_leads_to_its_questions(read):
+    for page in ("namesake", ""):
+        html_page = pages.questions(read, {"read": page, "relation": "P57"})
+        link = r'<a href="/questions\?([^"]+)#list"(?! aria-current)[^>]*>'
+        counts = re.findall(link + r"(?:<b>)?(\d+)<", html_page)
+        counts += re.findall(link + r'[^<]+</a></th>\n<td class="number">(\d+)', html_page)
+        assert len(counts) > 20
         for address, n in counts:
-            chosen = Slice.parse(misread, dict(parse_qsl(html.unescape(address))))
-            assert len(slices.ids(misread, chosen, 800)) == int(n), chosen
+            chosen = Slice.parse(read, dict(parse_qsl(html.unescape(address))))
+            assert slices.count_questions(read, chosen).total == int(n), chosen
 
 
-def test_a_share_has_the_one_interval_of_shares(misread):
-    chosen = Slice.parse(misread, {"relation": "P57"})
-    known = rows(misread, "tiny", "closed_book", "dense")
+def test_a_question_has_those_beside_it_in_its_slice(read):
+    chosen = Slice.parse(read, {"cell": "wrong", "read": "namesake", "order": "rare"})
+    ids = slices.ids(read, chosen, 800)
+    assert len(ids) > ROWS_OF_PAGE
+    for i in (0, 1, ROWS_OF_PAGE, len(ids) - 1):
+        place = slices.find_place(read, chosen, ids[i])
+        assert (place.number, place.total) == (i + 1, len(ids))
+        assert place.previous == (ids[i - 1] if i else None)
+        assert place.next == (ids[i + 1] if i + 1 < len(ids) else None)
+        assert place.page == i // ROWS_OF_PAGE + 1
+    assert slices.find_place(read, replace(chosen, read="subject"), ids[0]) is None
+
+
+def test_a_share_has_the_one_interval_of_shares(read):
+    chosen = Slice.parse(read, {"relation": "P57"})
+    known = rows(read, "tiny", "closed_book", "bm25")
     known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
-    listed = slices.list_questions(misread, chosen)
+    listed = slices.list_questions(read, chosen)
     assert len(listed.bands) > 4
     for band in listed.bands:
         least, _, most = band.partition("-")
@@ -186,54 +208,37 @@ def test_a_share_has_the_one_interval_of_shares(misread):
         for found, of in zip(listed.accuracies[band], ("base", "method"), strict=True):
             share = intervals.share(np.array([cell in ("both", of) for _, cell in own]), subjects)
             assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(share))
-    few = slices.list_questions(misread, replace(chosen, popularity=band)).accuracies
+    few = slices.list_questions(read, replace(chosen, popularity=band)).accuracies
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
-def test_the_csv_file_has_every_question_of_the_slice(misread, monkeypatch):
+def test_the_csv_file_has_every_question_of_the_slice(read, monkeypatch):
     monkeypatch.setattr(slices, "ROWS_OF_CSV", 100)
-    chosen = Slice.parse(
-        misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"}
-    )
-    parts = list(slices.to_csv(misread, chosen))
+    chosen = Slice.parse(read, {"passage": "holds", "cell": "wrong", "order": "rare", "page": "2"})
+    parts = list(slices.to_csv(read, chosen))
     assert len(parts) > 2, "it is sent part by part"
-    read = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
-    assert [row["question_id"] for row in read] == slices.ids(misread, chosen, 800)
-    assert {row["dense right"] for row in read} == {"false"}
-    assert {row["dense passage has the answer"] for row in read} == {"true"}
+    of_csv = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
+    assert [row["question_id"] for row in of_csv] == slices.ids(read, chosen, 800)
+    assert {row["bm25 right"] for row in of_csv} == {"false"}
+    assert {row["bm25 passage has the answer"] for row in of_csv} == {"true"}
     every = csv.DictReader(
-        io.StringIO(
-            b"".join(slices.to_csv(misread, Slice.parse(misread, {"order": "id"}))).decode()
-        )
+        io.StringIO(b"".join(slices.to_csv(read, Slice.parse(read, {"order": "id"}))).decode())
     )
     first = next(every)
     assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
     assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
-    two = next(
-        slices.to_csv(misread, Slice.parse(misread, {"method": "davinci/closed_book"}))
-    ).decode()
+    two = next(slices.to_csv(read, Slice.parse(read, {"method": "davinci/closed_book"}))).decode()
     assert '"closed_book answer","davinci closed_book answer"' in two
 
 
-def test_the_list_says_whose_page_the_passage_is_of(misread):
-    file = misread.answers("popqa")["tiny"]["dense"]
-    table, said = pq.read_table(file), ("subject's page", "a namesake's page", "another page", "")
-    for column, flags in (
-        ("doc_is_subject", (True, False, False, None)),
-        ("doc_is_namesake", (False, True, False, None)),
-    ):
-        values = pa.array([flags[i % 4] for i in range(800)])
-        table = table.set_column(table.column_names.index(column), column, values)
-    pq.write_table(table, file)
-    chosen = Slice.parse(misread, {"order": "id"})
-    rows = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, chosen)).decode()))
-    assert [row["dense passage is of"] for row in rows] == [said[i % 4] for i in range(800)]
-    assert [
-        row["method_whose"] or "" for row in slices.list_questions(misread, chosen).rows[:4]
-    ] == [*said]
-    page = html.unescape(pages.questions(misread, {"order": "id"}))
+def test_the_list_says_whose_page_the_passage_is_of(read):
+    chosen = Slice.parse(read, {"order": "id"})
+    of_csv = csv.DictReader(io.StringIO(b"".join(slices.to_csv(read, chosen)).decode()))
+    keys = ["subject", "namesake", "another", "page"]
+    assert [row["bm25 passage is of"] for row in of_csv] == keys * 200
+    page = pages.questions(read, {"order": "id"})
     shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
-    assert shown == [said[i % 4] for i in range(50)]
+    assert shown == [("" if key == "page" else READ[key]) for key in (keys * 13)[:50]]
 
 
 def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_path):
@@ -299,7 +304,8 @@ def test_an_address_says_the_whole_slice_again(answered):
     def again(address: str) -> Slice:
         return Slice.parse(answered, dict(parse_qsl(urlsplit(address).query)))
 
-    asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "misread"}
+    asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "holds"}
+    asked |= {"read": "namesake"}
     asked |= {"words": "a&b=c #é", "page": "2"}
     for chosen in (Slice.parse(answered, asked), Slice.parse(answered, {})):
         assert (
@@ -318,7 +324,7 @@ def test_an_address_says_the_whole_slice_again(answered):
         ),
         ({"method": "gpt/dense"}, "method: there is no 'gpt', expected one of: tiny, davinci"),
         ({"relation": "P999"}, "relation: there is no 'P999', expected one of: P.*"),
-        ({"passage": "read"}, "passage: there is no 'read', expected one of: misread"),
+        ({"passage": "read"}, "passage: there is no 'read', expected one of: holds, lacks"),
         (
             {"popularity": "many"},
             "popularity: 'many', expected a range LEAST-MOST, as 1000-9999, or unknown",

@@ -30,7 +30,7 @@ def test_published_predictions_become_thresholds(folder, made, longtail, tuned):
         f"300 questions of known monthly page views that all {count} files answer are used" in said
     )
     assert re.search(r"^  author +100 ", said, re.MULTILINE)
-    assert "verdict         thresholds: " in said
+    assert "verdict             thresholds: " in said
     rule, _ = tuned("closed.csv", "rag.csv")
     found = json.loads((folder / "out/rule.json").read_text())
     assert found | {"below": "rag"} == rule, "as of the same answers in a plain table"
@@ -443,17 +443,17 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
     with (folder / "thresholds/decisions.csv").open(encoding="utf-8") as file:
         rows = {row["system"]: row for row in csv.DictReader(file)}
     assert list(rows) == [
-        "adaptive",
-        "always",
-        "never",
+        "adaptive retrieval",
+        "always retrieving",
+        "without retrieval",
         "oracle",
         "file always",
         "routes",
         "doubt of rare",
         "at random",
     ]
-    assert rows["file always"]["what it is"] == "its own answers; always retrieves"
-    assert rows["file always"]["accuracy"] == rows["always"]["accuracy"]
+    assert rows["file always"]["what it is"] == "its own answers; always retrieving"
+    assert rows["file always"]["accuracy"] == rows["always retrieving"]["accuracy"]
     assert [float(rows["file always"][name]) for name in ("retrieves", "retrievals")] == [1, 2]
     picked = np.where(np.arange(300) % 3 > 0, made.augmented, made.closed)
     assert float(rows["routes"]["accuracy"]) == pytest.approx(picked.mean())

@@ -12,6 +12,7 @@ import hostile
 import pytest
 import systems
 from chromium import COVERED, NAMELESS
+from report_files import unclear_parts
 
 from pipelines.pages import figures
 
@@ -98,6 +99,11 @@ def test_a_name_has_one_colour_in_all_figures(files, name):
     assert len(drawings) >= 2
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_sections_lead_and_captions_are_short(files, name):
+    assert unclear_parts(files[name].parent) == []
+
+
 def test_the_page_counts_where_two_files_disagree(files):
     made = systems.make()
     with (files["comparison"].parent / "pairs.csv").open(encoding="utf-8") as file:
@@ -106,7 +112,7 @@ def test_the_page_counts_where_two_files_disagree(files):
     for row in rows:
         names = row["system"], row["less"]
         first, second = (made.closed if name == "closed" else made.augmented for name in names)
-        counts = int(row["only this right"]), int(row["only that right"])
+        counts = int(row["only this"]), int(row["only that"])
         assert counts == ((first > second).sum(), (first < second).sum()), names
 
 
