@@ -21,7 +21,7 @@ from flows import explorer
 from pipelines.errors import LongtailError
 from pipelines.explorer.run import SESSION, Run
 
-PATHS = ("/", "/questions", "/question?id=q0007", "/report/", "/docs/results.md", "/style.css")
+PATHS = ("/", "/questions", "/question?id=q0007", "/report/", "/style.css")
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,6 @@ def server(answered, tmp_path_factory):
     )
     (run.data / "report").mkdir()
     (run.data / "report/index.html").write_text("the report")
-    (run.data.parent / "docs").mkdir()
-    (run.data.parent / "docs/results.md").write_text("what real models show")
     with explorer.serving(open_run=lambda: run) as address:
         yield address
 
