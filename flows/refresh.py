@@ -143,7 +143,7 @@ def run(part: str, push: bool) -> State:
 def _label(part: str, settings: Settings) -> None:
     """Give the flow run at work its tags, and the name with the month that it is for."""
     name = name_run(part, settings.popularity.month, flow_run.scheduled_start_time)
-    tags = landing.tags(settings.profile, settings.popularity.month)
+    tags = [*flow_run.tags, *landing.tags(settings.profile, settings.popularity.month)]
     with get_client(sync_client=True) as client:
         client.update_flow_run(UUID(flow_run.id), name=name, tags=tags)
 

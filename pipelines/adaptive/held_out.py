@@ -241,6 +241,5 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
         mean_over_splits = float(over_splits.mean())
         figures[name] = mean.as_json() | {"mean_over_splits": mean_over_splits} | spread
     figures["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
-    retrieved = means["retrieved"].value
-    policy_in_use, verdict = rule.choose_policy(means["gain"], better, retrieved)
+    policy_in_use, verdict = rule.choose_policy(means["gain"], better, means["retrieved"])
     return figures | {"policy": policy_in_use, "verdict": verdict}

@@ -1,10 +1,10 @@
 """The rule for when to retrieve, what it does on a question, and its small JSON file, for any
 program (PopQA, §6).
 
-Thresholds give way to the better of always and never if their gain over it is below 0 with its
-whole interval. They also give way to never if they gain nothing at all, because retrieving has to
-earn its price. Otherwise they stay: where no difference is shown they retrieve less than always.
-Nothing heavy is imported here.
+Adaptive retrieval, by thresholds, is advised if it is clearly better held out than the better of
+always retrieving and not retrieving. It is also advised if it is not clearly worse and clearly
+retrieves less. Otherwise the better of the two others is advised. `choose_policy` has this rule and
+its words for all pages, commands and files. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 THRESHOLDS = "thresholds"
 ALWAYS = "always"
 NEVER = "never"
+POLICY_NAMES = {  # policy in files -> its name in sentences
+    NEVER: "without retrieval",
+    ALWAYS: "always retrieving",
+    THRESHOLDS: "adaptive retrieval",
+}
 SCHEMA = {"schema": "longtail-rule", "version": 2}
 JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
@@ -136,24 +141,38 @@ class Rule(BaseModel, frozen=True):
         return why
 
 
-def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, str]:
-    """The policy, and the verdict in words, from the held-out `gain` of thresholds over the
-    `better` constant policy.
+def choose_policy(gain: Interval, better: str, retrieved: Interval) -> tuple[str, str]:
+    """The advised policy, and the verdict: its name and the reason, in words.
 
-    `better` is always or never; `retrieved` is the share of the questions that thresholds retrieve
-    for.
+    `gain` is the held-out accuracy of thresholds less that of the `better` constant policy, which
+    is always or never. `retrieved` is the share of the questions that thresholds retrieve for. A
+    gain whose interval holds 0 is no proof that both are equally accurate, so the verdict ends with
+    the figures and their intervals, in parentheses.
     """
-    low = fixed(100 * gain.low, 1, signed=True)
-    high = fixed(100 * gain.high, 1, signed=True)
-    points = f"{fixed(100 * gain.value, 1, signed=True)} points [{low}, {high}]"
-    if gain.high < 0 or (better == NEVER and gain.value <= 0):
-        return better, f"{better} retrieve: thresholds change accuracy by {points}"
+    points = _show(gain.times(100), " points", digits=1, signed=True)
+    saved = Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
+    fewer = _show(saved.times(100), " % fewer", digits=0)
+    constant = POLICY_NAMES[better]
+    adaptive = POLICY_NAMES[THRESHOLDS]
     if gain.low > 0:
-        return THRESHOLDS, f"thresholds: {points} against to {better} retrieve"
-    return THRESHOLDS, (
-        f"thresholds: no worse than to {better} retrieve ({points}), and "
-        f"{100 * retrieved:.0f} % of the questions retrieve"
-    )
+        return THRESHOLDS, f"{adaptive}: clearly more accurate than {constant} ({points})"
+    if gain.high < 0:
+        return better, f"{constant}: {adaptive} is clearly less accurate ({points})"
+    if better == NEVER:
+        why = f"{adaptive} costs more and is not clearly more accurate ({points})"
+        return NEVER, f"{constant}: {why}"
+    if saved.low > 0:
+        why = f"no clear difference to {constant}, with clearly fewer retrievals"
+        return THRESHOLDS, f"{adaptive}: {why} ({points}, {fewer})"
+    why = f"{adaptive} is not clearly more accurate and saves no clear share of retrievals"
+    return ALWAYS, f"{constant}: {why} ({points}, {fewer})"
+
+
+def _show(figure: Interval, unit: str, digits: int, signed: bool = False) -> str:
+    """A figure with its unit and its interval."""
+    low = fixed(figure.low, digits, signed)
+    high = fixed(figure.high, digits, signed)
+    return f"{fixed(figure.value, digits, signed)}{unit} [{low}, {high}]"
 
 
 def make_rule(

@@ -22,6 +22,7 @@ from pipelines.evaluation import (
     tables,
 )
 from pipelines.evaluation.answer_sets import Answers, read_answered
+from pipelines.evaluation.chance import vocabulary_size
 from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
@@ -281,8 +282,8 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
 
 
 def models(lms: list[str], own: list[str], folder: Path) -> list[dict]:
-    """The language models that answered, the main one first; their parameters and families, where
-    these are known.
+    """The language models that answered, the main one first; their parameters, vocabularies and
+    families, where these are known.
 
     A run's `own` models answer the test split, imported ones whatever they were asked.
     """
@@ -292,6 +293,7 @@ def models(lms: list[str], own: list[str], folder: Path) -> list[dict]:
         row = {
             "lm": lm,
             "parameters": count_parameters(folder / lm),
+            "vocabulary": vocabulary_size(folder / lm),
             "family": family(folder / lm),
             "imported": imported,
             "judged": "all" if imported else "test",

@@ -16,7 +16,7 @@ from pipelines.pages import rendering
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import cell, spread, table_of
 from pipelines.pages.table_texts import to_lines
-from pipelines.pages.thresholds import ORACLE, POLICIES, cut_in_words, threshold_figure, worth
+from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_in_words, threshold_figure
 from pipelines.pages.values import Percent, in_percent, label, percent, show
 
 FOOTER = (
@@ -232,8 +232,8 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     )
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
-    verdicts = [f"{row['below']}: {row['verdict']}." for row in rows[1:]]
-    leads = f"With {label(rows[0]['below'])}, adaptive retrieval {worth(rows[0])}."
+    verdicts = [f"{row['below']}: {row['verdict']}." for row in rows]
+    leads = f"With {label(rows[0]['below'])}, the advice is {advice(rows[0])}."
     blocks: list[Block] = [figure, how, *verdicts, table]
     return Section("verdict", "Is a threshold worth it?", blocks, leads)
 

@@ -20,22 +20,13 @@ def saved_retrievals(row: Row) -> Interval:
     return Interval(1 - retrieved.value, 1 - retrieved.high, 1 - retrieved.low)
 
 
-def saves_retrievals(row: Row) -> bool:
-    """Whether thresholds clearly save retrievals and lose no accuracy, where always retrieving is
-    the better of the two constant policies.
+def advice(row: Row) -> str:
+    """The verdict on thresholds for a sentence, with the share of retrievals that they save; the
+    other figures stand elsewhere.
     """
-    is_saved = saved_retrievals(row).sign > 0
-    return is_saved and row["gain"].sign >= 0 and row["always"].value >= row["never"].value
-
-
-def worth(row: Row) -> str:
-    """What adaptive retrieval does, as the end of a sentence of which it is the subject."""
-    words = {1: "beats both", 0: "is not clearly better than both", -1: "loses accuracy"}
-    sign = row["gain"].sign
-    if not saves_retrievals(row):
-        return words[sign]
-    accuracy = words[1] if sign else "is about as accurate as always retrieving"
-    return f"{accuracy} and saves {alone(Percent(saved_retrievals(row)))} % of the retrievals"
+    words, _, _ = row["verdict"].partition(" (")
+    saved = alone(Percent(saved_retrievals(row)))
+    return words.replace("clearly fewer retrievals", f"{saved} % fewer retrievals")
 
 
 def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:

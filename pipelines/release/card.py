@@ -19,6 +19,7 @@ import jinja2
 import yaml
 
 from pipelines import draws, safe_text
+from pipelines.adaptive import rule
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.language import language, words
@@ -191,7 +192,7 @@ def _facts(
         "published": has_published,
         "relations": _relations(db),
         "links": _links(db) if contents.LINKS in tables else None,
-        "thresholds": _thresholds(db, search) if contents.THRESHOLDS in tables else None,
+        "thresholds": _thresholds(db, search, folder) if contents.THRESHOLDS in tables else None,
         "search": search,
         "rules": contents.rules(folder),
         "canary": contents.CANARY,
@@ -418,8 +419,10 @@ def _relations(db: duckdb.DuckDBPyConnection) -> list[Facts]:
     return relations
 
 
-def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[Facts]:
-    """Mean accuracies by dataset, language model and method, weighted by questions of relations."""
+def _thresholds(db: duckdb.DuckDBPyConnection, search: str, folder: Path) -> list[Facts]:
+    """Mean accuracies by dataset, language model and method, weighted by questions of relations;
+    and the advice, which is the verdict of the release's rule.
+    """
     means = []
     for name in ("closed_book", "augmented", "adaptive", "retrieved"):
         # in a fixed order, since sums of fractions depend on it
@@ -428,8 +431,13 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[Facts]:
     rows = database.read_rows(
         db,
         f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {", ".join(means)},
-            min(policy) AS policy, min(row) AS place
+            min(row) AS place
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
     )
-    return rows.to_pylist()
+    lines = rows.to_pylist()
+    rules = contents.rules(folder)
+    for line in lines:
+        file = folder / rules[f"{line['dataset']}/{line['lm']}/{line['method']}"]
+        line["advice"] = rule.read_rule(file).verdict
+    return lines

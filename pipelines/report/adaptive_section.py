@@ -8,7 +8,7 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
-from pipelines.pages.thresholds import ORACLE, POLICIES, threshold_figure, worth
+from pipelines.pages.thresholds import ORACLE, POLICIES, advice, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
@@ -58,12 +58,15 @@ def _leads(tables: Tables) -> str:
     if best is None:
         return ""
     method = label(best["method"])
-    leads = f"With {method}, adaptive retrieval {worth(best)}"
+    leads = f"With {method}, the advice is {advice(best)}."
     rows = adaptive_metrics.main_policies(tables)
     if len(rows) > 1:
         better = sum(row["gain"].sign > 0 for row in rows)
-        leads += f"; with {better or 'none'} of {len(rows)} methods it beats both"
-    return f"{leads}."
+        leads += (
+            f" With {better or 'none'} of {len(rows)} methods, adaptive retrieval is clearly "
+            "better than both other policies."
+        )
+    return leads
 
 
 def _without_thresholds(tables: Tables) -> str:

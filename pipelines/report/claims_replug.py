@@ -1,7 +1,7 @@
 """The claims of the REPLUG paper, each held against all figures of the run that bear on it."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import methods
+from pipelines.evaluation.chance import worse_than_chance
 from pipelines.evaluation.task_items import LETTERS
 from pipelines.intervals import interval
 from pipelines.methods import Method
@@ -39,6 +40,11 @@ def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]
             row["saved_over_one"] = interval(figures.get(f"gain_over_one_{name}_k{k}"))
             rows[name, k] = row
 
+        no_evidence = ""
+        without = rows.get(("none", 0))
+        if without:
+            vocabulary = tables.vocabularies[tables.lm]
+            no_evidence = worse_than_chance(without["perplexity"], vocabulary)
         for (name, k), row in rows.items():
             if k != tables.top_k or name == "random":
                 continue
@@ -53,6 +59,7 @@ def _bits(tables: Tables, column: str, baseline: Baseline) -> Iterator[Measured]
                 rank=row["saved"].value,
                 groups=[Group(figures["source_documents"])],
                 beside=_beside_bits(before, row),
+                lacking=no_evidence,
                 items="texts",
             )
 
@@ -98,11 +105,27 @@ def _compared_group(row: Row, other: str, shares: Mapping[tuple, float]) -> Grou
 
 
 def _gains_of_recall(tables: Tables) -> Iterator[Measured]:
-    """How much more often tuned retrievers find an answer than untuned ones."""
+    """How much more often tuned retrievers find an answer than untuned ones.
+
+    Methods and language models that read the same retriever's documents have the same recall, so a
+    retriever has one figure on a question set: of REPLUG's documents, or else of the first one.
+    """
     shares = _shares(tables, "recall", "recall", "answers = 'all'")
+    by_retriever: dict[tuple[str, str], dict[str, tuple[Row, Group]]] = defaultdict(dict)
     for row, other in _compared(tables, UNTUNED):
+        method = Method.of_name(row["method"])
         group = _compared_group(row, other, shares)
-        measured = measured_of(tables, row, "recall_gain", group.after, [group], change(group))
+        tuned = Method("lsr", method.retriever).name
+        by_retriever[row["dataset"], tuned].setdefault(method.kind, (row, group))
+
+    for (_, tuned), by_kind in by_retriever.items():
+        row, group = by_kind.get("replug_lsr") or by_kind["lsr"]
+        beside = change(group)
+        if len(by_kind) > 1:
+            _, first = by_kind["lsr"]
+            beside += f"; the first alone {change(first)}"
+        of_retriever = {**row, "method": tuned}
+        measured = measured_of(tables, of_retriever, "recall_gain", group.after, [group], beside)
         yield replace(measured, right="given a passage that holds an answer")
 
 
@@ -222,9 +245,9 @@ CLAIMS = (
         id="recall",
         claim="LSR finds an answer more often, on questions about subjects it was not trained on.",
         measured=(
-            "The share of questions with an answer in what the tuned retriever finds, less that of "
-            "the untuned one, in points. REPLUG reads {k} documents, other methods the "
-            "first."
+            "The share of questions with an answer in the {k} documents that REPLUG reads of the "
+            "tuned retriever, less that of the untuned one, in points; where REPLUG does not "
+            "answer, in the first document. Beside it, both shares in % (and how many questions)."
         ),
         figures=_gains_of_recall,
     ),

@@ -1,13 +1,16 @@
 """The section on perplexity by the size of the language model (REPLUG, Figure 5)."""
 
+from collections.abc import Sequence
+
 from pipelines import catalogue
+from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
-PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
+PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters, models.vocabulary,
         coalesce(nullif(family, ''), 'unnamed') AS family
     FROM bits_per_byte LEFT JOIN models USING (lm)
     WHERE list_contains($corpora, corpus) AND k IN (0, $top_k)
@@ -16,10 +19,11 @@ PERPLEXITIES = """SELECT bits_per_byte.*, models.parameters,
 
 def section(tables: Tables) -> Section:
     rows = _perplexities(tables)
+    better_than_chance, notes = _against_chance(rows)
     by_lm = Figure(
         name="perplexity",
         kind="bars",
-        rows=rows,
+        rows=better_than_chance,
         series="retriever",
         x="lm",
         y="word_perplexity",
@@ -30,7 +34,7 @@ def section(tables: Tables) -> Section:
     by_size = Figure(
         name="perplexity-by-size",
         kind="lines",
-        rows=[row for row in rows if row["parameters"]],
+        rows=[row for row in better_than_chance if row["parameters"]],
         series="retriever",
         x="parameters",
         y="word_perplexity",
@@ -66,16 +70,49 @@ def section(tables: Tables) -> Section:
         "perplexity with documents or without."
     )
 
-    blocks: list[Block] = [*figures_by(by_lm, "corpus"), text, *figures_by(by_size, "of"), table]
-    return Section("perplexity", "Perplexity", blocks, _leads(tables, rows))
+    blocks: list[Block] = [
+        *figures_by(by_lm, "corpus"),
+        text,
+        *notes,
+        *figures_by(by_size, "of"),
+        table,
+    ]
+    leads = _leads(tables, rows, better_than_chance)
+    return Section("perplexity", "Perplexity", blocks, leads)
 
 
-def _leads(tables: Tables, rows: list[Row]) -> str:
+def _against_chance(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """The rows of models that predict a corpus better than chance, and what is said of others."""
+    notes = []
+    worse = set()
+    for row in rows:
+        if row["retriever"] != "none":
+            continue
+        begins = f"{row['lm']} reads {label(row['corpus'])}."
+        reason = worse_than_chance(row["perplexity"], row["vocabulary"])
+        if reason:
+            worse.add((row["corpus"], row["lm"]))
+            notes.append(f"{begins} {reason} Its perplexities are not drawn.")
+        elif not row["vocabulary"]:
+            notes.append(
+                f"{begins} The size of the model's vocabulary is not known without its tokenizer "
+                "(lm.<name>.http.tokenizer), so its perplexity can't be compared with a uniform "
+                "guess."
+            )
+
+    better = [row for row in rows if (row["corpus"], row["lm"]) not in worse]
+    return better, notes
+
+
+def _leads(tables: Tables, rows: list[Row], better_than_chance: list[Row]) -> str:
     """What the best retriever's documents save the main language model, on the first corpus."""
     saved = []
-    for row in rows:
+    for row in better_than_chance:
         if (row["corpus"], row["lm"]) == (rows[0]["corpus"], tables.lm) and is_known(row["saved"]):
             saved.append(row)
+    if not saved and len(better_than_chance) < len(rows):
+        corpus = label(rows[0]["corpus"])
+        return f"{tables.lm} predicts {corpus} no better than chance, so its figures show nothing."
     if not saved:
         return ""
     best = max(saved, key=lambda row: row["saved"].value)

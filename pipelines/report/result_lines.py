@@ -28,7 +28,10 @@ def result_lines(outs: Collection[Path], settings: Settings) -> list[str]:
                 method = f" with passages by {label(shares[-1]['method'])}"
             head = f"{label(shares[0]['of'])}, answered by {shares[0]['lm']}{method}: % right"
             left_out = [row["why"] for row in tables.rows("left_out")]
-            return [*_lines(head, shares, "accuracy"), *left_out]
+            lines = list(_lines(head, shares, "accuracy"))
+            if "verdict" in shares[0]:
+                lines.append(f"  advice: {shares[0]['verdict']}")
+            return [*lines, *left_out]
 
         bits = main_bits(tables)
         if bits:

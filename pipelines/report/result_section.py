@@ -3,7 +3,7 @@
 from pipelines.methods import ENSEMBLES, Method
 from pipelines.pages.section import Block, Figure, Link, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.thresholds import saved_retrievals, saves_retrievals, worth
+from pipelines.pages.thresholds import advice, saved_retrievals
 from pipelines.pages.values import alone, in_percent, label, points
 from pipelines.report import adaptive_metrics, replug_section, tasks_section
 from pipelines.report.curves import ACCURACY, VIEWS, with_views
@@ -133,8 +133,8 @@ def main_bits(tables: Tables) -> list[Row]:
 
 
 def _saved(shares: list[Row]) -> list[Row]:
-    """The share of retrievals that adaptive retrieval saves, where it does."""
-    if len(shares) < 3 or not saves_retrievals(shares[2]):
+    """The share of retrievals that adaptive retrieval saves, where it is the advice."""
+    if len(shares) < 3 or not advice(shares[2]).startswith(POLICIES["adaptive"]):
         return []
     retrieved = saved_retrievals(shares[2])
     return [{"policy": "retrievals saved", "retrieved": retrieved}]
@@ -166,7 +166,7 @@ def _leads_of_shares(shares: list[Row]) -> str:
         f"{percents[0]} %."
     )
     if len(shares) > 2:
-        leads += f" Adaptive retrieval {worth(shares[2])}."
+        leads += f" The advice is {advice(shares[2])}."
     return leads
 
 

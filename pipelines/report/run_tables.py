@@ -75,7 +75,9 @@ class Tables:
                 database.view(self.db, path.stem, path, numbered=True)
 
         models = self.rows("models")
-        self.parameters = {row["lm"]: row["parameters"] for row in models}  # None if not known
+        # None where they are not known
+        self.parameters = {row["lm"]: row["parameters"] for row in models}
+        self.vocabularies = {row["lm"]: row["vocabulary"] for row in models}
         self.lm = next(iter([*settings.lms, *self.parameters]), "")
         self.imported_lms = [
             row["lm"] for row in models if row["imported"] and row["lm"] != self.lm

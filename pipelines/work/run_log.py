@@ -138,6 +138,7 @@ class Run:
         self._say = say
         self._tags = tags | git_tags()
         self._client = None
+        self._report: Path | None = None
         with self._never_an_error():
             client = open_client()
             self._experiment = _experiment_id(client)
@@ -185,7 +186,11 @@ class Run:
         description: str,
         report: Path | None,
     ) -> None:
-        """Log on the parent run that it landed, with its headlines, description and report."""
+        """Log on the parent run that it landed, with its headlines and description.
+
+        The folder `report` follows when the run ends.
+        """
+        self._report = report
         client = self._client
         if client is None:
             return
@@ -197,8 +202,6 @@ class Run:
             _log_values(client, self._parent, params, metrics, milliseconds)
             client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
             client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
-            if report:
-                client.log_artifacts(self._parent, str(report), report.name)
             client.set_experiment_tag(self._experiment, VIEW_TAG, json.dumps(_view()))
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
@@ -219,6 +222,8 @@ class Run:
                     line = register(client, self._experiment, retriever, entry)
                     if line:
                         lines.append(line)
+            if self._report:
+                client.log_artifacts(self._parent, str(self._report), self._report.name)
         return lines
 
     @contextmanager

@@ -12,6 +12,7 @@ from asked_run import CUTS, QUESTIONS, rule, write_tables
 
 from pipelines.adaptive import ask, subjects
 from pipelines.adaptive.pairs import Choice
+from pipelines.adaptive.rule import POLICY_NAMES
 from pipelines.errors import LongtailError
 
 RELATION, SUBJECT, NUMBER, POPULARITY, QUESTION, _ = QUESTIONS[0]
@@ -185,7 +186,7 @@ def test_retrieving_is_decided_by_the_threshold(data, question, retrieve, cut, w
 
 @pytest.mark.parametrize(("policy", "cut"), [("always", None), ("never", 0.0)])
 def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut):
-    verdict = f"{policy} retrieve: thresholds change accuracy by -0.1 points [-0.3, -0.0]"
+    verdict = f"{POLICY_NAMES[policy]}: adaptive retrieval is clearly less accurate (-0.1 points [-0.3, -0.0])"
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(
         json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}})

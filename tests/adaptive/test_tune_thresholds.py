@@ -5,7 +5,6 @@ it leaves.
 import io
 import json
 import math
-import re
 import shutil
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
@@ -21,7 +20,7 @@ from scipy import stats
 from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
-from pipelines.intervals import Interval, fixed
+from pipelines.intervals import Interval
 from pipelines.with_studies.run_tune_thresholds import STUDIES
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -242,27 +241,30 @@ RULE = rule.make_rule("thresholds", "why", CUTS, 4.0, observed=OBSERVED, shared=
 
 
 @pytest.mark.parametrize(
-    ("gain", "better", "policy"),
+    ("gain", "better", "retrieved", "policy", "why"),
     [
-        ((-0.0013, -0.0025, -0.0004), "always", "always"),  # loses by more than chance
+        ((2, 1, 3), "always", (80, 70, 90), "thresholds", "more accurate than always retrieving ("),
+        ((2, 1, 3), "never", (40, 30, 50), "thresholds", "more accurate than without retrieval ("),
         (
-            (-0.0013, -0.0025, 0.0004),
+            (-2, -3, -1),
             "always",
-            "thresholds",
-        ),  # may lose nothing, and retrieves less
-        ((-0.0013, -0.0025, 0.0004), "never", "never"),  # earns nothing, and retrieves more
-        ((0.0013, -0.0025, 0.005), "never", "thresholds"),
-        ((0.02, 0.01, 0.03), "always", "thresholds"),
+            (80, 70, 90),
+            "always",
+            "adaptive retrieval is clearly less accurate",
+        ),
+        ((1, -1, 3), "never", (40, 30, 50), "never", "costs more and is not clearly more accurate"),
+        ((-1, -3, 1), "always", (80, 70, 90), "thresholds", ", 20 % fewer [10, 30])"),
+        ((1, -1, 3), "always", (99, 95, 100), "always", "saves no clear share of retrievals ("),
     ],
 )
-def test_thresholds_give_way_where_they_lose(gain, better, policy):
-    chosen, words = rule.choose_policy(Interval(*gain), better, 0.4)
+def test_adaptive_is_advised_if_better_or_cheaper(gain, better, retrieved, policy, why):
+    figures = [Interval(*figure).times(0.01) for figure in (gain, retrieved)]
+    chosen, verdict = rule.choose_policy(figures[0], better, figures[1])
     assert chosen == policy
-    beginning = "thresholds: " if policy == "thresholds" else f"{policy} retrieve: "
-    assert words.startswith(beginning)
-    numbers = re.search(r"([-+0-9.]+) points \[([-+0-9.]+), ([-+0-9.]+)\]", words).groups()
-    expected = [fixed(100 * value, 1, signed=True) for value in gain]
-    assert list(numbers) == expected, "the value has the sign that its interval has"
+    assert verdict.startswith(f"{rule.POLICY_NAMES[policy]}: ")
+    assert why in verdict
+    low, high = (f"{bound:+.1f}" for bound in gain[1:])
+    assert f"{gain[0]:+.1f} points [{low}, {high}]" in verdict
 
 
 def test_a_rule_comes_back_from_its_json():

@@ -122,7 +122,7 @@ def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
     )
     rule, said = tuned("rag.csv", "closed.csv")
     assert rule["policy"] == "never"
-    assert "verdict             never retrieve: " in said
+    assert "verdict             without retrieval: " in said
     longtail("decide", "thresholds/rule.json", "popQA.tsv")
     assert {row["retrieve"] for row in decisions(folder)} == {"False"}
     assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[

@@ -30,7 +30,7 @@ def test_published_predictions_become_thresholds(folder, made, longtail, tuned):
         f"300 questions of known monthly page views that all {count} files answer are used" in said
     )
     assert re.search(r"^  author +100 ", said, re.MULTILINE)
-    assert "verdict             thresholds: " in said
+    assert "verdict             adaptive retrieval: " in said
     rule, _ = tuned("closed.csv", "rag.csv")
     found = json.loads((folder / "out/rule.json").read_text())
     assert found | {"below": "rag"} == rule, "as of the same answers in a plain table"

@@ -78,6 +78,7 @@ def places(ran, prefect, elsewhere) -> Iterator[dict[str, str]]:
     with ran.here():
         run = Run("reported", {}, pytest.fail, "sample with a report")
         run.land({}, {"adaptive_accuracy": 0.625}, "- 2 of 4 stages ran", Path("report"))
+        run.end("FINISHED")
     with (
         closing(sqlite3.connect(prefect.home / "prefect.db")) as shared,
         closing(sqlite3.connect(ran.folder / ".longtail/prefect/prefect.db")) as own,

@@ -89,6 +89,7 @@ def test_a_release_has_every_file(first):
     others += ["CHANGELOG.md", "CITATION.cff", "lm-eval/popqa.yaml", "lm-eval/functions.py"]
     assert sorted(files_of(first)) == sorted([*tables, *others, "CANARY.txt"])
     assert CANARY in card_of(first)
+    assert "| as measured |" in card_of(first), "the advice is the verdict of the rule"
     assert CANARY in (first / "CANARY.txt").read_text(encoding="utf-8")
     assert b"Where was Ada born" not in b"".join(files_of(first).values()), (
         "EntityQuestions is there by its ids only"

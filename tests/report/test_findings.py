@@ -41,6 +41,9 @@ def test_every_claim_has_a_finding_of_every_method(made):
         ids = [f"{claim}-popqa-{method}" for method in by_accuracy]
         assert [row["id"] for row in rows if row["id"] in ids] == ids
     by_id = {row["id"]: row for row in rows}
+    recalls = [id_ for id_ in by_id if id_.startswith("recall-popqa-")]
+    assert recalls == ["recall-popqa-lsr"], "LSR and REPLUG LSR read one retriever's documents"
+    assert "; the first alone " in by_id["recall-popqa-lsr"]["beside"]
     assert by_id["head-popqa-dense"]["expected_sign"] == -1
     for claim in ("replug", "one", "random"):
         for corpus in ("pile", "wikitext"):
@@ -156,6 +159,24 @@ def test_a_benchmark_at_chance_is_not_testable(data):
     same = "The model answers A to 58 of 60 questions and C to 60 of 60 questions."
     assert reasons(low=0.2) == [same, "No accuracy is clearly above chance, 25 %."]
     assert reasons(low=0.26) == [same, ""]
+
+
+def test_bits_of_a_model_below_chance_show_nothing(data):
+    """A uniform guess over a vocabulary has its size as perplexity; here the model's is 20."""
+    guess = "than a uniform guess over its {} tokens would."
+    for vocabulary, reason in (
+        (None, ""),
+        (21, ""),
+        (20, f"not clearly better {guess}"),
+        (19, f"worse {guess}"),
+    ):
+        tables = Tables(data, SETTINGS)
+        tables.vocabularies["tiny"] = vocabulary
+        rows = [row for row in findings.findings(tables) if row.on == "WikiText"]
+        assert {row.id.partition("-")[0] for row in rows} == {"replug", "one", "random", "lsr"}
+        (lacking,) = {row.lacking for row in rows}
+        assert lacking.endswith(reason.format(vocabulary))
+        assert bool(lacking) == bool(reason)
 
 
 def test_thresholds_an_oracle_barely_wins_are_not_testable(data):

@@ -16,7 +16,7 @@ EVERYTHING = [Path("data")]
 
 
 def test_the_accuracies_are_those_with_which_the_report_begins(data):
-    head, *lines = result_lines(EVERYTHING, SETTINGS)
+    head, *lines, advice = result_lines(EVERYTHING, SETTINGS)
     rows = main_shares(Tables(data, SETTINGS))
     assert head == "PopQA, answered by tiny with passages by LSR: % right, with 95 % intervals"
     for line, row in zip(lines, rows, strict=True):
@@ -24,6 +24,7 @@ def test_the_accuracies_are_those_with_which_the_report_begins(data):
         assert show(Percent(row["accuracy"])) in line
     retrieved = 100 * rows[-1]["retrieved"].value
     assert lines[-1].endswith(f"; {retrieved:.0f} % of the questions retrieve")
+    assert advice == f"  advice: {rows[0]['verdict']}"
 
 
 def test_without_questions_they_are_bits_per_byte(data):

@@ -15,6 +15,7 @@ from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.intervals import Interval
 from pipelines.pages import figures, table_rows, values
 from pipelines.pages.section import Axis, Figure, Section, Table
+from pipelines.pages.table_texts import to_csv
 from pipelines.report import (
     perplexity_section,
     popularity_section,
@@ -64,6 +65,16 @@ def test_a_section_shows_nothing_of_nothing():
     assert not section([]).has_figures
 
 
+def test_a_column_with_one_name_is_in_the_csv_file_alone():
+    """So is one that only the file is to have."""
+    rows = [{"dataset": "popqa", "lm": "tiny", "method": name, "k": 1} for name in ("bm25", "lsr")]
+    table = table_rows.table_of("rows", "", rows, ["dataset", "lm", "method", "k"], csv_only=["k"])
+    assert to_csv(table) == "questions of,answered,k\nPopQA,BM25,1\nPopQA,LSR,1\n"
+    assert (table.on_page.head, table.on_page.rows) == (["answered"], [["BM25"], ["LSR"]])
+    one = table_rows.table_of("rows", "", rows[:1], ["dataset", "method"])
+    assert one.on_page.head == one.head == ["questions of", "answered"]
+
+
 def test_every_section_has_an_id_of_its_own(data):
     tables = Tables(data, small_results.SETTINGS)
     ids = [section(tables).id for section in write_report.SECTIONS]
@@ -91,7 +102,7 @@ def test_controls_stand_beside_the_ensemble(made):
 
 
 def test_perplexity_is_drawn_by_size_within_a_family(tmp_path):
-    """As in REPLUG's Figure 5. One size is no curve."""
+    """As in REPLUG's Figure 5. One size is no curve, and a model below chance has no mark."""
     families = {
         "xl": "gpt2",
         "opt-1b": "opt",
@@ -99,12 +110,23 @@ def test_perplexity_is_drawn_by_size_within_a_family(tmp_path):
         "opt-125m": "opt",
         "ada": None,
         "bloom": "bloom",
+        "luck": "gpt2",
     }
-    sizes = {"xl": 1500, "opt-1b": 1300, "small": 117, "opt-125m": 125, "ada": None, "bloom": 560}
+    sizes = {
+        "xl": 1500,
+        "opt-1b": 1300,
+        "small": 117,
+        "opt-125m": 125,
+        "ada": None,
+        "bloom": 560,
+        "luck": 9,
+    }
     metrics = {"wikitext": {lm: small_results.language_modelling(1.0) for lm in families}}
-    models = [
-        {"lm": lm, "family": family, "parameters": sizes[lm]} for lm, family in families.items()
-    ]
+    vocabularies = dict.fromkeys(families, 21) | {"ada": None, "luck": 19}
+    models = []
+    for lm, family in families.items():
+        model = {"lm": lm, "family": family, "parameters": sizes[lm]}
+        models.append(model | {"vocabulary": vocabularies[lm]})
     language_modelling = {"language_modelling": metrics}
     rows = StageMetrics(language_modelling, ["wikitext"], [*families]).bits_per_byte()
     settings = small_results.SETTINGS
@@ -120,6 +142,10 @@ def test_perplexity_is_drawn_by_size_within_a_family(tmp_path):
     assert "no document: 90 at 125 to 90 at 1,300; " in figures.alt(
         drawn["perplexity-by-size-WikiText-opt-family"]
     )
+    worse, unknown = [block for block in section.blocks if " reads WikiText." in str(block)]
+    assert "vocabulary is not known" in unknown, "the tokenizer of ada's server is not here"
+    assert "worse than a uniform guess over its 19 tokens" in worse
+    assert "117 to 90 at 1,500" in figures.alt(drawn["perplexity-by-size-WikiText-gpt2-family"])
 
 
 def share(value: float, questions: int) -> dict:

@@ -252,6 +252,7 @@ def test_a_run_that_lands_has_its_headlines_and_report(project):
     headlines = {"accuracy": 0.5, "adaptive_gain": 0.1, "never_accuracy": 0.4}
     run = Run("a flow", {}, pytest.fail, "a run")
     run.land({"profile": "smoke"}, headlines, "**what ran**", report.parent)
+    run.end("FINISHED")
     (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
     assert parent.info.run_name == "a run"
     assert parent.data.params == {"profile": "smoke"}
