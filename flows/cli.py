@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from flows.commands import (
     answer_cache,
     asking,
     comparing,
+    help_examples,
     imports,
     looking,
     publishing,
@@ -40,6 +41,11 @@ WITHOUT_PROJECT = {"thresholds", "decide", "compare"}  # commands that work in a
 TYPES = {"integer": "a whole number", "number": "a number"}  # pydantic's word -> the user's
 USAGE_ERROR: Any = typer.BadParameter.__base__  # of the click that typer brings along
 INTERRUPTED = 130  # exit code of Ctrl-C, typer's too
+COMPLETION = (
+    "`longtail COMMAND --help` explains a command. After `longtail --install-completion`, the Tab "
+    "key completes commands, options and names in bash, zsh and fish."
+)
+COMPLETING = "_LONGTAIL_COMPLETE"  # the variable by which a shell asks what completes a word
 
 
 class Grouped(typer.core.TyperGroup):
@@ -55,22 +61,49 @@ class Grouped(typer.core.TyperGroup):
                 formatter.write_dl(rows)
 
 
+def print_version(wanted: bool) -> None:
+    """Print the version and end, before anything else is looked at."""
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"longtail {version('longtail')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=Grouped,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, "
     "and a rule for when to retrieve.",
+    epilog=f"{help_examples.epilog('')}\n\n{COMPLETION}",
 )
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
 for command in itertools.chain(*GROUPS.values()):
+    command_name = command.__name__
+    epilog = help_examples.epilog(command_name)
     if command in SUBCOMMANDS:
-        group = typer.Typer(callback=command, invoke_without_command=True, rich_markup_mode=None)
-        group.command()(SUBCOMMANDS[command])
-        app.add_typer(group, name=command.__name__)
+        subcommand = SUBCOMMANDS[command]
+        subcommand_epilog = help_examples.epilog(f"{command_name} {subcommand.__name__}")
+        group = typer.Typer(
+            callback=command, invoke_without_command=True, rich_markup_mode=None, epilog=epilog
+        )
+        group.command(epilog=subcommand_epilog)(subcommand)
+        app.add_typer(group, name=command_name)
     else:
-        app.command()(command)
+        app.command(epilog=epilog)(command)
 
 
 def main() -> None:
@@ -83,7 +116,9 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     words = sys.argv[1:] or ["--help"]
     try:
-        if not {"-h", "--help"} & set(words):
+        if COMPLETING in os.environ:
+            _go_to_root(needed=False)
+        elif not words[0].startswith("-") and not {"-h", "--help"} & set(words):
             _go_to_root(needed=words[0] not in WITHOUT_PROJECT)
         raise SystemExit(app(words, prog_name="longtail", standalone_mode=False) or 0)
     except USAGE_ERROR as error:

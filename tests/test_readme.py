@@ -22,6 +22,7 @@ import pytest
 import systems as predictions
 import yaml
 
+from flows.commands import help_examples
 from pipelines import catalogue
 from pipelines.evaluation.tables import ENDS
 from pipelines.intervals import Interval
@@ -167,7 +168,7 @@ def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, cap
 def test_what_is_asked_is_known_in_the_sample_world(pages, root):
     asked = {
         question
-        for text in pages.values()
+        for text in (*pages.values(), *help_examples.EXAMPLES["ask"])
         for question in re.findall(r'longtail ask "([^"]+)"', text)
     }
     assert len(asked) >= 2

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import terminal
-from pipelines import catalogue, methods, safe_text
+from flows.commands.options import JsonOption, RetrieverOption, lm_names, print_json
+from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.language import words
 from pipelines.methods import Method
@@ -23,10 +24,6 @@ from pipelines.params import params_file
 if TYPE_CHECKING:
     from pipelines.adaptive.ask import AskedQuestion, Settings
 
-RETRIEVERS = (
-    "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), "
-    "hybrid (bm25 and dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
-)
 Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
 TEXT_LINES = 4  # of a document's text that the terminal shows
 WIDTHS = (30, 100)  # least and most characters of a line
@@ -40,18 +37,19 @@ def search(
     corpus: Annotated[
         Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")
     ] = None,
-    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole documents, as a JSON list.")
-    ] = False,
+    retriever: RetrieverOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Search a corpus. Shows score, title, id and the beginning of the best documents."""
+    """Search a corpus.
+
+    Shows score, title, id and the beginning of the best documents; with --json the whole documents.
+    """
     params = params_file.load_params()
     name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
     hits = search_corpus(text, name, retriever or _best_retriever(params), k)
 
     if as_json:
-        print(safe_text.dumps(hits))
+        print_json(hits)
         return
     least, most = WIDTHS
     width = max(least, min(shutil.get_terminal_size().columns, most))
@@ -64,21 +62,23 @@ def ask(
         str | None, typer.Argument(help="Without it, you type questions one by one.")
     ] = None,
     lm: Annotated[
-        str | None, typer.Option(help="Of lms or imported; by default the first of lms.")
+        str | None,
+        typer.Option(
+            help="A model of lms, or an imported one; by default the first of lms.",
+            autocompletion=lm_names,
+        ),
     ] = None,
-    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+    retriever: RetrieverOption = None,
     pair: Annotated[
         str | None, typer.Option(help="A pair of thresholds.pairs, such as dense_below_genread.")
     ] = None,
     subject: Annotated[
         str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything as a JSON object.")
-    ] = False,
     attribute: Annotated[
         str | None, typer.Option(help="A scored text's id: what it owes to documents.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Answer a question, and say why.
 
@@ -142,7 +142,7 @@ def _show_answer(answer: "AskedQuestion", as_json: bool) -> None:
     from pipelines.adaptive.answer_lines import answer_lines
 
     if as_json:
-        print(safe_text.dumps(asdict(answer)))
+        print_json(asdict(answer))
     else:
         for line in answer_lines(answer):
             terminal.show(line)

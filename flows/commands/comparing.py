@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import terminal
-from flows.commands.options import JsonOption, print_json
+from flows.commands.options import JsonOption, SubsetOption, print_json
 from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
@@ -19,7 +19,6 @@ from flows.commands.prediction_options import (
     Options,
     PatternOption,
     QuestionsOption,
-    SubsetOption,
     notes_of,
     read_all,
     write_files,
@@ -44,8 +43,10 @@ def compare(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Compare systems on the questions that all answered. Writes a page and tables; needs no
-    project."""
+    """Compare systems on the questions that all answered.
+
+    Works in any folder. Writes a page and tables.
+    """
     from pipelines.foreign import compare_systems, json_results, leaderboard_page
     from pipelines.foreign.judge_files import short_name
     from pipelines.pages import rendering

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import terminal
+from flows.commands.options import method_names
 from flows.commands.prediction_options import ByPositionOption, PatternOption
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
@@ -40,7 +41,11 @@ def imports(
         str, typer.Option(help="A name for the model that answered, such as Qwen2.5-7B.")
     ] = "",
     method: Annotated[
-        str, typer.Option(help="A name for the method, such as closed_book, bm25 or web-search.")
+        str,
+        typer.Option(
+            help="A name for the method, such as closed_book, bm25 or web-search.",
+            autocompletion=method_names,
+        ),
     ] = "",
     kind: Annotated[
         Kind | None, typer.Option(help="The kind of method, if its name is not one of Longtail's.")
@@ -54,8 +59,10 @@ def imports(
         Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")
     ] = None,
 ) -> None:
-    """Bring in answers made elsewhere; without a file, list them. The next run tunes thresholds for
-    their model."""
+    """Bring in answers made elsewhere; without a file, list them.
+
+    The next run tunes thresholds for their model.
+    """
     if remove and file:
         raise LongtailError(
             f"imports {file} --remove {remove}: expected one of both; leave one out"

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from flows import terminal
-from flows.commands.options import JsonOption, print_json
+from flows.commands.options import PORTS, JsonOption, OpenOption, print_json
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage.atomic import atomic
@@ -124,7 +124,7 @@ def _state_of_stage(
 
 
 def report(
-    show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    show: OpenOption = False,
 ) -> None:
     """Print where the report is, which `longtail run` writes."""
     if not terminal.REPORT.is_file():
@@ -144,17 +144,18 @@ def explore(
     ] = None,
     most: Annotated[int, typer.Option(min=1, help="With --export, the number of questions.")] = 50,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")
+        int | None, typer.Option(help="Port on 127.0.0.1; by default 4300.", **PORTS)
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")
     ] = False,
-    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    show: OpenOption = False,
 ) -> None:
-    """Look at questions, answers and scored texts in a browser, until Ctrl-C.
+    """Look at questions, answers and scored texts in a browser.
 
-    ADDRESS is that of a page of the explorer, as the browser shows it; its part before the path may
-    be left out. With --export, the questions of an address /questions?... are written as a page.
+    It serves the pages until Ctrl-C. ADDRESS is that of a page of the explorer, as the browser
+    shows it; its part before the path may be left out. With --export, the questions of an address
+    /questions?... are written as a page.
     """
     page = urlsplit(address)
     if page.path == QUESTIONS or export:
@@ -242,7 +243,10 @@ def reproduce(
         bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
     ] = False,
 ) -> None:
-    """Compare with the papers' numbers, if the set-up is theirs. Writes a page."""
+    """Compare with the papers' numbers, if the set-up is theirs.
+
+    Writes a page.
+    """
     from pipelines.report import comparison, comparison_page, papers
 
     settings = params_file.load_params()

@@ -40,14 +40,10 @@ PATTERN = typer.Option(
 POSITION = typer.Option(
     "--by-position", help="Rows without ids and questions are in the order of the questions."
 )
-SUBSET = typer.Option(
-    help="A sample of PopQA that papers use, such as longtail: only its questions count."
-)
 QuestionsOption = Annotated[str | None, TABLE]
 ColumnsOption = Annotated[str | None, NAMES]
 PatternOption = Annotated[str | None, PATTERN]
 ByPositionOption = Annotated[bool, POSITION]
-SubsetOption = Annotated[str, SUBSET]
 
 
 @dataclass(frozen=True)

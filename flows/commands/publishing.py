@@ -59,7 +59,10 @@ def diff(
         Path | None, typer.Option(help="Folder for the tables; by default .longtail/difference.")
     ] = None,
 ) -> None:
-    """Compare two releases of PopQA. Writes a table of changed questions, answers, popularity."""
+    """Compare two releases of PopQA.
+
+    Writes a table of the questions whose text, answers or popularity changed.
+    """
     from pipelines.release.difference import write_difference
 
     params = params_file.load_params()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from flows import terminal
-from flows.commands.options import JsonOption, print_json
+from flows.commands.options import JsonOption, SubsetOption, print_json
 from flows.commands.prediction_options import (
     RESAMPLES,
     SEED,
@@ -20,7 +20,6 @@ from flows.commands.prediction_options import (
     Options,
     PatternOption,
     QuestionsOption,
-    SubsetOption,
     named_subset,
     notes_of,
     read_all,
@@ -63,8 +62,10 @@ def thresholds(
     ),
     as_json: JsonOption = False,
 ) -> None:
-    """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no
-    project."""
+    """Learn when to retrieve from files of predictions.
+
+    Works in any folder. Writes a rule, a table and a page.
+    """
     from pipelines.adaptive import rule
     from pipelines.foreign import (
         compare_systems,
@@ -127,8 +128,10 @@ def decide(
     subset: SubsetOption = "",
     out: Annotated[Path, typer.Option(help="File for the decisions.")] = Path("decisions.csv"),
 ) -> None:
-    """Say what a rule does on other questions. Writes a row for each question, with the reason;
-    needs no project."""
+    """Say for other questions whether to retrieve, by a rule.
+
+    Works in any folder. Writes a row for each question, with the reason.
+    """
     from pipelines.adaptive import rule as rule_files
     from pipelines.foreign.judge_files import in_subset
     from pipelines.pages import section, table_texts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import terminal
-from flows.commands.options import JsonOption, print_json
+from flows.commands.options import PORTS, JsonOption, ProfileOption, print_json
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flows.graph import Stage
 
 PARAMS = Path("params.yaml")
-PORTS = {"min": 1, "max": 65535}
 
 # the keys of graph.PARTS, which is not imported here, because each command would wait for it
 Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])
@@ -33,9 +32,7 @@ def run(
     part: Annotated[
         Part, typer.Argument(help="The part to run, with all stages that it needs.")
     ] = Part.refresh,
-    profile: Annotated[
-        str | None, typer.Option(help="Compose params.yaml from this profile first.")
-    ] = None,
+    profile: ProfileOption = None,
     push: Annotated[
         bool, typer.Option("--push", help="Send the results to DVC's default remote.")
     ] = False,
@@ -112,7 +109,10 @@ def schedule(
         int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)
     ] = 4200,
 ) -> None:
-    """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server and a worker."""
+    """Run what prefect.yaml schedules, until Ctrl-C.
+
+    Starts Prefect's server and a worker.
+    """
     from flows import schedules, server
 
     try:
@@ -122,12 +122,14 @@ def schedule(
 
 
 def plan(
-    profile: Annotated[
-        str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")
-    ] = None,
+    profile: ProfileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a run will take: downloads, tokens, hours on this machine, memory, disk, cost."""
+    """Estimate a run's hours, memory, disk, downloads and cost.
+
+    The hours are those of this machine. With --profile it plans for a profile, and params.yaml
+    stays as it is.
+    """
     import yaml
 
     from flows import profiles
@@ -149,11 +151,10 @@ def init(
     folder: Annotated[
         Path | None, typer.Argument(help="Folder of data sets and models, in any layout.")
     ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Write params.yaml from this profile; give no folder.")
-    ] = None,
+    profile: ProfileOption = None,
     name: Annotated[
-        str | None, typer.Option(help="The profile's name; by default the folder's.")
+        str | None,
+        typer.Option(metavar="NAME", help="The new profile's name; by default the folder's."),
     ] = None,
     lsr: Annotated[
         bool, typer.Option("--lsr", help="Also tune the retriever to the language model.")
@@ -164,8 +165,8 @@ def init(
 ) -> None:
     """Write a profile for the data and models in a folder.
 
-    It says what was found, what is missing, and what to run. With --profile NAME it writes
-    params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
+    It says what was found, what is missing, and what to run. With --profile NAME and no folder it
+    writes params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
     """
     if profile and folder is None:
         from flows import profiles

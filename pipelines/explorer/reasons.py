@@ -8,7 +8,7 @@ READ = {
     "subject": "the subject\N{RIGHT SINGLE QUOTATION MARK}s own page",
     "another": "another page",
     "page": "a page",
-    "written": "a passage that the model wrote",
+    "written": "a passage that it wrote itself",
     "nothing": "no passage",
 }
 # SQL for one of READ, of the rows of predictions.

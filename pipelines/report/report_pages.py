@@ -108,6 +108,7 @@ def render_pages(
     facts = {
         "styles": rendering.styles_of_page([*first, *details]),
         "is_fictional": is_fictional,
+        "has_answers": bool(tables.answered_sets),
         "details": details,
     }
     pages = {
@@ -190,8 +191,8 @@ def _short_methods(findings: Sequence[Finding]) -> list[str]:
 
 def _counted(tables: Tables, is_fictional: bool) -> str:
     """Of which language models and data the findings are."""
-    data = "the fictional sample" if is_fictional else f"this run ({tables.settings.profile})"
-    return f"{', '.join(tables.shown_lms)} on {data}"
+    data = "on the fictional sample" if is_fictional else "in this run"
+    return f"{', '.join(tables.shown_lms)} {data}"
 
 
 def _next_steps(tables: Tables) -> list[Step]:

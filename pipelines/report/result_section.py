@@ -133,8 +133,8 @@ def main_bits(tables: Tables) -> list[Row]:
 
 
 def _saved(shares: list[Row]) -> list[Row]:
-    """The share of retrievals that adaptive retrieval saves, where thresholds were fitted."""
-    if len(shares) < 3:
+    """The share of retrievals that adaptive retrieval saves, where it is the advice."""
+    if len(shares) < 3 or not advice(shares[2]).startswith(POLICIES["adaptive"]):
         return []
     retrieved = saved_retrievals(shares[2])
     return [{"policy": "retrievals saved", "retrieved": retrieved}]
@@ -149,7 +149,7 @@ def _caption(shares: list[Row]) -> str:
     return (
         f"Held-out accuracy on {name} by the rule substring, with 95 % intervals; adaptive gains "
         f"{points(shares[2]['gain'])} over the better of the others. {label(shares[1]['method'])} "
-        "has the highest of all methods."
+        "has the highest adaptive accuracy."
     )
 
 

@@ -21,17 +21,20 @@ from flows import explorer
 from pipelines.errors import LongtailError
 from pipelines.explorer.run import SESSION, Run
 
-PATHS = ("/", "/questions", "/question?id=q0007", "/report/", "/style.css")
+FILES = ("/report/", "/docs/results.md")
+PATHS = ("/", "/questions", "/question?id=q0007", "/style.css", *FILES)
 
 
 @pytest.fixture(scope="module")
 def server(answered, tmp_path_factory):
-    """The server of a run with a report."""
+    """The server of a run with a report, which links to a page of docs/."""
     run = Run(
         shutil.copytree(answered.data, tmp_path_factory.mktemp("served") / "data"), answered.params
     )
     (run.data / "report").mkdir()
     (run.data / "report/index.html").write_text("the report")
+    (run.data.parent / "docs").mkdir()
+    (run.data.parent / "docs/results.md").write_text("# Results")
     with explorer.serving(open_run=lambda: run) as address:
         yield address
 
@@ -63,7 +66,7 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
     )
     assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
     assert "http" not in headers["Content-Security-Policy"]
-    if path == "/report/":
+    if path in FILES:
         assert policy["sandbox"] == "allow-scripts allow-downloads allow-popups", (
             "no origin: it reaches no form here"
         )

@@ -6,23 +6,28 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 
 import json_keys
 import psutil
 import pytest
+import typer
 import yaml
 from waiting import PATIENCE, until
 
 from flows import cli, graph, server, workspace
-from flows.commands import running
+from flows.commands import help_examples, running
+from pipelines.adaptive.ask import AskedQuestion
 from pipelines.plan import model_sizes
 from pipelines.work.run_log import FLOW
 
@@ -61,9 +66,61 @@ def test_help_lists_every_command_once_under_what_one_wants(longtail):
         for command in commands
         for name in [command.__name__]
     ]
-    listed = re.findall(r"^  (\w+)  ", said.partition("\nRun:\n")[2], re.M)
-    assert listed == named
+    listed = re.findall(r"^  (\w+) +[A-Z].+\.$", said.partition("\nRun:\n")[2], re.M)
+    assert listed == named, "a whole sentence in one line"
     assert [f"\n{title}:\n" in said for title in cli.GROUPS] == [True] * 5
+
+
+def commands_of(group, name=""):
+    """Each command and subcommand with its name; "" is `longtail` alone."""
+    yield name, group
+    for subname, command in getattr(group, "commands", {}).items():
+        yield from commands_of(command, f"{name} {subname}".strip())
+
+
+def test_every_help_ends_with_examples_that_parse(longtail):
+    commands = dict(commands_of(typer.main.get_command(cli.app)))
+    assert commands.keys() == help_examples.EXAMPLES.keys()
+    for name, command in commands.items():
+        said = longtail(*name.split(), "--help")[1]
+        assert len(help_examples.EXAMPLES[name]) > 0
+        for example in help_examples.EXAMPLES[name]:
+            assert f"\n    {example}\n" in said
+            program, *words = shlex.split(example.partition(" < ")[0])
+            assert program == "longtail"
+            assert words[: len(name.split())] == name.split()
+            command.make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("longtail st", {"status"}),
+        ("longtail plan --profile paper-popqa", {"paper-popqa", "paper-popqa-rebuilt"}),
+        ("longtail run c", {"corpus"}),
+        ("longtail imports --method genr", {"genread"}),
+        ("longtail search --retriever ", {"bm25", "dense", "lsr", "hybrid", "reranked"}),
+        ("longtail ask --lm ", {"tiny"}),
+        ("longtail decide --subset act", {"activerag"}),
+    ],
+)
+def test_a_shell_completes_names(longtail, tmp_path, monkeypatch, typed, completed):
+    monkeypatch.chdir(tmp_path / "conf")  # below the project's root
+    monkeypatch.setenv("_LONGTAIL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+    code, said, error = longtail()
+    assert (code, error) == (0, "")
+    assert set(said.split()) == completed
+
+
+def test_the_version_needs_no_project(longtail, root, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path.parent)
+    assert longtail("--version") == (0, f"longtail {version('longtail')}\n", "")
+
+
+def test_ask_prints_the_documented_keys(root):
+    assert {field.name for field in fields(AskedQuestion)} == json_keys.documented(root, "ask")
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import shutil
 from contextlib import redirect_stdout
 
 import hostile
+import json_keys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -62,8 +63,10 @@ def test_the_best_documents_with_scores_and_titles_on_80_columns(longtail):
     assert said.endswith(" …\n")  # of a long text, the beginning
 
 
-def test_json_for_scripts(longtail, tmp_path):
+def test_json_for_scripts(longtail, root, tmp_path):
     code, said, _ = longtail("search", "港", "--retriever", "bm25", "--json", "-k", "1")
+    documented = json_keys.documented(root, "search")
+    assert set(json_keys.keys_of(json.loads(said))) == documented
     (hit,) = json.loads(said)
     assert (code, hit["id"], hit["title"], hit["text"]) == (0, "wikipedia:3:0", "", TEXTS[2])
     assert hit["score"] > 0

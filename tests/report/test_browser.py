@@ -25,6 +25,8 @@ FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => 
         .filter((own) => own.width && (own.left < box.left - 1 || own.right > box.right + 1)).length;
     return [figure, box.left, box.right, box.height, box.width / svg.viewBox.baseVal.width, cut];
 })"""
+TABLES_FIT = """() => [...document.querySelectorAll(".scroll")]
+    .every((scroll) => scroll.scrollWidth <= scroll.clientWidth + 1)"""
 WIDTH = "document.documentElement.scrollWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -51,6 +53,7 @@ def test_a_page_fits_every_screen(opened, files, name):
     ids = page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
     for width in (390, 1100, 1440):
         page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(TABLES_FIT)
         assert page.evaluate(WIDTH) == width
         shown = page.evaluate(FIGURES)
         assert [figure for figure, *_ in shown] == ids

@@ -254,7 +254,7 @@ def test_the_report_shows_what_a_run_has_and_names_nothing_else(kind):
         tree = ElementTree.fromstring(page_of(folder, page))
         assert [section.get("id") for section in tree.iterfind(".//section")] == ids
         assert all(table.findall("tbody/tr") for table in tree.iterfind(".//table"))
-        text += " ".join("".join(tree.itertext()).split())
+        text += " ".join(" ".join(tree.itertext()).split())
     parts = chosen.parts.model_dump()
     present = {dataset for names in parts.values() if isinstance(names, list) for dataset in names}
     sets = {dataset for use in ("questions", "benchmark") for dataset in catalogue.names(use)} | {

@@ -27,7 +27,7 @@ say();
 // contents: a column that is always open, or a bar that opens, on a narrow screen
 const contents = document.querySelector(".contents details");
 if (contents) {
-  const wide = matchMedia("(min-width: 68rem)"), fit = () => { contents.open = wide.matches; };
+  const wide = matchMedia("(min-width: 84rem)"), fit = () => { contents.open = wide.matches; };
   wide.addEventListener("change", fit);
   fit();
   const links = new Map(all("a", contents).map((link) => [link.hash.slice(1), link]));
@@ -42,17 +42,21 @@ if (contents) {
   for (const section of all("main > section")) if (links.has(section.id)) seen.observe(section);
 }
 
-// tables: fade where columns go on, sort by a column, filter and fold long ones
-for (const scroll of all(".scroll")) {
-  const caption = scroll.querySelector("caption");
-  const more = () => {
-    scroll.classList.toggle("more", scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 4);
-    scroll.classList.toggle("scrolled", scroll.scrollLeft > 0);
-    scroll.style.setProperty("--caption", `${caption ? caption.offsetHeight : 0}px`);
-  };
-  const resized = new ResizeObserver(more);
-  for (const one of [scroll, ...scroll.children]) resized.observe(one);
-  scroll.addEventListener("scroll", more, { passive: true });
+// tables: a card for each row where the columns do not fit, sort by a column, filter and fold long ones
+const named = (table) => {
+  const names = all("thead th", table).map((head) => head.textContent);
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.label = names[i]; });
+};
+for (const scroll of all(".scroll:not(:has(.stacked))")) {
+  const table = scroll.querySelector("table");
+  let width = 0;
+  named(table);
+  new ResizeObserver(() => {
+    if (scroll.clientWidth === width) return;
+    width = scroll.clientWidth;
+    table.classList.remove("stacked");
+    table.classList.toggle("stacked", scroll.scrollWidth > width + 1);
+  }).observe(scroll);
 }
 const SHORT = 12;
 const number = (text) => text.startsWith("∞") ? Infinity : parseFloat(text.replace(/,/g, "").replace("−", "-"));

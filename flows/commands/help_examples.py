@@ -1,0 +1,50 @@
+"""Examples of each command, which its help shows.
+
+A subcommand is named with its command, and "" is `longtail` alone.
+"""
+
+EXAMPLES = {
+    "": ("longtail run", "longtail thresholds closed.csv rag.csv --questions popQA.tsv"),
+    "run": ("longtail run", "longtail run --profile laptop"),
+    "schedule": ("longtail schedule --port 4200",),
+    "plan": ("longtail plan --profile laptop", "longtail plan --json"),
+    "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
+    "status": ("longtail status --all", "longtail status --json"),
+    "status cache": ("longtail status cache --drop http://localhost:8000/v1 --yes",),
+    "report": ("longtail report --open",),
+    "explore": (
+        "longtail explore --open",
+        "longtail explore '/questions?set=popqa&cell=base' --export questions.html",
+    ),
+    "reproduce": ("longtail reproduce",),
+    "search": (
+        'longtail search "Who is the father of Soni Krepam?" -k 10',
+        'longtail search "Soni Krepam" --corpus pile --retriever bm25 --json',
+    ),
+    "ask": (
+        'longtail ask "Who is the father of Soni Krepam?"',
+        "longtail ask --json < questions.txt",
+    ),
+    "thresholds": (
+        "longtail thresholds closed.csv rag.csv --questions popQA.tsv",
+        "longtail thresholds closed.csv rag.csv -q popQA.tsv --subset longtail --json",
+    ),
+    "decide": ("longtail decide thresholds/rule.json popQA.tsv --subset longtail",),
+    "compare": ("longtail compare closed.csv rag.csv --questions popQA.tsv",),
+    "imports": (
+        "longtail imports FILE --dataset popqa --lm opt-13b --method bm25",
+        "longtail imports --remove opt-13b/bm25",
+    ),
+    "release": (
+        "longtail release",
+        "longtail release --to hub:OWNER/NAME --yes",
+        "longtail release --check release/1.0.0",
+    ),
+    "release diff": ("longtail release diff release/1.0.0 release/1.1.0",),
+}
+
+
+def epilog(name: str) -> str:
+    """The end of a command's help."""
+    lines = "\n".join(f"  {example}" for example in EXAMPLES[name])
+    return f"\b\nExamples:\n{lines}"  # after \b a paragraph keeps its lines
