@@ -63,7 +63,7 @@ def _reading_lines(reading: Reading, question: str) -> Iterator[str]:
 
 def _attribution_lines(attribution: Attribution) -> Iterator[str]:
     """A line for each token of the answer, then the means over tokens."""
-    yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
+    yield f"{'without':>12} {'with':>10} {'memory':>8} {'passage':>8}  token"
     for token in attribution.tokens:
         shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
         yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"

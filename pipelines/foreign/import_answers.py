@@ -147,8 +147,8 @@ def _check_closed_book(called: Import, out: Path) -> None:
         is_closed_book = "closed_book" in (other.stem, about(other).get("kind"))
         if other != out and is_closed_book:
             raise LongtailError(
-                f"{other}: {called.lm} has closed-book answers there, expected them once; remove "
-                f"that by `longtail imports --remove {other}`, or give these --kind other"
+                f"{other}: {called.lm} has answers without retrieval there, expected them once; "
+                f"remove that by `longtail imports --remove {other}`, or give these --kind other"
             )
 
 

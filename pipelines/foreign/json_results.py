@@ -16,6 +16,7 @@ from pipelines.pages.thresholds import POLICIES
 
 PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
 RELATION_FIGURES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
+COUNTS = ("only_this", "only_that", "p")  # of a pair of systems
 DECIDER_FIGURES = ("accuracy", "difference", "retrieved", "calls", "accuracy_area", "less")
 
 
@@ -38,26 +39,28 @@ def comparison_as_json(
     """The systems, the best first, each less each that is better, and all by relation."""
     systems = []
     for row in compared.accuracy:
-        name = row["method"]
-        answers = compared.counts[name]
-        figures = {
-            "accuracy": _figure(row["substring"]),
-            "correlation": _figure(row["correlation"]),
-        }
-        systems.append({"system": name, "answers": answers} | figures)
+        system: dict[str, Any] = {"system": row["method"]}
+        system["answers"] = compared.counts[row["method"]]
+        system["accuracy"] = row["substring"].as_json()
+        system["correlation"] = row["correlation"].as_json()
+        systems.append(system)
 
     pairs = []
     for row in compared.pairs:
-        names = {"system": row["method"], "against": row["against"]}
-        counts = {name: row[name] for name in ("only_this", "only_that", "p")}
-        pairs.append(names | {"gain": _figure(row["gain"])} | counts)
+        pair: dict[str, Any] = {"system": row["method"], "against": row["against"]}
+        pair["gain"] = row["gain"].as_json()
+        for name in COUNTS:
+            pair[name] = row[name]
+        pairs.append(pair)
 
     relations = []
     for row in compared.by_relation:
         key = row["relation"]
-        relation = {"id": key, "name": questions.names[key], "questions": row["questions"]}
-        accuracy = {"system": row["method"], "accuracy": _figure(row["substring"])}
-        relations.append(relation | accuracy)
+        relation: dict[str, Any] = {"id": key, "name": questions.names[key]}
+        relation["questions"] = row["questions"]
+        relation["system"] = row["method"]
+        relation["accuracy"] = row["substring"].as_json()
+        relations.append(relation)
 
     return {
         "questions": compared.questions,
@@ -78,7 +81,8 @@ def _pair(result: Result) -> dict[str, Any]:
         "verdict": rule.verdict,
     }
     for name in PAIR_FIGURES:
-        pair[name] = _figure(interval(result.figures[name]))
+        figure = interval(result.figures[name])
+        pair[name] = figure.as_json()
     pair["relations"] = [_relation(row, rule.names) for row in result.relations]
     pair["deciders"] = []
     if result.decided:
@@ -88,28 +92,21 @@ def _pair(result: Result) -> dict[str, Any]:
 
 def _relation(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     key = row["relation"]
-    relation = {
-        "id": key,
-        "name": names[key],
-        "questions": row["questions"],
-        "own_threshold": not row["pooled"],
-    }
+    relation: dict[str, Any] = {"id": key, "name": names[key]}
+    relation["questions"] = row["questions"]
+    relation["own_threshold"] = not row["pooled"]
     for name in RELATION_FIGURES:
         relation[name] = None
         if row[name] is not None:
             ends = [row[f"{name}{end}"] for end in ENDS]
-            relation[name] = _figure(Interval(*ends))
+            relation[name] = Interval(*ends).as_json()
     return relation
 
 
 def _decider(row: Mapping[str, Any]) -> dict[str, Any]:
-    decider = {"system": row["system"]}
+    decider: dict[str, Any] = {"system": row["system"]}
     for name in DECIDER_FIGURES:
         decider[name] = None
         if name in row:
-            decider[name] = _figure(row[name])
+            decider[name] = row[name].as_json()
     return decider
-
-
-def _figure(figure: Interval) -> dict[str, float | None]:
-    return figure.as_json()

@@ -85,15 +85,19 @@ class Questions:
     def where(self, is_inside: np.ndarray) -> "Questions":
         """The questions at which `is_inside` (questions,) is true, in the same order."""
 
-        def kept(columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-            return {name: list(compress(column, is_inside)) for name, column in columns.items()}
+        def kept(column: Sequence[Any]) -> list[Any]:
+            return list(compress(column, is_inside))
 
-        texts = kept({"questions": self.asked.questions, "answers": self.asked.answers})
-        keys = QuestionKeys(**texts, ids=kept(self.asked.ids), columns=kept(self.asked.columns))
+        keys = QuestionKeys(
+            questions=kept(self.asked.questions),
+            answers=kept(self.asked.answers),
+            ids={name: kept(column) for name, column in self.asked.ids.items()},
+            columns={name: kept(column) for name, column in self.asked.columns.items()},
+        )
         return replace(
             self,
             asked=keys,
-            ids=list(compress(self.ids, is_inside)),
+            ids=kept(self.ids),
             groups=self.groups[is_inside],
             subjects=self.subjects[is_inside],
             signal=self.signal[is_inside],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipelines.adaptive.rule import Rule
@@ -208,7 +209,7 @@ def rule_html(
 
 def _verdict_section(results: Sequence[Result]) -> Section:
     """The policies of each pair of files."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for result in results:
         key = {"below": result.file.below, "above": result.file.above}
         rows.append(key | {"verdict": result.file.verdict} | _held_out(result))
@@ -233,7 +234,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
     verdicts = [f"{row['below']}: {row['verdict']}." for row in rows]
-    leads = f"With {label(rows[0]['below'])}, the advice is {advice(rows[0])}."
+    leads = f"With {label(results[0].file.below)}, the advice is {advice(rows[0])}."
     blocks: list[Block] = [figure, how, *verdicts, table]
     return Section("verdict", "Is a threshold worth it?", blocks, leads)
 
@@ -248,7 +249,9 @@ def _thresholds_section(results: Sequence[Result]) -> Section:
         least = show(min(inner))
         most = show(max(inner))
         leads = f"The relations' thresholds lie between {least} and {most} {file.signal}."
-    blocks: list[Block] = [threshold_figure(_cuts(results), file.signal), rule_table(results)]
+    figure = threshold_figure(_cuts(results), file.signal)
+    figure = replace(figure, caption=f"The {figure.caption}")
+    blocks: list[Block] = [figure, rule_table(results)]
     return Section("thresholds", "Thresholds", blocks, leads)
 
 

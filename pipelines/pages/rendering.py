@@ -141,8 +141,8 @@ def styles_of_charts(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     dashes. Other names are grey, or have the colours that methods leave on a page that has few of
     them, such as one of compared files: a name has the same one on most pages, as its hash chooses.
     """
-    charts = [set(chart) for chart in charts]
-    names = sorted(set().union(*charts))
+    names_of_charts = [set(chart) for chart in charts]
+    names = sorted(set().union(*names_of_charts))
     styles = _styles_of_methods(names)
 
     used = {style.colour for style in styles.values()}
@@ -152,7 +152,7 @@ def styles_of_charts(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     for name in names:
         if name not in styles:
             free.sort(key=lambda style: zlib.crc32(f"{name} {style.colour}".encode()))
-            its_charts = [chart for chart in charts if name in chart]
+            its_charts = [chart for chart in names_of_charts if name in chart]
             styles[name] = _least_used([*free, *GREYS], styles, its_charts)
     return styles
 

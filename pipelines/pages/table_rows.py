@@ -28,8 +28,8 @@ def table_of(
     one. The page also leaves out the columns `csv_only`, and a column with one name in all rows,
     such as that of the only question set.
     """
-    shown = []
-    off_page = []
+    shown: list[str] = []
+    off_page: list[int] = []
     for name_of_column in columns:
         values = [row.get(name_of_column) for row in rows]
         is_same = len(set(values)) == 1

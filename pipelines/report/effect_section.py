@@ -1,11 +1,10 @@
 """The section on where retrieval helps and where it hurts (PopQA, section 5)."""
 
-from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.examples import EXAMPLES
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.pages.section import Axis, Block, Figure, Section, Table
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import in_points, label, percent
+from pipelines.pages.values import in_points, label
 from pipelines.report import adaptive_metrics
 from pipelines.report.curves import BANDS, VIEWS, rows_by_popularity
 from pipelines.report.run_tables import Tables
@@ -104,11 +103,9 @@ def _gain_by_popularity(tables: Tables) -> list[Figure]:
 def _how_to_look(tables: Tables) -> str:
     method = lead_method(tables) if tables.answered_sets else ""
     return (
-        f"Unpopular subjects are those of the least popular {percent(TAIL)} of the questions (the "
-        f"tail), the most popular ones of the top {percent(HEAD)} (the head). A namesake's page is "
-        "another page by the subject's name. To look at the questions where it hurts, with their "
-        f"passages, run `longtail explore '/questions?method={method}&cell=base'`; with "
-        "cell=method, they are those where it helps."
+        "To look at the questions where it hurts, with their passages, run `longtail explore "
+        f"'/questions?method={method}&cell=base'`; with cell=method, they are those where it "
+        "helps. A namesake's page is another page by the subject's name."
     )
 
 

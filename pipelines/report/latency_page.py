@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.answering import answer_files, latency
 from pipelines.pages import rendering
-from pipelines.pages.section import Axis, Figure, Row, Section, Table
+from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
 from pipelines.pages.values import alone, label
 from pipelines.report.run_tables import Tables, read_figures
@@ -39,7 +39,7 @@ def write_latency(tables: Tables, workers: int) -> None:
         )
 
     csv_only = MACHINE if is_one_machine else ()
-    blocks = [*_figures(rows), _table(rows, csv_only)]
+    blocks: list[Block] = [*_figures(rows), _table(rows, csv_only)]
     sections = [Section("latency", "Seconds of a question", blocks, _leads(rows))]
     files = rendering.page_files("How long answers take", intro, sections, FOOTER)
     for name, text in files.items():

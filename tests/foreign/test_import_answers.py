@@ -198,7 +198,7 @@ def test_names_are_free_and_a_kind_says_what_the_method_is(data):
     names = {"closed_book": "no-RAG"} | {name: name for name in ("contriever", "cot", "web-search")}
     assert {method: file.stem for method, file in found.items()} == names
     with pytest.raises(
-        LongtailError, match=r"no-RAG.parquet: gpt-4.1-mini has closed-book answers there"
+        LongtailError, match=r"no-RAG.parquet: gpt-4.1-mini has answers without retrieval there"
     ):
         bring(data, lm="gpt-4.1-mini", method="closed_book")
 
