@@ -234,7 +234,7 @@ def _verdict_section(results: Sequence[Result]) -> Section:
     columns = ["below", "above", *POLICIES, "gain", "retrieved", "verdict"]
     table = table_of("policies", caption, rows, columns, HEADS, csv_only=["above", "verdict"])
     verdicts = [f"{row['below']}: {row['verdict']}." for row in rows]
-    leads = f"With {label(rows[0]['below'])}, the advice is {advice(rows[0])}."
+    leads = f"With {label(results[0].file.below)}, the advice is {advice(rows[0])}."
     blocks: list[Block] = [figure, how, *verdicts, table]
     return Section("verdict", "Is a threshold worth it?", blocks, leads)
 

@@ -55,7 +55,7 @@ class Spelling:
 
     def __call__(self, text: str) -> str:
         for term in list(self.unspelt):
-            pattern = rf"\b{re.escape(term)}\b(?! \()"
+            pattern = rf"(?<!\()\b{re.escape(term)}\b(?! \()"
             if re.search(pattern, text):
                 long = self.unspelt.pop(term)
                 text = re.sub(pattern, f"{term} ({long})", text, count=1)

@@ -137,6 +137,11 @@ def in_points(change: Interval) -> str:
     return alone(Percent(change, signed=True))
 
 
+def part(saved: Interval) -> str:
+    """The part that is saved, given in per cent, in a sentence; an interval with 0 is no claim."""
+    return f"{alone(saved, digits=1)} %" if saved.sign else "no clear part"
+
+
 def percent(share: float, digits: int = 0) -> str:
     """A share in per cent, such as 25 %."""
     return f"{100 * share:.{digits}f} %"

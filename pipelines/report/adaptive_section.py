@@ -138,10 +138,13 @@ def _unknown_popularity(tables: Tables) -> Iterator[str]:
         figures = adaptive_metrics.figures_of_set(tables, dataset)[lm]
         excluded = figures["excluded_without_popularity"]
         if excluded:
+            known = figures["questions"]
             yield (
                 f"{show(excluded)} questions of {label(dataset)} are of unknown popularity. They "
-                "are left out here, and no threshold is fitted to them. `longtail ask` retrieves "
-                "for such a question, and says why."
+                "are left out here, and no threshold is fitted to them. Accuracies in this section "
+                f"and in its findings are therefore of {show(known)} questions, and those in other "
+                f"sections of all {show(known + excluded)}. `longtail ask` retrieves for a "
+                "question of unknown popularity, and says why."
             )
 
 
@@ -169,9 +172,9 @@ def _where_thresholds_lose(tables: Tables) -> str:
 def _table_of_searches(tables: Tables) -> Table:
     return table_of(
         "adaptive",
-        "Held-out accuracy in per cent, the gain over the better policy without thresholds in "
-        f"points, and what is put to use, by threshold search ({tables.settings.thresholds.search} "
-        "is in use).",
+        "Held-out accuracy in per cent on questions of known popularity, the gain over the better "
+        "policy without thresholds in points, and what is put to use, by threshold search "
+        f"({tables.settings.thresholds.search} is in use).",
         adaptive_metrics.rows_of(tables, SEARCHES),
         [
             "dataset",

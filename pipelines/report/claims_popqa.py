@@ -18,8 +18,8 @@ from pipelines.report.run_tables import Tables
 
 PAPER = "PopQA: When Not to Trust Language Models (Mallen et al., 2023)"
 CORRELATION = (
-    "The correlation of being right with log popularity. Beside it, the share that is right (and "
-    "how many questions)."
+    "The correlation of being right with log popularity. Beside it, the share of all questions "
+    "that is right (and how many questions)."
 )
 
 
@@ -130,7 +130,7 @@ CLAIMS = (
         id="tail",
         claim="Retrieval helps in the long tail.",
         measured=(
-            "The change in points against closed-book answers, on the least popular "
+            "The change in points against answers without retrieval, on the least popular "
             f"{percent(TAIL)} of the questions. Beside it, both accuracies in % (and how many "
             "questions)."
         ),
@@ -149,7 +149,7 @@ CLAIMS = (
         id="head",
         claim="Retrieval hurts at the head.",
         measured=(
-            "The change in points against closed-book answers, on the most popular "
+            "The change in points against answers without retrieval, on the most popular "
             f"{percent(HEAD)} of the questions. Beside it, both accuracies in % (and how many "
             "questions)."
         ),
@@ -160,7 +160,7 @@ CLAIMS = (
         id="namesakes",
         claim="Retrieval hurts if a namesake's page is retrieved for a popular subject.",
         measured=(
-            "The change in points against closed-book answers, on those of the most popular "
+            "The change in points against answers without retrieval, on those of the most popular "
             f"{percent(HEAD)} of the questions for which another page by the same name was found."
         ),
         expected=-1,
@@ -172,8 +172,9 @@ CLAIMS = (
             "Retrieving only below a popularity threshold beats both always and never retrieving."
         ),
         measured=(
-            "Accuracy on held-out questions, less the better of always and never, in points. "
-            "Beside it, both accuracies in % (and how many questions have a known popularity). In "
+            "Accuracy on held-out questions, less the better of always retrieving and without "
+            "retrieval, in points. Beside it, both accuracies in % on the questions of known "
+            "popularity (and how many they are). In "
             '"X below Y", X answers below the threshold and Y above it.'
         ),
         figures=_gains_of_thresholds,

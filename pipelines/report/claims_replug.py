@@ -274,7 +274,7 @@ CLAIMS = (
     Claim(
         id="benchmark",
         claim="REPLUG raises accuracy on benchmarks.",
-        measured="The change in points against closed-book answers.",
+        measured="The change in points against answers without retrieval.",
         figures=_gains_on_benchmarks,
     ),
 )

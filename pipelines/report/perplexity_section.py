@@ -6,7 +6,7 @@ from pipelines import catalogue
 from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import alone, label
+from pipelines.pages.values import label, part
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
@@ -118,7 +118,7 @@ def _leads(tables: Tables, rows: list[Row], better_than_chance: list[Row]) -> st
     best = max(saved, key=lambda row: row["saved"].value)
     return (
         f"Documents from {label(best['retriever'])} save {tables.lm} "
-        f"{alone(best['saved'], digits=1)} % of the bits that it needs for {label(best['corpus'])}."
+        f"{part(best['saved'])} of the bits that it needs for {label(best['corpus'])}."
     )
 
 

@@ -9,7 +9,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
-from pipelines.pages.values import alone, label
+from pipelines.pages.values import label, part
 from pipelines.report.run_tables import Tables
 
 BITS = Axis("bits per byte")
@@ -150,11 +150,11 @@ def _leads(tables: Tables) -> str:
         return ""
     leads = (
         f"Documents from {label(saved.best['retriever'])} save {tables.lm} "
-        f"{alone(saved.best['saved'], digits=1)} % of the bits that it needs for "
+        f"{part(saved.best['saved'])} of the bits that it needs for "
         f"{label(tables.corpus)}"
     )
     if saved.random:
-        leads += f"; random documents save {alone(saved.random['saved'], digits=1)} %"
+        leads += f"; random documents save {part(saved.random['saved'])}"
     return f"{leads}."
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import alone, label, show
+from pipelines.pages.values import label, part, show
 from pipelines.report.run_tables import Tables, read_figures
 
 MARKS_DRAWN = 60  # of a curve at most
@@ -94,10 +94,7 @@ def _leads(tables: Tables, trained: Mapping[str, Mapping[str, Any]]) -> str:
         saved = row["saved_over_dense"]
         if is_known(saved):
             begins = f"After tuning, documents from {label(row['retriever'])} save {tables.lm}"
-            if saved.sign == 0:
-                return f"{begins} no clear part of the bits of {label(tables.corpus)}."
-            percent = alone(saved, digits=1)
-            return f"{begins} {percent} % of the bits that it needs with those from before."
+            return f"{begins} {part(saved)} of the bits that it needs with those from before."
     for retriever, of_retriever in trained.items():
         return f"{retriever} was tuned in {show(len(of_retriever['curve']))} steps."
     return ""

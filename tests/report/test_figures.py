@@ -249,7 +249,7 @@ def test_a_method_has_its_colour_on_every_page():
     assert {few["tiny"].colour, few["small"].colour} <= greys, (
         "without retrieval has its colour on other pages"
     )
-    systems = ["self_rag", "search-r1", "closed", "dense"]
+    systems = ["contriever", "search-r1", "closed", "dense"]
     in_orders = []
     for names in (systems, systems[::-1], systems[1:]):
         styles = rendering.styles_of_charts([names, POLICY_LABELS])

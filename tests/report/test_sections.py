@@ -40,7 +40,7 @@ def test_what_documents_and_tuning_save_is_said(tmp_path):
     tables = tables_of(tmp_path, small_results.SETTINGS, bits_per_byte=rows)
     assert section_of(replug_section.section, tables).leads == (
         "Documents from LSR save tiny 14.0 % of the bits that it needs for Pile; random documents "
-        "save 0.0 %."
+        "save no clear part."
     )
     assert training_section.section(tables).leads == (
         "After tuning, documents from LSR save tiny 4.0 % of the bits that it needs with those "

@@ -4,7 +4,6 @@ answers.
 
 from pipelines.pages.section import Row, Section
 from pipelines.pages.table_rows import table_of
-from pipelines.pages.values import in_points
 from pipelines.report.run_tables import Tables
 
 
@@ -36,8 +35,9 @@ def section(tables: Tables) -> Section:
 def _leads(rows: list[Row]) -> str:
     if not rows:
         return ""
-    differences = sorted((row["difference"] for row in rows), key=lambda change: change.value)
+    signs = [row["difference"].sign for row in rows]
     return (
-        "Thresholds fitted to another language model change the accuracy of adaptive retrieval by "
-        f"{in_points(differences[0])} to {in_points(differences[-1])} points."
+        "With thresholds fitted to another language model, adaptive retrieval is clearly less "
+        f"accurate in {signs.count(-1)} of {len(signs)} cases, and clearly more in "
+        f"{signs.count(1)}."
     )

@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.pages.values import alone, label
+from pipelines.pages.values import label, part
 from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
 
@@ -70,8 +70,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         return ""
     saved = []
     for row in of_first:
-        percent = f"{alone(row['saved_over_ensemble'], digits=1)} %"
-        saved.append(f"{row['control']} saves {percent}")
+        saved.append(f"{row['control']} saves {part(row['saved_over_ensemble'])}")
     ensemble = f"the ensemble from {label(of_first[0]['retriever'])}"
     return f"Of the bits that {tables.lm} needs with {ensemble}, {' and '.join(saved)}."
 
