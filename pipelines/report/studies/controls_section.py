@@ -72,7 +72,7 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
     for row in of_first:
         saved.append(f"{row['control']} saves {part(row['saved_over_ensemble'])}")
     ensemble = f"the ensemble from {label(of_first[0]['retriever'])}"
-    return f"Of the bits that {tables.lm} needs with {ensemble}, {' and '.join(saved)}."
+    return f"Of the bits with {ensemble}, {' and '.join(saved)}."
 
 
 def _controls(tables: Tables) -> list[Row]:
