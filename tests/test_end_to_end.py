@@ -39,11 +39,12 @@ def test_a_first_run_does_every_stage(
     assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(
         stages
     )
-    *_, never, always, adaptive, path = finished.first.splitlines()
-    assert [line.split()[0] for line in (never, always, adaptive)] == [
+    *_, never, always, adaptive, advice, path = finished.first.splitlines()
+    assert [line.split()[0] for line in (never, always, adaptive, advice)] == [
         "without",
         "always",
         "adaptive",
+        "advice:",
     ]
     report = Path(path.removeprefix("the report: "))
     assert report == finished.folder / "data/report/index.html"

@@ -125,7 +125,7 @@ def trained(project, compute) -> dict[str, bytes]:
     return written
 
 
-STAGES = (score, answers, indexed, trained)
+STAGES = (score, answers, indexed, pytest.param(trained, marks=pytest.mark.slow))
 
 
 def dask(cluster):

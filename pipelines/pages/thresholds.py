@@ -11,7 +11,10 @@ from pipelines.pages.table_rows import is_known
 from pipelines.pages.values import Percent, alone
 
 POLICIES = ("never", "always", "adaptive", "oracle")
-ORACLE = "The oracle picks the right answer. Thin lines are 95 % intervals of adaptive retrieval."
+ORACLE = (
+    "The oracle picks the better of the two answers. Thin lines are 95 % intervals of adaptive "
+    "retrieval."
+)
 
 
 def saved_retrievals(row: Row) -> Interval:

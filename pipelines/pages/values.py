@@ -137,9 +137,16 @@ def in_points(change: Interval) -> str:
     return alone(Percent(change, signed=True))
 
 
-def part(saved: Interval) -> str:
-    """The part that is saved, given in per cent, in a sentence; an interval with 0 is no claim."""
-    return f"{alone(saved, digits=1)} %" if saved.sign else "no clear part"
+def saves(saved: Interval, verb: str = "save") -> str:
+    """What saves or costs a part that is given in per cent, such as save 3.5 % or cost 3.7 %.
+
+    An interval with 0 is no claim: save no clear part.
+    """
+    if not saved.sign:
+        return f"{verb} no clear part"
+    if saved.sign < 0:
+        verb = verb.replace("save", "cost")
+    return f"{verb} {abs(saved.value):.1f} %"
 
 
 def percent(share: float, digits: int = 0) -> str:

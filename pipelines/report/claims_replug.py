@@ -123,7 +123,7 @@ def _gains_of_recall(tables: Tables) -> Iterator[Measured]:
         beside = change(group)
         if len(by_kind) > 1:
             _, first = by_kind["lsr"]
-            beside += f"; the first alone {change(first)}"
+            beside += f"; first document: {change(first)}"
         of_retriever = {**row, "method": tuned}
         measured = measured_of(tables, of_retriever, "recall_gain", group.after, [group], beside)
         yield replace(measured, right="given a passage that holds an answer")
@@ -245,9 +245,9 @@ CLAIMS = (
         id="recall",
         claim="LSR finds an answer more often, on questions about subjects it was not trained on.",
         measured=(
-            "The share of questions with an answer in the {k} documents that REPLUG reads of the "
-            "tuned retriever, less that of the untuned one, in points; where REPLUG does not "
-            "answer, in the first document. Beside it, both shares in % (and how many questions)."
+            "How many more questions, in points, have an answer in the {k} documents of the tuned "
+            "retriever that REPLUG reads, or in the first one of a run without REPLUG. Beside it, "
+            "both shares in % (and how many questions)."
         ),
         figures=_gains_of_recall,
     ),

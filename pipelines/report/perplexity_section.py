@@ -6,7 +6,7 @@ from pipelines import catalogue
 from pipelines.evaluation.chance import worse_than_chance
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import label, part
+from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
 
 BY_WORD = Axis("perplexity by word")
@@ -117,8 +117,8 @@ def _leads(tables: Tables, rows: list[Row], better_than_chance: list[Row]) -> st
         return ""
     best = max(saved, key=lambda row: row["saved"].value)
     return (
-        f"Documents from {label(best['retriever'])} save {tables.lm} "
-        f"{part(best['saved'])} of the bits that it needs for {label(best['corpus'])}."
+        f"Documents from {label(best['retriever'])} {saves(best['saved'])} of the bits that "
+        f"{tables.lm} needs for {label(best['corpus'])}."
     )
 
 

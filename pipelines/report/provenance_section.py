@@ -72,8 +72,8 @@ def section(tables: Tables) -> Section:
 def _leads(tables: Tables, documents: Mapping[str, int], rejects: list[Row]) -> str:
     rejected = sum(row["rows"] for row in rejects)
     leads = (
-        f"The profile {tables.settings.profile} was run on {show(len(tables.manifest))} source "
-        f"files; {show(rejected)} input rows were rejected, each with its reason."
+        f"The profile {tables.settings.profile} read {show(len(tables.manifest))} files of raw "
+        f"data; {show(rejected)} of their rows were rejected, each with its reason."
     )
     parts = tables.settings.parts
     if documents and not (tables.answered_sets or parts.scored or parts.passages):

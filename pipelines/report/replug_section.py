@@ -9,7 +9,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import is_known, table_of
-from pipelines.pages.values import label, part
+from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
 
 BITS = Axis("bits per byte")
@@ -149,12 +149,11 @@ def _leads(tables: Tables) -> str:
     if saved is None:
         return ""
     leads = (
-        f"Documents from {label(saved.best['retriever'])} save {tables.lm} "
-        f"{part(saved.best['saved'])} of the bits that it needs for "
-        f"{label(tables.corpus)}"
+        f"Documents from {label(saved.best['retriever'])} {saves(saved.best['saved'])} of the bits "
+        f"that {tables.lm} needs for {label(tables.corpus)}"
     )
     if saved.random:
-        leads += f"; random documents save {part(saved.random['saved'])}"
+        leads += f"; random documents {saves(saved.random['saved'])}"
     return f"{leads}."
 
 

@@ -47,7 +47,11 @@ TERMS = (
         "The model reads a passage only if the subject's popularity is below the threshold of its "
         "relation, such as father or genre.",
     ),
-    Term("oracle", "It knows for each question which of the two answers is right."),
+    Term(
+        "oracle",
+        "A bound: for each question it takes the better of the two answers, without retrieval and "
+        "with it.",
+    ),
     Term("BM25", "A search by the words that a question and a passage share."),
     Term("dense", "A search by embeddings, which an encoder makes of questions and passages."),
     Term(
@@ -76,6 +80,9 @@ TERMS = (
         "whole words.",
     ),
     Term("held-out", "Of subjects to which no threshold was fitted."),
+    Term("bits per byte", "What the model needs to predict a byte of a text; fewer are better."),
+    Term("clearly", "The 95 % interval lies on one side of zero, before Holm's correction."),
+    Term("not testable", "The number could show no effect even if there were one."),
     Term(
         "Holm's correction",
         "Of many tests, some show an effect by chance. The correction allows for their number.",

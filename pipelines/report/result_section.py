@@ -147,9 +147,9 @@ def _caption(shares: list[Row]) -> str:
     if len(shares) < 3:
         return f"Accuracy on {name} by the rule substring, with 95 % intervals."
     return (
-        f"Held-out accuracy on {name} by the rule substring, with 95 % intervals; adaptive gains "
-        f"{points(shares[2]['gain'])} over the better of the others. {label(shares[1]['method'])} "
-        "has the highest adaptive accuracy."
+        f"Held-out accuracy on {name} by the rule substring. Adaptive retrieval gains "
+        f"{points(shares[2]['gain'])} over the better of the two other policies. It is most "
+        f"accurate with {label(shares[1]['method'])}."
     )
 
 
@@ -166,7 +166,7 @@ def _leads_of_shares(shares: list[Row]) -> str:
         f"{percents[0]} %."
     )
     if len(shares) > 2:
-        leads += f" The advice is {advice(shares[2])}."
+        leads += f" For this model, the advice is {advice(shares[2])}."
     return leads
 
 

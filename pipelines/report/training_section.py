@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import label, part, show
+from pipelines.pages.values import label, saves, show
 from pipelines.report.run_tables import Tables, read_figures
 
 MARKS_DRAWN = 60  # of a curve at most
@@ -93,8 +93,9 @@ def _leads(tables: Tables, trained: Mapping[str, Mapping[str, Any]]) -> str:
     for row in tables.rows("bits_per_byte", where):
         saved = row["saved_over_dense"]
         if is_known(saved):
-            begins = f"After tuning, documents from {label(row['retriever'])} save {tables.lm}"
-            return f"{begins} {part(saved)} of the bits that it needs with those from before."
+            documents = f"After tuning, documents from {label(row['retriever'])}"
+            needs = f"the bits that {tables.lm} needs with the untuned retriever's"
+            return f"{documents} {saves(saved)} of {needs}."
     for retriever, of_retriever in trained.items():
         return f"{retriever} was tuned in {show(len(of_retriever['curve']))} steps."
     return ""

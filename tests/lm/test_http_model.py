@@ -274,7 +274,8 @@ def test_params_that_lack_something_are_refused(root):
 
 def test_the_documented_examples_are_valid(root):
     text = "".join(
-        (root / f"docs/{page}.md").read_text("utf-8") for page in ("language-models", "servers")
+        (root / f"docs/{page}.md").read_text("utf-8")
+        for page in ("language-models", "servers", "paid-services")
     )
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     sections = [
@@ -282,4 +283,4 @@ def test_the_documented_examples_are_valid(root):
     ]
     assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + [
         "http"
-    ] * 3
+    ] * 2

@@ -222,10 +222,10 @@ KINDS = {  # a kind of run: the sections of its pages, its findings, its setting
 }
 RESULTS = {  # what the page of each begins with
     "WIKIPEDIA_AND_POPQA": "With passages from BM25, tiny is right on 40.4 % of PopQA instead of 42.1 %. "
-    "The advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
+    "For this model, the advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
     "PILE": "tiny needs 1.000 bits per byte of Pile with documents from BM25, instead of 1.000 without documents.",
     "IMPORTED": "With passages from dense, davinci is right on 57.3 % of PopQA instead of 60.9 %. "
-    "The advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
+    "For this model, the advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
 }
 
 

@@ -39,12 +39,12 @@ def test_what_documents_and_tuning_save_is_said(tmp_path):
     rows = StageMetrics(metrics, ["pile"], ["tiny"]).bits_per_byte()
     tables = tables_of(tmp_path, small_results.SETTINGS, bits_per_byte=rows)
     assert section_of(replug_section.section, tables).leads == (
-        "Documents from LSR save tiny 14.0 % of the bits that it needs for Pile; random documents "
+        "Documents from LSR save 14.0 % of the bits that tiny needs for Pile; random documents "
         "save no clear part."
     )
     assert training_section.section(tables).leads == (
-        "After tuning, documents from LSR save tiny 4.0 % of the bits that it needs with those "
-        "from before."
+        "After tuning, documents from LSR save 4.0 % of the bits that tiny needs with the untuned "
+        "retriever's."
     )
 
 

@@ -76,6 +76,6 @@ def test_the_section_shows_each_retriever(project, tmp_path):
     of = inputs(tmp_path, {"pile": project.figures})
     tables = tables_of(ATTRIBUTION, of)
     rows = rows_of(tables["gain-by-frequency"])
-    assert {row["word's frequency"] for row in rows} == {"never", "1 to 9"}
+    assert {row["word's frequency"] for row in rows} == {"not there", "1 to 9"}
     assert {"dense", "LSR"} <= {row["documents"] for row in rows}
     assert report_tables.section_of(ATTRIBUTION, inputs(tmp_path, {})) is None

@@ -2,7 +2,7 @@
 
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, table_of
-from pipelines.pages.values import label, part
+from pipelines.pages.values import label, saves
 from pipelines.report.run_tables import Tables
 from pipelines.studies.controls import CONCATENATED, LONGER_CONTEXT
 
@@ -11,10 +11,11 @@ NAMES = {CONCATENATED: "all in one prompt", LONGER_CONTEXT: "more of the text"}
 
 def section(tables: Tables) -> Section:
     rows = _controls(tables)
+    of_first = _of_first_retriever(rows)
     figure = Figure(
         name="bits-saved-by-controls",
         kind="bars",
-        rows=rows,
+        rows=of_first,
         series="lm",
         x="control",
         y="saved_over_ensemble",
@@ -59,20 +60,24 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [*figures_by(figure, "corpus"), text, table]
-    return Section("controls", "What else could save bits", blocks, _leads(tables, rows))
+    return Section("controls", "What else could save bits", blocks, _leads(tables, of_first))
 
 
 def _leads(tables: Tables, rows: list[Row]) -> str:
-    """What each control saves the main language model, beside its first retriever's ensemble."""
+    """What each control saves the main language model, beside the ensemble of `rows`' retriever."""
     of_main = [row for row in rows if row["lm"] == tables.lm]
-    of_first = [row for row in of_main if row["retriever"] == of_main[0]["retriever"]]
-    if not of_first:
+    if not of_main:
         return ""
     saved = []
-    for row in of_first:
-        saved.append(f"{row['control']} saves {part(row['saved_over_ensemble'])}")
-    ensemble = f"the ensemble from {label(of_first[0]['retriever'])}"
+    for row in of_main:
+        saved.append(f"{row['control']} {saves(row['saved_over_ensemble'], 'saves')}")
+    ensemble = f"the ensemble from {label(of_main[0]['retriever'])}"
     return f"Of the bits with {ensemble}, {' and '.join(saved)}."
+
+
+def _of_first_retriever(rows: list[Row]) -> list[Row]:
+    """The rows of the retriever that comes first, which the figure and the sentence are of."""
+    return [row for row in rows if row["retriever"] == rows[0]["retriever"]]
 
 
 def _controls(tables: Tables) -> list[Row]:

@@ -23,7 +23,8 @@ def section(tables: Tables) -> Section:
         y="bits_saved",
         y_axis=Axis("bits saved per token"),
         caption=(
-            "bits that documents save per token, by the longest n-gram that one of them shares."
+            "bits that documents save on each token, by the longest n-gram that one of them "
+            "shares. The share of all bits depends on how many tokens there are, too."
         ),
     )
 
@@ -52,7 +53,7 @@ def _leads(rows: list[Row]) -> str:
         row = longest.get(retriever)
         if row and is_known(row["share_of_saved"]):
             return (
-                f"Of the bits that documents from {label(retriever)} save, "
+                f"Of all bits that documents from {label(retriever)} save, "
                 f"{in_percent(row['share_of_saved'])} % are on tokens that a document has in an "
                 f"n-gram of {row['longest']}."
             )

@@ -42,7 +42,7 @@ def section(tables: Tables) -> Section:
         "`longtail explore` shows the texts token by token."
     )
 
-    title = "Whose knowledge, and which words gain"
+    title = "Which words gain from documents"
     blocks: list[Block] = [*_figures(rows), text, table]
     return Section("attribution", title, blocks, _leads(tables, rows))
 
@@ -54,11 +54,13 @@ def _leads(tables: Tables, rows: list[Row]) -> str:
         for row in rows:
             is_of_retriever = (row["corpus"], row["retriever"]) == (tables.corpus, name)
             if is_of_retriever and row["tokens"] >= ENOUGH_TOKENS:
-                saved.append(alone(row["bits_saved"]))
+                saved.append((row["frequency"], alone(row["bits_saved"])))
         if len(saved) > 1:
+            rare, saved_on_rare = saved[0]
+            frequent, saved_on_frequent = saved[-1]
             return (
-                f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and "
-                f"{saved[-1]} on the most frequent ones."
+                f"Documents from {label(name)} save {saved_on_rare} bits a token on words that "
+                f"occur {rare} times, and {saved_on_frequent} on those that occur {frequent}."
             )
     return ""
 
