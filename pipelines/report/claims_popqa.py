@@ -140,7 +140,7 @@ CLAIMS = (
         id="tail-most",
         claim="Retrieval helps more in the tail than at the head.",
         measured=(
-            f"The change in the tail less the change on the most popular {percent(HEAD)} of the "
+            f"The change in the tail minus the change on the most popular {percent(HEAD)} of the "
             "questions, in points. Beside it, both changes."
         ),
         figures=_tail_less_head,
@@ -172,7 +172,7 @@ CLAIMS = (
             "Retrieving only below a popularity threshold beats both always and never retrieving."
         ),
         measured=(
-            "Accuracy on held-out questions, less the better of always retrieving and without "
+            "Accuracy on held-out questions minus the better of always retrieving and without "
             "retrieval, in points. Beside it, both accuracies in % on the questions of known "
             "popularity (and how many they are). In "
             '"X below Y", X answers below the threshold and Y above it.'

@@ -255,7 +255,7 @@ CLAIMS = (
         id="lsr-answers",
         claim="LSR's documents make answers better than those of the untuned retriever.",
         measured=(
-            "The accuracy with the tuned retriever, less that with the untuned one, in points."
+            "The accuracy with the tuned retriever minus that with the untuned one, in points."
         ),
         figures=partial(_gains_of_accuracy, against=UNTUNED),
     ),
@@ -266,7 +266,7 @@ CLAIMS = (
             "single prompt."
         ),
         measured=(
-            "The accuracy of REPLUG with {k} documents, less that of the method with "
+            "The accuracy of REPLUG with {k} documents minus that of the method with "
             "the same retriever that reads one prompt, in points."
         ),
         figures=partial(_gains_of_accuracy, against=SINGLE_PROMPT, names_other=True),

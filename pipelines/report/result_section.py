@@ -156,7 +156,7 @@ def _caption(shares: list[Row]) -> str:
 def _leads_of_shares(shares: list[Row]) -> str:
     percents = [in_percent(row["accuracy"]) for row in shares]
     name = label(shares[0]["of"])
-    lm = shares[0]["lm"]
+    lm = f"the model {shares[0]['lm']}"
     if len(shares) == 1:
         begins = how(shares[0]["method"])
         return f"{begins}, {lm} is right on {percents[0]} % of the questions of {name}."

@@ -60,7 +60,8 @@ def test_the_page_begins_with_the_main_result(made):
     assert numbers == ["{:.1f} % [{:.1f}, {:.1f}]".format(*of) for of in expected]
     says = "".join(header.find("p[@class='headline']").itertext())
     assert says.startswith(
-        "In a fictional world, with passages from LSR (LM-supervised retrieval), tiny is right on "
+        "In a fictional world, with passages from LSR (LM-supervised retrieval), the model tiny is "
+        "right on "
         f"{expected[1][0]:.1f}"
     )
     assert float(best["gain_low"]) < 0 < 100 - retrieved[1]

@@ -221,10 +221,10 @@ KINDS = {  # a kind of run: the sections of its pages, its findings, its setting
     ),
 }
 RESULTS = {  # what the page of each begins with
-    "WIKIPEDIA_AND_POPQA": "With passages from BM25, tiny is right on 40.4 % of PopQA instead of 42.1 %. "
+    "WIKIPEDIA_AND_POPQA": "With passages from BM25, the model tiny is right on 40.4 % of PopQA instead of 42.1 %. "
     "For this model, the advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
     "PILE": "tiny needs 1.000 bits per byte of Pile with documents from BM25, instead of 1.000 without documents.",
-    "IMPORTED": "With passages from dense, davinci is right on 57.3 % of PopQA instead of 60.9 %. "
+    "IMPORTED": "With passages from dense, the model davinci is right on 57.3 % of PopQA instead of 60.9 %. "
     "For this model, the advice is without retrieval: adaptive retrieval costs more and is not clearly more accurate.",
 }
 
