@@ -1,15 +1,15 @@
 """All speed benchmarks, one after the other: their table is printed, and written to
-docs/measured/benchmarks.md.
+docs/measured/tables/speed.csv.
 
     .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
-Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has
+Each benchmark runs in a process of its own. Rows stay in the table until their benchmark has
 measured them anew, on the same machine; then the new row has the old one's ratio beside its own.
 One that fails keeps its rows, says why, and ends the run with exit code 1.
 """
 
-import re
+import csv
 import subprocess
 import sys
 from functools import partial
@@ -20,12 +20,11 @@ from typing import Annotated
 import typer
 
 from benchmarks import measure
+from benchmarks.project_copy import write_csv
 from pipelines.answering import latency
-from pipelines.storage.atomic import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/measured/benchmarks.md"
-BEGIN, END = "<!-- python -m benchmarks writes this table -->", "<!-- end of the table -->"
+TABLE = ROOT / "docs/measured/tables/speed.csv"
 BENCHMARKS = (
     "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
     "lm", "lsr_speed", "thresholds_speed",
@@ -39,26 +38,31 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="tiny sizes, whose figures say nothing: does each benchmark work?")
     ] = False,
-    page: Annotated[
+    table: Annotated[
         Path | None,
-        typer.Option(help="where to write the table; unless quick, docs/measured/benchmarks.md"),
+        typer.Option(help="CSV file of the table; unless quick, docs/measured/tables/speed.csv"),
     ] = None,
 ) -> None:
     if unknown := sorted({*(names or [])} - {*BENCHMARKS}):
         raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(BENCHMARKS)}")
-    page, commit, failed = page or (None if quick else PAGE), commit_of(ROOT), []
-    kept = read(page, latency.machine()) if page else {}
+    if table is None and not quick:
+        table = TABLE
+    machine = latency.machine()
+    commit, failed = commit_of(ROOT), []
+    kept = read(table, machine) if table else {}
     if kept is None and names:
         print(
-            f"{page} has the figures of another machine, so these are not written to it",
+            f"{table} has the figures of another machine, so these are not written to it",
             file=sys.stderr,
         )
-        page = None
-    chosen, lines = [name for name in BENCHMARKS if name in (names or BENCHMARKS)], kept or {}
+        table = None
+    chosen, rows = [name for name in BENCHMARKS if name in (names or BENCHMARKS)], kept or {}
+    printed = csv.writer(sys.stdout, lineterminator="\n")
     modules = {
         name: import_module(f"benchmarks.{name}") for name in chosen
     }  # once: each benchmark is a fork
-    print("\n".join(measure.head()), flush=True)
+    printed.writerow(measure.HEAD)
+    sys.stdout.flush()
     for number, name in enumerate(chosen, 1):
         print(f"{name}, {number} of {len(chosen)} ...", end="", file=sys.stderr, flush=True)
         try:
@@ -75,10 +79,12 @@ def main(
             )
             continue
         print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
-        lines[name] = measure.lines(name, run.result, commit, lines.get(name, ()))
-        print("\n".join(lines[name]), flush=True)
-        if page:
-            write(page, lines)
+        rows[name] = measure.table_rows(name, run.result, commit, machine, rows.get(name, ()))
+        printed.writerows(rows[name])
+        sys.stdout.flush()
+        if table:
+            in_order = [row for name in BENCHMARKS for row in rows.get(name, ())]
+            write_csv(table, measure.HEAD, in_order)
     raise SystemExit(bool(failed))
 
 
@@ -95,24 +101,19 @@ def commit_of(root: Path) -> str:
     )
 
 
-def read(page: Path, machine: str) -> dict[str, list[str]] | None:
-    """The lines of each benchmark on the page; None if they are of another machine."""
-    table = page.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    lines: dict[str, list[str]] = {}
-    for line, name in re.findall(r"^(\| `(\w+)` \|.*)$", table, re.MULTILINE):
-        if name in BENCHMARKS:
-            lines.setdefault(name, []).append(line)
-    return lines if not lines or f"Measured on {machine}." in table else None
-
-
-def write(page: Path, lines: dict[str, list[str]]) -> None:
-    """Put the table between the page's marks; the text around it stays."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    table = [*measure.head(), *(line for name in BENCHMARKS for line in lines.get(name, ()))]
-    parts = [BEGIN, f"Measured on {latency.machine()}.", "\n".join(table), END]
-    text = before + "\n\n".join(parts) + rest.partition(END)[2]
-    with atomic(page) as path:
-        path.write_text(text, encoding="utf-8")
+def read(table: Path, machine: str) -> dict[str, list[list[str]]] | None:
+    """The rows of each benchmark in the table; None if they are of another machine."""
+    rows: dict[str, list[list[str]]] = {}
+    if not table.is_file():
+        return rows
+    with table.open(encoding="utf-8", newline="") as file:
+        _, *in_order = csv.reader(file)
+    for row in in_order:
+        if row[-1] != machine:
+            return None
+        if row[0] in BENCHMARKS:
+            rows.setdefault(row[0], []).append(row)
+    return rows
 
 
 if __name__ == "__main__":

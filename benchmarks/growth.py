@@ -1,6 +1,6 @@
 """How cost grows: each stage up to the indexes at 1, 10 and 100 times the input, with its slopes.
 
-    .venv/bin/python -m benchmarks.growth --folder /tmp/growth
+    .venv/bin/python -m benchmarks.growth --folder /tmp/growth --out docs/measured/tables/growth.csv
 
 The input is the sample world with so many times the entities and texts, on one core. Time is the
 stage's CPU seconds beyond those of its smallest input, which are mostly imports, and memory the
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.project_copy import clone, dvc_stages, table
+from benchmarks.project_copy import clone, dvc_stages, write_csv
 
 FACTORS = (1, 10, 100)
 SMALLEST = {
@@ -91,19 +91,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, required=True, help="keeps what was measured")
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--out", type=Path, required=True, help="CSV file of the slopes")
+    words = parser.parse_args()
+    folder = words.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     sizes = [f"{factor}x" for factor in FACTORS]
     head = [
         "stage",
-        f"CPU s {sizes[0]}",
-        *sizes[1:],
-        "slope",
-        f"MB {sizes[0]}",
-        *sizes[1:],
-        "slope",
+        *(f"CPU s {size}" for size in sizes),
+        "slope of CPU s",
+        *(f"MB {size}" for size in sizes),
+        "slope of MB",
     ]
-    print(table(head, growths([run(folder, factor) for factor in FACTORS])))
+    write_csv(words.out, head, growths([run(folder, factor) for factor in FACTORS]))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from pipelines.params import params
 FORK = multiprocessing.get_context("fork")
 HEAD = [
     "benchmark", "work", "beside", "its rate", "ours", "times as fast", "limit", "share of it", "MB, theirs / ours",
-    "commit", "times in the run before",
+    "commit", "times in the run before", "machine",
 ]  # fmt: skip
 NO_FILES, NO_WEIGHTS = (
     "no $LONGTAIL_REAL",
@@ -236,20 +236,13 @@ def in_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def head() -> list[str]:
-    """The table's first two lines."""
-    return [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-
-
-def lines(
-    name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str] = ()
-) -> list[str]:
-    """The table's lines of one benchmark, measured at that commit; `before` are those of its
-    last run.
+def table_rows(
+    name: str, rows: Iterable[Row], commit: str, machine: str, before: Iterable[list[str]]
+) -> list[list[str]]:
+    """The table's rows of a benchmark, measured at that commit; `before` are those of its last
+    run.
     """
-    old = [line[2:-2].split(" | ") for line in before]
-    times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in old}
+    times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in before}
     return [
-        f"| {' | '.join([f'`{name}`', *one.cells, commit, times.get((one.work, one.peer), '')])} |"
-        for one in rows
+        [name, *row.cells, commit, times.get((row.work, row.peer), ""), machine] for row in rows
     ]

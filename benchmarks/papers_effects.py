@@ -1,10 +1,10 @@
 """The papers' effects over several seeds: the sample pipeline run whole for each, and every finding
 with its interval.
 
-    .venv/bin/python -m benchmarks.papers_effects --seeds 0 1 2
-    .venv/bin/python -m benchmarks.papers_effects --set lsr.kl=p_q --set lsr.likelihood=sum_logprob
+    .venv/bin/python -m benchmarks.papers_effects --seeds 0 1 2 --out docs/measured/tables
+    .venv/bin/python -m benchmarks.papers_effects --set lsr.kl=p_q --set lsr.likelihood=sum_logprob --out OUT
 
-A second table has the controls and other comparisons, for which no paper says what to expect.
+effects.csv in OUT has the findings. effects-comparisons.csv has the controls and other comparisons, for which no paper says what to expect.
 
 A seed changes the world, the language model, the retriever and every draw. Each run takes a clean
 copy of the committed project into a temporary folder; nothing of this checkout is touched.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.project_copy import RUN, clone, table
+from benchmarks.project_copy import RUN, clone, write_csv
 from pipelines.intervals import Interval
 from pipelines.pages.section import Finding
 from pipelines.params import params_file
@@ -95,8 +95,10 @@ def run(
     return rows, comparisons(read, chosen.thresholds.search)
 
 
-def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
-    """A row for each finding or comparison, and a column for each seed.
+def by_seed(
+    head: str, seeds: list[int], found: list[list[list]]
+) -> tuple[list[str], list[list[str]]]:
+    """The head and rows of a table: a row for each finding or comparison, and a column for each seed.
 
     Findings, whose order is another in each seed, also have in how many of the seeds they are
     shown.
@@ -110,7 +112,7 @@ def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
         )
         if claims:
             rows[-1].append(f"{sum(shown for *_, shown in of_seeds)} of {len(seeds)}")
-    return table([head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows)
+    return [head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows
 
 
 def main() -> None:
@@ -122,6 +124,7 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param"
     )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the two CSV files")
     args = parser.parse_args()
     changes: dict[str, dict] = defaultdict(dict)
     for name, value in (one.split("=", 1) for one in args.set):
@@ -131,11 +134,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = [run(seed, args.profile, Path(folder), changes) for seed in args.seeds]
     claims, compared = zip(*found, strict=True)
-    print(
-        by_seed("claim", args.seeds, claims),
-        by_seed("comparison", args.seeds, compared),
-        sep="\n\n",
-    )
+    write_csv(args.out / "effects.csv", *by_seed("claim", args.seeds, claims))
+    comparisons_of_seeds = by_seed("comparison", args.seeds, compared)
+    write_csv(args.out / "effects-comparisons.csv", *comparisons_of_seeds)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Copies of the committed project, with another profile, seed or settings."""
 
+import csv
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from pipelines.storage.atomic import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = (sys.executable, "-m", "flows.cli", "run")
@@ -50,3 +53,9 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     head = [*head]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def write_csv(file: Path, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table as a CSV file, and make its folder."""
+    with atomic(file) as path, path.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows([head, *rows])

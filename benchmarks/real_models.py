@@ -1,8 +1,7 @@
-"""Runs of the pipeline with pretrained weights on real texts, and a Markdown page of what they
-measured.
+"""Runs of the pipeline with pretrained weights on real texts, and CSV files of what they measured.
 
     .venv/bin/python -m benchmarks.real_models run sizes teachers --files FILES --models MODELS --work WORK
-    .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
+    .venv/bin/python -m benchmarks.real_models tables --work WORK --out OUT
 
 FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face
 folders; real_models.yaml says how the files are called, and which params each run has. A run works
@@ -170,7 +169,7 @@ def main() -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     of_run = commands.add_parser("run")
-    of_page = commands.add_parser("page")
+    of_tables = commands.add_parser("tables")
     of_run.add_argument("what", choices=RUNS, nargs="+")
     of_run.add_argument("--files", type=Path, required=True)
     of_run.add_argument("--models", type=Path, required=True)
@@ -188,7 +187,8 @@ def main() -> None:
     of_run.add_argument(
         "--prepare", action="store_true", help="only make the copies, and print where they are"
     )
-    for command in (of_run, of_page):
+    of_tables.add_argument("--out", type=Path, required=True, help="folder of the CSV files")
+    for command in (of_run, of_tables):
         command.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
     work, given = (
@@ -197,10 +197,11 @@ def main() -> None:
     )
     if missing := [str(folder) for folder in given if not folder.is_dir()]:
         parser.error(f"{missing[0]}: no such folder")
-    if args.command == "page":
-        from benchmarks.real_page import page
+    if args.command == "tables":
+        from benchmarks.real_tables import write_tables
 
-        print("\n".join(page(work)))
+        for line in write_tables(work, args.out):
+            print(line)
     else:
         sys.exit(not _run(args, work))
 

@@ -3,6 +3,7 @@
 No times are asserted.
 """
 
+import csv
 import gzip
 import json
 import os
@@ -20,7 +21,6 @@ from benchmarks import lm, measure, newest, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
 
-PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {
     measure.NO_FILES,
     measure.NO_WEIGHTS,
@@ -29,9 +29,16 @@ MISSING = {
 }
 
 
-def names_on(text: str) -> list[str]:
-    """The benchmarks whose rows the page has, each once."""
-    return list(dict.fromkeys(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)))
+def read_rows(text: str) -> list[list[str]]:
+    """The rows of a table that is printed or written, without its head."""
+    head, *rows = csv.reader(text.splitlines())
+    assert head == measure.HEAD
+    return rows
+
+
+def names_in(rows: list[list[str]]) -> list[str]:
+    """The benchmarks that have rows, each once."""
+    return list(dict.fromkeys(row[0] for row in rows))
 
 
 @pytest.mark.slow
@@ -39,34 +46,29 @@ def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings,
     """Each row is there, measured or with the reason why not; all benchmarks check that both
     ways gave the same.
     """
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
     (tmp_path / "data").symlink_to(built / "data")  # as if a run had made it
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings))
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     }
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--page", "page.md"]
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--table", "speed.csv"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text = page.read_text()
-    assert names_on(done.stdout) == names_on(text) == list(table.BENCHMARKS)
-    assert text.startswith(PAGE.partition(table.BEGIN)[0])
-    assert text.endswith(PAGE.partition(table.END)[2])
-    assert f"Measured on {latency.machine()}." in text
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    rows = read_rows((tmp_path / "speed.csv").read_text(encoding="utf-8"))
+    assert read_rows(done.stdout) == rows
+    assert names_in(rows) == list(table.BENCHMARKS)
+    assert {row[-1] for row in rows} == {latency.machine()}
     assert len({tuple(row[:3]) for row in rows}) == len(rows) >= 30
     for row in rows:
         reason = row[3].removeprefix("not measured: ")
         assert reason in MISSING or re.match(r"[\d.,e+-]+ \w+/s$", row[3]), row
-    counts = {name: sum(row[0] == f"`{name}`" for row in rows) for name in table.BENCHMARKS}
+    counts = {name: sum(row[0] == name for row in rows) for name in table.BENCHMARKS}
     assert counts["lsr_speed"] >= 4
 
 
-def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
-    assert names_on((root / "docs/measured/benchmarks.md").read_text(encoding="utf-8")) == list(
-        table.BENCHMARKS
-    )
+def test_the_table_has_exactly_the_benchmarks_that_there_are(root):
+    rows = read_rows(table.TABLE.read_text(encoding="utf-8"))
+    assert names_in(rows) == list(table.BENCHMARKS)
     files = (root / "benchmarks").glob("*.py")
     assert sorted(
         f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")
@@ -124,14 +126,13 @@ def of(work: str, rate: float = 3.0):
 
 def test_named_benchmarks_replace_their_own_rows(monkeypatch, tmp_path, capfd):
     """One that fails replaces none."""
-    page = tmp_path / "page.md"
-    page.write_text(PAGE)
+    file = tmp_path / "speed.csv"
 
-    def measured(names: list[str], rows) -> tuple[int, str]:
+    def measured(names: list[str], rows) -> tuple[int, list[list[str]]]:
         monkeypatch.setattr(table, "import_module", lambda name: SimpleNamespace(rows=rows))
         with pytest.raises(SystemExit) as ended:
-            table.main(names, page=page)
-        return ended.value.code, page.read_text()
+            table.main(names, table=file)
+        return ended.value.code, read_rows(file.read_text(encoding="utf-8"))
 
     def failing(quick: bool) -> list[Row]:
         raise AssertionError("the two ways differ")
@@ -144,21 +145,17 @@ def test_named_benchmarks_replace_their_own_rows(monkeypatch, tmp_path, capfd):
         patch.setattr(latency, "machine", lambda: "another one")
         assert measured(["lm"], of("there")) == (0, before)
     code, after = measured(["lm", "dump"], lambda quick: of("first")(quick) + of("second")(quick))
-    assert (code, names_on(after)) == (0, list(table.BENCHMARKS))
-    rows = [
-        line[2:-2].split(" | ")
-        for line in after.splitlines()
-        if line.startswith(("| `dump`", "| `lm`"))
-    ]
+    assert (code, names_in(after)) == (0, list(table.BENCHMARKS))
+    rows = [row for row in after if row[0] in ("dump", "lm")]
     rates = ("1 lines/s", "3", "3", "splitting: 6", "50%")
     both = (("first", "4"), ("second", ""))  # each with its ratio of the run before
-    expected = [
-        (f"`{name}`", work, *rates, earlier) for name in ("dump", "lm") for work, earlier in both
-    ]
-    assert [(row[0], row[1], *row[3:8], row[-1]) for row in rows] == expected
-    assert after.count(" first ") == len(table.BENCHMARKS)
+    expected = [(name, work, *rates, earlier) for name in ("dump", "lm") for work, earlier in both]
+    assert [(row[0], row[1], *row[3:8], row[-2]) for row in rows] == expected
+    works = [row[1] for row in after]
+    assert works.count("first") == len(table.BENCHMARKS)
     monkeypatch.setattr(latency, "machine", lambda: "another one")
-    assert " first " not in measured([], of("there"))[1]
+    _, elsewhere = measured([], of("there"))
+    assert {row[1] for row in elsewhere} == {"there"}
 
 
 def test_the_newest_versions_are_asked_with_extras():

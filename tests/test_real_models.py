@@ -1,12 +1,13 @@
 """The benchmark of real models: the params of its runs, what it judges besides the stages, and
-its page.
+its tables.
 """
 
+import csv
 import itertools
 import json
-import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import small_results
 import yaml
 from omegaconf import OmegaConf
 
-from benchmarks import real_judged, real_models, real_page
+from benchmarks import real_judged, real_models, real_tables
 from pipelines.answering import passages, prompts
 from pipelines.lm.open_lm import MODELS, open_lm
 from pipelines.params import params_file
@@ -273,7 +274,24 @@ def trained(tmp_path):
     return write
 
 
-def test_the_page_has_what_each_teacher_changes(trained, tmp_path):
+@pytest.fixture
+def written_tables(tmp_path):
+    """A function that writes the tables of the runs; it returns the rows of each by its name."""
+
+    def write() -> dict[str, list[dict[str, str]]]:
+        lines = list(real_tables.write_tables(tmp_path, tmp_path / "out"))
+        files = [line for line in lines if line.endswith(".csv")]
+        assert sorted(files) == sorted(map(str, (tmp_path / "out").iterdir()))
+        tables = {}
+        for file in map(Path, files):
+            with file.open(encoding="utf-8", newline="") as table:
+                tables[file.stem] = list(csv.DictReader(table))
+        return tables
+
+    return write
+
+
+def test_the_tables_have_what_each_teacher_changes(trained, written_tables):
     trained("teachers/tiny_2_3", 3, learning_rate=1e-5)
     trained(
         "teachers/tiny_2_5",
@@ -281,31 +299,30 @@ def test_the_page_has_what_each_teacher_changes(trained, tmp_path):
         right={"dense": [1, 0, 1, 0], "lsr": [1, 0, 0, 0]},
         learning_rate=1e-5,
     )
-    lines = list(real_page.page(tmp_path))
-    text = "\n".join(lines)
-    assert lines[0] == "\n## Teachers\n"
-    assert (
-        "| tiny | 2 | mean_logprob | 3 | 9 | 6 | 0.00 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
-    )
-    after = text.split("### After training")[1].splitlines()
-    rows = {row.split(" | ")[3]: row.split(" | ")[1:] for row in after if row.startswith("| tiny")}
+    tables = written_tables()
+    assert list(tables) == ["teachers-before-training", "teachers-after-training"]
+    look = tables["teachers-before-training"][0]
+    assert list(look.values())[:8] == ["tiny", "2", "mean_logprob", "3", "9", "6", "0.00", "0.1"]
+    assert (look["entropy of Q"], look["auc_lm"]) == ("0.25", "0.900 [0.800, 1.000]")
+    rows = {row["seed"]: row for row in tables["teachers-after-training"]}
     assert list(rows) == ["3", "5", "all"]
-    assert [row[3] for row in rows.values()] == ["4", "4", "8"]
-    assert [row[5].split()[0] for row in rows.values()] == ["+50.0", "\u221225.0", "+12.5"], (
-        "recall@1"
-    )
-    assert [row[8] for row in rows.values()] == ["3", "3", "6"], "only these were answered"
-    assert [row[10].split()[0] for row in rows.values()] == ["+66.7", "\u221233.3", "+16.7"], (
-        "accuracy"
-    )
+    assert [row["questions"] for row in rows.values()] == ["4", "4", "8"]
+    recall = [row["change in recall@1"].split()[0] for row in rows.values()]
+    assert recall == ["+50.0", "\u221225.0", "+12.5"]
+    assert [row["answered"] for row in rows.values()] == ["3", "3", "6"], "only these were answered"
+    accuracy = [row["change in accuracy"].split()[0] for row in rows.values()]
+    assert accuracy == ["+66.7", "\u221233.3", "+16.7"]
 
 
-def test_the_page_shows_the_best_encoders_held_out_figures(trained, tmp_path):
+def test_tables_have_the_best_encoders_held_out_figures(trained, written_tables):
     trained("likely/whole", 0, (0.5, 0.7), learning_rate=2e-5)
-    text = "\n".join(real_page.page(tmp_path))
-    assert "| 2e-05 | 5 | 0.7000 | chosen |" in text
-    assert text.count("chosen") == 1
-    assert "| 2.000 [2.000, 2.000] | 1.000 [1.000, 1.000] | 50.00 [50.00, 50.00] |" in text
+    tables = written_tables()
+    first, second = tables["likely-chosen-on-validation-questions"]
+    assert first["use"] == ""
+    assert list(second.values()) == ["2e-05", "5", "0.7000", "chosen"]
+    (held_out,) = tables["likely-on-held-out-questions"]
+    bits = ["2.000 [2.000, 2.000]", "1.000 [1.000, 1.000]", "50.00 [50.00, 50.00]"]
+    assert list(held_out.values())[-3:] == bits
 
 
 @pytest.fixture
@@ -324,25 +341,20 @@ def sizes(written, settings, tmp_path):
     return copy
 
 
-def test_the_page_shows_language_models_side_by_side(sizes, tmp_path):
+def test_tables_have_a_row_for_each_language_model(sizes, written_tables, tmp_path):
     shutil.copytree(sizes, tmp_path / "uncertain/whole")
     metrics = tmp_path / "sizes/whole/data/metrics/lsr_dense.json"
     for copy in ("sizes", "uncertain"):
         file = tmp_path / copy / "whole/data/metrics/lsr_dense.json"
         file.write_text(json.dumps(json.loads(metrics.read_text()) | {"kept_step": 20}))
-    text = "\n".join(real_page.page(tmp_path))
-    assert "| claim | on | method | tiny | big |" in text
-    titles = [line.strip("# ") for line in text.splitlines() if line.startswith("### ")]
-    assert titles[:1] == ["The papers' claims"]
-    assert {
-        "LSR, by big",
-        "Accuracy",
-        "Where retrieval helps",
-        "Language modelling",
-        "Benchmarks",
-    } <= {*titles}
-    assert titles[-3:] == ["Before training", "While training", "Language modelling"]
-    section = text.split("### Language modelling")[1].split("###")[0].splitlines()
-    rows = [line for line in section if line.startswith("| Pile | ") and " | 0 | " in line]
-    assert [row.split(" | ")[3] for row in rows] == ["tiny", "big"], "one below the other"
-    assert re.search(r"^\| dense \| tiny \| [\d.]+ \[", text, re.MULTILINE), "adaptive retrieval"
+    tables = written_tables()
+    assert {row["language model"] for row in tables["sizes-claims"]} == {"tiny", "big"}
+    of_sizes = ("lsr", "accuracy", "where-retrieval-helps", "language-modelling", "benchmarks")
+    assert {f"sizes-{name}" for name in of_sizes} <= {*tables}
+    of_uncertain = ["before-training", "while-training", "language-modelling"]
+    assert list(tables)[-3:] == [f"uncertain-{name}" for name in of_uncertain]
+    rows = [list(row.values()) for row in tables["sizes-language-modelling"]]
+    without = [row[3] for row in rows if row[0] == "Pile" and row[2] == "0"]
+    assert without == ["tiny", "big"], "one below the other"
+    adaptive = {row["method"]: row for row in tables["sizes-adaptive-retrieval"]}
+    assert "[" in adaptive["dense"]["gain"]

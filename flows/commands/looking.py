@@ -28,6 +28,7 @@ REASONS_SHOWN = 3  # of why a stage is not up to date
 QUESTIONS = "/questions"  # the path of the explorer's list of questions
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; not under DVC
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
+PUBLISHED_NUMBERS = Path("docs/measured/tables/reproduction.csv")
 
 
 def status(
@@ -240,7 +241,7 @@ def _serve_prefect_and_mlflow(stack: ExitStack) -> list[tuple[str, str, str]]:
 
 def reproduce(
     docs: Annotated[
-        bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")
+        bool, typer.Option("--docs", help="Write docs/measured/reproduction.md and its CSV file.")
     ] = False,
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs.
@@ -260,16 +261,22 @@ def reproduce(
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
 
-    path = PUBLISHED_REPRODUCTION if docs else REPRODUCTION
+    path = PUBLISHED_NUMBERS if docs else REPRODUCTION
     page = comparison_page.page(
         groups,
         published,
         settings.profile,
         reach,
         "../" if docs else "../../docs/",
+        complete=not docs,
     )
-    with atomic(path) as file:
-        file.write_text(page, encoding="utf-8")
+    texts = {REPRODUCTION: page}
+    if docs:
+        numbers = comparison_page.numbers_csv(groups, reach)
+        texts = {PUBLISHED_REPRODUCTION: page, PUBLISHED_NUMBERS: numbers}
+    for target, text in texts.items():
+        with atomic(target) as file:
+            file.write_text(text, encoding="utf-8")
     print()
     terminal.show(f"all numbers, and what each of them needs: {path}")
 

@@ -2,6 +2,7 @@
 only stands beside.
 """
 
+import csv
 import json
 import math
 import re
@@ -13,6 +14,7 @@ import yaml
 from dvc.repo import Repo
 
 from flows import profiles
+from flows.commands import looking
 from pipelines.answering import latency
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
@@ -353,7 +355,7 @@ def test_the_page_has_every_number(run):
     groups = [
         (group, [opened.compare(number) for number in group.numbers]) for group in published.groups
     ]
-    page = comparison_page.page(groups, published, "mine", REACH)
+    page = comparison_page.page(groups, published, "mine", REACH, complete=True)
     assert (
         "state 5 results as numbers. 2 of them can still be reached.\nThe shipped profiles ask for 1 of these"
         in page
@@ -403,10 +405,9 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
 
 def test_the_command_prints_the_totals(longtail, tmp_path):
     """It writes the page beside the report or the project's own."""
-    published, page = (
-        tmp_path / "docs/measured/reproduction.md",
-        tmp_path / "data/reproduction/reproduction.md",
-    )
+    published = tmp_path / "docs/measured/reproduction.md"
+    page = tmp_path / "data/reproduction/reproduction.md"
+    numbers = tmp_path / "docs/measured/tables/reproduction.csv"
     beside = "0.900 [0.880, 0.920] (tiny)"  # bits per byte of the small run, beside GPT-2's
     published.parent.mkdir(parents=True)
     published.write_text("the project's own")
@@ -422,8 +423,9 @@ def test_the_command_prints_the_totals(longtail, tmp_path):
     assert "0.900" not in page.read_text()
     assert published.read_text() == "the project's own"
     page.unlink()
-    assert longtail("--docs")[-1].endswith(": docs/measured/reproduction.md")
-    assert beside in published.read_text()
+    assert longtail("--docs")[-1].endswith(": docs/measured/tables/reproduction.csv")
+    assert beside in numbers.read_text()
+    assert "(tables/reproduction.csv)" in published.read_text()
     assert not page.exists()
 
 
@@ -434,22 +436,25 @@ def test_the_page_in_the_repository_has_the_files_numbers(root):
         (group, [comparison.Compared(number) for number in group.numbers])
         for group in published.groups
     ]
-    page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     names = {group.profile for group in published.groups}
     chosen = {
         name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names
     }
     reach = comparison.reach(published, chosen)
-    made = comparison_page.page(numbers, published, "sample", reach)
-    written, expected = ([*of_any_run(text)] for text in (page, made))
-    lines = [line for line in expected if "Held against a run" not in line]
+    page = comparison_page.page(numbers, published, "sample", reach, complete=False)
+    written = (root / looking.PUBLISHED_REPRODUCTION).read_text(encoding="utf-8").splitlines()
+    lines = [line for line in page.splitlines() if "Held against a run" not in line]
     assert [line for line in lines if line not in written] == [], (
         "`longtail reproduce --docs` writes the page again"
     )
+    table = (root / looking.PUBLISHED_NUMBERS).read_text(encoding="utf-8")
+    assert of_any_run(table) == of_any_run(comparison_page.numbers_csv(numbers, reach))
 
 
-def of_any_run(page: str):
-    """The lines, of rows without the cells that are of a run: ours, here and the verdict."""
-    for line in page.splitlines():
-        cells = line.split(" | ")
-        yield [cells[i] for i in (0, 1, 4, 5)] if len(cells) == 7 else line
+def of_any_run(table: str) -> list[dict[str, str]]:
+    """The rows without the cells that are of a run: ours, here and the verdict."""
+    rows = list(csv.DictReader(table.splitlines()))
+    for row in rows:
+        for column in ("ours", "here", "verdict"):
+            del row[column]
+    return rows

@@ -1,5 +1,4 @@
-"""The Markdown page of what the runs of real models measured, each table with value [low, high] of
-95 % intervals.
+"""CSV files of what the runs of real models measured, with value [low, high] of 95 % intervals.
 
 Accuracies, recall and their changes are in points of 100; intervals are clustered as in the report.
 Where a run has several seeds, a row for all of them pools their questions, and a subject's
@@ -8,18 +7,20 @@ questions of all seeds are one cluster.
 
 import json
 import math
+import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import yaml
 
 from benchmarks.papers_effects import read_run
-from benchmarks.project_copy import table
+from benchmarks.project_copy import write_csv
 from pipelines import draws, intervals
 from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
@@ -84,20 +85,35 @@ OF_QUESTIONS = (
 LOOK = ("queries", "documents", "all equal", "beta", "entropy of Q")
 JUDGED = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
 GAINS = ("gain_first", "gain_mean", "gain_best")  # in nats a token
-RECALLS = ("questions", "recall@1", "change", "recall@5", "change")
-ANSWERS = ("answered", "accuracy", "change")
+RECALLS = ("questions", "recall@1", "change in recall@1", "recall@5", "change in recall@5")
+ANSWERS = ("answered", "accuracy", "change in accuracy")
 
 
-def page(work: Path) -> Iterator[str]:
-    """The page's lines: of each run in `work` that has figures, how it was made and its tables."""
+class Table(NamedTuple):
+    """A table of texts; its title names its file."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def write_tables(work: Path, out: Path) -> Iterator[str]:
+    """Write the tables of each run in `work` that has figures to `out`, as <run>-<title>.csv.
+
+    Yields lines for a terminal: how each run was made, and the files.
+    """
     for what, section in RUNS.items():
         depth = len(Path(DONE[what]).parts)
-        if copies := sorted(
-            file.parents[depth - 1] for file in work.glob(f"{what}/*/{DONE[what]}")
-        ):
-            yield f"\n## {what.capitalize()}\n"
-            yield _how(work, what, copies[0])
-            yield from section(copies)
+        copies = sorted(file.parents[depth - 1] for file in work.glob(f"{what}/*/{DONE[what]}"))
+        if not copies:
+            continue
+
+        yield f"{what}: {_how(work, what, copies[0])}"
+        for table in section(copies):
+            name = re.sub(r"\W+", "-", f"{what} {table.title}".lower())
+            file = out / f"{name}.csv"
+            write_csv(file, table.head, table.rows)
+            yield str(file)
 
 
 def _how(work: Path, what: str, copy: Path) -> str:
@@ -129,7 +145,7 @@ def _how(work: Path, what: str, copy: Path) -> str:
 # LSR on questions
 
 
-def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
+def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[Table]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each
     seed and all of them.
     """
@@ -139,12 +155,8 @@ def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
     )
     named = {id(run): [run["lm"], str(run["shots"]), run["likelihood"]] for run in runs}
     head = ["teacher", "demonstrations", "likelihood", "seed"]
-    yield "\n### Before training\n"
-    yield table(
-        [*head, *LOOK, *JUDGED],
-        ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs),
-    )
-    yield "\n### After training\n"
+    looks = [[*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs]
+    yield Table("Before training", [*head, *LOOK, *JUDGED], looks)
     rows, groups = [], defaultdict(list)
     for run in runs:
         rows.append([*named[id(run)], str(run["seed"]), *_changes([run["copy"]], answered)])
@@ -154,52 +166,42 @@ def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
         for name, of_group in groups.items()
         if len(of_group) > 1
     ]
-    yield table([*head, *RECALLS, *(ANSWERS if answered else ())], rows)
+    measures = [*RECALLS, *(ANSWERS if answered else ())]
+    yield Table("After training", [*head, *measures], rows)
 
 
-def _likely(copies: list[Path]) -> Iterator[str]:
+def _likely(copies: list[Path]) -> Iterator[Table]:
     """What the language model could teach, the validation, and the chosen encoder's held-out
     figures.
     """
     run = _read_lsr(copies[0])
-    yield "\n### Before training\n"
-    yield table([*LOOK, *JUDGED], [_look(run, JUDGED)])
-    yield from _validation("Chosen on validation questions", [run], copies[0])
-    yield "\n### On held-out questions\n"
+    yield Table("Before training", [*LOOK, *JUDGED], [_look(run, JUDGED)])
+    yield _validation("Chosen on validation questions", run)
     bits = _bits(copies[0])
-    yield table([*RECALLS, *ANSWERS, *bits], [[*_changes(copies), *bits.values()]])
+    figures = [*_changes(copies), *bits.values()]
+    yield Table("On held-out questions", [*RECALLS, *ANSWERS, *bits], [figures])
 
 
-def _uncertain(copies: list[Path]) -> Iterator[str]:
+def _uncertain(copies: list[Path]) -> Iterator[Table]:
     """What the language model could teach, the validation while it does, and bits per byte on
     the test texts.
     """
     run = _read_lsr(copies[0])
-    yield "\n### Before training\n"
-    yield table([*LOOK, *GAINS], [_look(run, GAINS)])
-    yield from _validation("While training", [run], copies[0])
+    yield Table("Before training", [*LOOK, *GAINS], [_look(run, GAINS)])
+    yield _validation("While training", run)
     yield from _sections(read_run(copies[0])[0], ["Language modelling"])
 
 
-def _validation(title: str, runs: Sequence[dict], chosen: Path) -> Iterator[str]:
+def _validation(title: str, run: dict) -> Table:
     """What every encoder that was validated is worth, and which one is used."""
-    yield f"\n### {title}\n"
-    figures = [name for name in runs[0]["lsr"]["validation"][0] if name != "step"]
+    validation = run["lsr"]["validation"]
+    figures = [name for name in validation[0] if name != "step"]
     rows = []
-    for run in sorted(runs, key=lambda run: run["rate"]):
-        for row in run["lsr"]["validation"]:
-            mark = (
-                "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
-            )
-            rows.append(
-                [
-                    f"{run['rate']:g}",
-                    str(row["step"]),
-                    *(f"{row[name]:.4f}" for name in figures),
-                    mark,
-                ]
-            )
-    yield table(["learning rate", "step", *figures, ""], rows)
+    for row in validation:
+        values = [f"{row[name]:.4f}" for name in figures]
+        mark = "chosen" if row["step"] == run["lsr"]["kept_step"] else ""
+        rows.append([f"{run['rate']:g}", str(row["step"]), *values, mark])
+    return Table(title, ["learning rate", "step", *figures, "use"], rows)
 
 
 def _trained(copy: Path) -> bool:
@@ -294,59 +296,56 @@ def _bits(copy: Path) -> dict[str, str]:
 # four language models
 
 
-def _sizes(copies: list[Path]) -> Iterator[str]:
+def _sizes(copies: list[Path]) -> Iterator[Table]:
     """The papers' claims for each language model, and the report's tables side by side."""
     read, _, chosen = read_run(copies[0])
-    yield "\n### The papers' claims\n"
     yield _claims(read)
-    if (file := copies[0] / "judged/temperature.json").is_file():
-        tried = _read_json(file)
-        yield f"\n### REPLUG's temperature, chosen on {tried['questions']} questions for training\n"
-        rows = (
-            [
-                f"{of['temperature']:g}",
-                f"{of['bits_per_byte']:.3f}",
-                "chosen" * (of["temperature"] == tried["chosen"]),
-            ]
-            for of in tried["temperatures"]
-        )
-        yield table(["temperature", "bits per byte of gold answers", ""], rows)
+    temperatures = copies[0] / "judged/temperature.json"
+    if temperatures.is_file():
+        yield _temperatures(_read_json(temperatures))
     if _trained(copies[0]):
-        run = _read_lsr(copies[0])
-        yield from _validation(f"LSR, by {run['lm']}", [run], copies[0])
+        yield _validation("LSR", _read_lsr(copies[0]))
     yield from _sections(read, SECTIONS)
-    yield "\n### Adaptive retrieval, in points\n"
-    yield table(["method", "language model", *ADAPTIVE], _adaptive(read, chosen.thresholds.search))
-    if carried := [
+    head = ["method", "language model", *ADAPTIVE]
+    yield Table("Adaptive retrieval", head, list(_adaptive(read, chosen.thresholds.search)))
+    carried = [
         row
         for row in read.rule_rows("carried")
         if row["fitted"] == read.lm and "_below_" not in row["method"]
-    ]:
-        yield f"\n### Thresholds of {read.lm} carried to the others\n"
-        yield _table(
-            carried, "method lm questions own carried difference retrieved_own retrieved_carried"
-        )
+    ]
+    if carried:
+        columns = "method lm questions own carried difference retrieved_own retrieved_carried"
+        yield _table(f"Thresholds of {read.lm} carried", carried, columns)
 
 
-def _claims(read: Tables) -> str:
-    """A row for each claim, place and method, and a column for each language model."""
-    rows: dict[tuple, dict[str, str]] = {}
+def _temperatures(tried: dict) -> Table:
+    """The gold answers' bits per byte at each of REPLUG's temperatures."""
+    rows = []
+    for row in tried["temperatures"]:
+        mark = "chosen" if row["temperature"] == tried["chosen"] else ""
+        rows.append([f"{row['temperature']:g}", f"{row['bits_per_byte']:.3f}", mark])
+    title = f"Temperature on {tried['questions']} training questions"
+    return Table(title, ["temperature", "bits per byte of gold answers", "use"], rows)
+
+
+def _claims(read: Tables) -> Table:
+    """A row for each claim, data set, method and language model."""
+    rows = []
     lms = read.settings.lms
     for lm in lms:
         main_first = [lm, *(other for other in lms if other != lm)]
         settings = read.settings.model_copy(update={"lms": main_first})
-        for one in findings.findings(Tables(read.data, settings)):
-            cell = (
-                f"{one.said} ({one.beside}) {one.verdict}"
-                if not one.lacking
-                else f"{one.verdict}: {one.lacking}"
-            )
-            rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
-    head = ["claim", "on", "method", *lms]
-    return table(head, ([*key, *(cells.get(lm, "") for lm in lms)] for key, cells in rows.items()))
+        for finding in findings.findings(Tables(read.data, settings)):
+            verdict = finding.verdict
+            if finding.lacking:
+                verdict += f": {finding.lacking}"
+            named = [finding.claim, finding.measured, finding.on, finding.method, lm]
+            rows.append([*named, finding.said, verdict])
+    head = ["claim", "measured", "on", "method", "language model", "figure", "verdict"]
+    return Table("claims", head, rows)
 
 
-def _sections(read: Tables, titles: Iterable[str]) -> Iterator[str]:
+def _sections(read: Tables, titles: Iterable[str]) -> Iterator[Table]:
     """Tables of the report. Bits per byte are shown with no document, one, and the most."""
     for title in titles:
         name, columns, wanted = SECTIONS[title]
@@ -363,21 +362,18 @@ def _sections(read: Tables, titles: Iterable[str]) -> Iterator[str]:
             else rows
         )
         if rows:
-            yield f"\n### {title}\n"
-            yield _table(rows, columns)
+            yield _table(title, rows, columns)
 
 
-def _table(rows: list[dict], columns: str) -> str:
+def _table(title: str, rows: list[dict], columns: str) -> Table:
     """Rows whose language models stand one below the other."""
     names, groups = columns.split(), {}
     keys = [name for name in names[: names.index("lm")]] if "lm" in names else []
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     ordered = [row for group in groups.values() for row in group]
-    return table(
-        (column(name).label for name in names),
-        ([_cell(name, row[name]) for name in names] for row in ordered),
-    )
+    head = [column(name).label for name in names]
+    return Table(title, head, [[_cell(name, row[name]) for name in names] for row in ordered])
 
 
 def _cell(name: str, value: object) -> str:
