@@ -1,5 +1,5 @@
 """All speed benchmarks, one after the other: their table is printed, and written to
-docs/measured/tables/speed.csv.
+docs/measured/tables/benchmarks-speed.csv.
 
     .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
@@ -24,7 +24,7 @@ from benchmarks.project_copy import write_csv
 from pipelines.answering import latency
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "docs/measured/tables/speed.csv"
+TABLE = ROOT / "docs/measured/tables/benchmarks-speed.csv"
 BENCHMARKS = (
     "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
     "lm", "lsr_speed", "thresholds_speed",
@@ -40,7 +40,9 @@ def main(
     ] = False,
     table: Annotated[
         Path | None,
-        typer.Option(help="CSV file of the table; unless quick, docs/measured/tables/speed.csv"),
+        typer.Option(
+            help="CSV file of the table; unless quick, docs/measured/tables/benchmarks-speed.csv"
+        ),
     ] = None,
 ) -> None:
     if unknown := sorted({*(names or [])} - {*BENCHMARKS}):

@@ -1,6 +1,6 @@
 """How cost grows: each stage up to the indexes at 1, 10 and 100 times the input, with its slopes.
 
-    .venv/bin/python -m benchmarks.growth --folder /tmp/growth --out docs/measured/tables/growth.csv
+    .venv/bin/python -m benchmarks.growth --folder /tmp/growth --out docs/measured/tables/benchmarks-growth.csv
 
 The input is the sample world with so many times the entities and texts, on one core. Time is the
 stage's CPU seconds beyond those of its smallest input, which are mostly imports, and memory the
