@@ -234,7 +234,7 @@ def test_the_list_says_whose_page_the_passage_is_of(read):
     keys = ["subject", "namesake", "another", "page"]
     assert [row["bm25 passage is of"] for row in of_csv] == keys * 200
     page = pages.questions(read, {"order": "id"})
-    shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
+    shown = re.findall(r"<small>after reading <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
     assert shown == [("" if key == "page" else READ[key]) for key in (keys * 13)[:50]]
 
 

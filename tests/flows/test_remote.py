@@ -49,6 +49,7 @@ def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
     assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
 
 
+@pytest.mark.slow
 def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))

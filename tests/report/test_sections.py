@@ -187,7 +187,7 @@ def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
     rows = StageMetrics({"tasks": nq}, [], ["tiny"]).tasks(["nq"])
     section = begins(rows)
     assert section.leads == (
-        "With REPLUG, tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
+        "With REPLUG, the model tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
     )
     assert [row[0] for row in section.blocks[0].rows] == ["without retrieval", "REPLUG"]
     assert begins([]) is None
