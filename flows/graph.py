@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psutil
 
 from flows import dvc_repo
+from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage.atomic import SCRATCH
@@ -26,12 +27,12 @@ from pipelines.work import code
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
-PARTS: dict[str, tuple[str, ...]] = {  # part of the pipeline -> its last stages
-    "refresh": (),  # all stages
-    "popqa": ("questions",),
-    "corpus": ("chunk",),
-    "retriever": ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
-    "thresholds": ("tune_thresholds",),
+PARTS: dict[Part, tuple[str, ...]] = {  # part of the pipeline -> its last stages
+    Part.refresh: (),  # all stages
+    Part.popqa: ("questions",),
+    Part.corpus: ("chunk",),
+    Part.retriever: ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
+    Part.thresholds: ("tune_thresholds",),
 }
 LOGS = SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
 

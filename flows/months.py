@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 import yaml
+from pydantic import Field
 
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -23,16 +25,50 @@ LANDED = SCRATCH / "months.json"  # profile/flow -> the last month that landed
 PARAMS = Path("params.yaml")
 
 
-class Nothing(LongtailError):
-    """No month is due, or the one that is due waits for its dumps."""
+MONTH = r"20\d\d-(0[1-9]|1[0-2])"
+RANGE = rf"{MONTH}\.\.{MONTH}"
+CHOICE = f"^(last|next|{MONTH}|{RANGE})$"
+Month = Annotated[str, Field(pattern=CHOICE)]  # what a run can be for
+
+
+class NothingDue(LongtailError):
+    """No month is due."""
+
+
+class AwaitsDumps(LongtailError):
+    """The month that is due waits for its dumps."""
+
+
+def check_choice(month: str) -> None:
+    """Raise LongtailError where `month` is nothing that a run can be for."""
+    if not re.match(CHOICE, month):
+        raise LongtailError(f"month {month}: expected YYYY-MM, YYYY-MM..YYYY-MM, `last` or `next`")
+
+
+def is_range(month: str) -> bool:
+    """Whether `month` stands for several: YYYY-MM..YYYY-MM."""
+    return re.fullmatch(RANGE, month) is not None
+
+
+def between(months: str) -> list[str]:
+    """The months of a range, the first and the last included.
+
+    Raises LongtailError where the last is before the first.
+    """
+    first, last = months.split("..")
+    if last < first:
+        raise LongtailError(f"month {months}: {last} is before {first}")
+    years = int(last[:4]) - int(first[:4])
+    count = 12 * years + int(last[5:]) - int(first[5:]) + 1
+    return snapshots.months_until(last, count)
 
 
 def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> str:
     """Set params.yaml to the month that a run of `flow` is for; returns the month.
 
-    `refresh` says what `month` may be. Raises Nothing where no month is due or its dumps are late,
-    and LongtailError on a month that is not over, or whose dumps are gone; params.yaml then stays
-    as it was.
+    `month` is YYYY-MM, `last` or `next`. Raises NothingDue where no month is due, AwaitsDumps where
+    its dumps are late, and LongtailError on a month that is not over, or whose dumps are gone;
+    params.yaml then stays as it was.
     """
     if month == "next":
         due = _due(flow, make_up)
@@ -41,14 +77,14 @@ def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> st
     else:
         due = [month]
     if not due:
-        raise Nothing(f"nothing is due: {_last()} has landed")
+        raise NothingDue(f"nothing is due: {_last()} has landed")
 
     for candidate in due:
         _check(candidate)
         try:
             _check_dumps(candidate)
         except Late as late:
-            raise Nothing(f"{candidate} waits: {late}") from None
+            raise AwaitsDumps(f"{candidate} waits: {late}") from None
         except Gone as gone:
             if candidate == due[-1]:
                 raise
@@ -107,7 +143,7 @@ def _due(flow: str, make_up: int) -> list[str]:
 
 
 def _check(month: str) -> None:
-    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) or month > _last():
+    if not re.fullmatch(MONTH, month) or month > _last():
         raise LongtailError(f"month {month}: expected YYYY-MM up to {_last()}, last or next")
 
 

@@ -1,8 +1,8 @@
 """The flow, in which each stage of DVC's graph is a task that has DVC reproduce the stage.
 
 DVC alone decides what is done again; the flow starts no DVC process for a stage that can't have
-changed. When all stages are up to date, the run has landed: its figures are compared with those of
-the last landed run, and the result is released and pushed where that is asked for.
+changed. When all stages are up to date and the gate lets the results through, the run has landed:
+its results are released and pushed where that is asked for.
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,17 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_repo, graph, landing, live, months, releases, workspace
+from flows import dvc_repo, gate, graph, landing, live, months, releases, run_states, workspace
 from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
+from flows.months import Month
+from flows.parts import Part
 from pipelines.errors import LongtailError
-from pipelines.evaluation import regressions
-from pipelines.evaluation.regressions import Regression
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
-TOLERANCE = 0.05  # share by which a figure may get worse
 MAKE_UP = 2  # months
-REGRESSIONS_LOGGED = 10  # the artifact lists all of them
 ARTIFACT = "run"  # the key of a flow run's artifact
 
 
@@ -51,65 +49,113 @@ def _name() -> str:
     return name_run(part, parameters.get("month"), flow_run.scheduled_start_time)
 
 
+@dataclass(frozen=True)
+class Handover:
+    """What is done with the results of a run that lands."""
+
+    release: bool = False  # make a release
+    to: str | None = None  # publish the release there, at hub:OWNER/NAME
+    push: bool = False  # send the outputs to DVC's default remote
+
+
 @flow(
     name="refresh",
     description="Bring every dataset, model, index and the report up to date.",
     flow_run_name=_name,
 )
 def refresh(
-    part: str = "refresh",
-    month: str | None = None,
+    part: Part = Part.refresh,
+    month: Month | None = None,
     anew: bool = False,
     release: bool = False,
     push: bool = False,
-    tolerance: float = TOLERANCE,
     make_up: int = MAKE_UP,
     to: str | None = None,
 ) -> State:
     """Reproduce what changed.
 
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
-    `part` is one of graph.PARTS. `month` becomes the month of the dumps and page views: YYYY-MM;
-    `last`, the last complete month; or `next`, the first month that has not landed yet, at most
-    `make_up` months before the last complete one. Where no month is due, or its dumps are late,
-    nothing is done. `anew`
-    fetches the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that
-    is named. `push` sends the result to DVC's default remote. A figure is reported when it is worse
-    than the last landed run's by more than the share `tolerance` of it.
+    `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
+    or `next`, the first month that has not landed yet, at most `make_up` months before the last
+    complete one. Where no month is due, or its dumps are late, nothing is done. A range,
+    YYYY-MM..YYYY-MM, is a run of its own for each month, until one does not land. `anew` fetches
+    the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that is
+    named. `push` sends the result to DVC's default remote.
     """
+    handover = Handover(release=release, to=to, push=push)
     log = get_run_logger()
     try:
         with workspace.alone(waiting=log.info):
+            if month and months.is_range(month):
+                return _refresh_months(part, months.between(month), anew, handover)
             if month:
                 month = months.begin(month, make_up, part, log.info)
-            settings = params_file.load_settings(Settings)
-            _label(part, settings)
-            stages, changed = graph.read_with_cache(Path.cwd(), log.info)
-            stages = graph.part(stages, graph.PARTS[part])
-
-            work = Reproduction(stages, changed, settings.compute, anew)
-            on_landing = _reproduce(part, work, settings, tolerance)
-            if work.failures:
-                return Failed(message="; ".join(work.failures))
-
-            message = [work.summary(), *on_landing]
-            if release:
-                message.append(_release(to))
-            if push:
-                message.append(_push(stages))
-
-            # It landed: the next run is compared with it. A failed release or push leads to another
-            # try, which is compared with the run before.
-            regressions.keep_figures(settings.profile, _metrics_files(stages))
-            if month:
-                months.keep_landed(month, part)
-                message.append(f"{month} has landed")
-    except months.Nothing as nothing:
+            return _refresh(part, month, anew, handover)
+    except months.NothingDue as nothing:
         log.info(str(nothing))
-        return Completed(name="Waits", message=str(nothing))
+        return Completed(message=str(nothing))
+    except months.AwaitsDumps as waits:
+        log.info(str(waits))
+        return Completed(name=run_states.AWAITING_DUMPS, message=str(waits))
+    except gate.Stopped as stopped:
+        return Failed(name=run_states.STOPPED, message=str(stopped))
     except LongtailError as error:
         return Failed(message=str(error))
+
+
+def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handover) -> State:
+    """Run this flow for each month, in order, until one does not land."""
+    messages = []
+    for number, month in enumerate(listed):
+        state = refresh(
+            part=part,
+            month=month,
+            anew=anew,
+            release=handover.release,
+            push=handover.push,
+            to=handover.to,
+            return_state=True,
+        )
+        messages.append(f"{month}: {state.message}")
+        if state.name != "Completed":
+            left = listed[number + 1 :]
+            if left:
+                messages.append(f"not begun: {', '.join(left)}")
+            return State(type=state.type, name=state.name, message="; ".join(messages))
+    return Completed(message="; ".join(messages))
+
+
+def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> State:
+    """Reproduce a part with params.yaml as it is, which is for `month` if that is named."""
+    settings = params_file.load_settings(Settings)
+    _label(part, settings)
+    stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)
+    stages = graph.part(stages, graph.PARTS[part])
+
+    work = Reproduction(stages, changed, settings.compute, anew)
+    changes = _reproduce(part, work, settings)
+    if work.failures:
+        return Failed(message="; ".join(work.failures))
+    handed_over = _hand_over(handover, stages)
+
+    # It landed: the next run is compared with it. A failed release or push leads to another try,
+    # which is compared with the run before.
+    gate.keep_baseline(settings.profile, stages)
+    message = [work.summary(), *changes, *handed_over]
+    if month:
+        months.keep_landed(month, part)
+        message.append(f"{month} has landed")
     return Completed(message="; ".join(message))
+
+
+def _hand_over(handover: Handover, stages: list[graph.Stage]) -> list[str]:
+    """Release and push the results, as far as that is asked for; returns messages."""
+    messages = []
+    if handover.release:
+        messages.append(_release(handover.to))
+    if handover.push:
+        messages.append(_push(stages))
+    return messages
 
 
 @flow(
@@ -135,12 +181,12 @@ def release(version: str | None = None, to: str | None = None) -> State:
     return Completed(message="; ".join(message))
 
 
-def run(part: str, push: bool) -> State:
+def run(part: Part, month: str | None, push: bool) -> State:
     """Run the flow for the command line; its final state says how it ended, without a traceback."""
-    return refresh(part=part, push=push, return_state=True)
+    return refresh(part=part, month=month, push=push, return_state=True)
 
 
-def _label(part: str, settings: Settings) -> None:
+def _label(part: Part, settings: Settings) -> None:
     """Give the flow run at work its tags, and the name with the month that it is for."""
     name = name_run(part, settings.popularity.month, flow_run.scheduled_start_time)
     tags = [*flow_run.tags, *landing.tags(settings.profile, settings.popularity.month)]
@@ -228,8 +274,11 @@ class Reproduction:
         return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
 
 
-def _reproduce(part: str, work: Reproduction, settings: Settings, tolerance: float) -> list[str]:
-    """Reproduce the stages, and log them to MLflow; returns what to say of a run that landed."""
+def _reproduce(part: Part, work: Reproduction, settings: Settings) -> list[str]:
+    """Reproduce the stages, and log them to MLflow; returns words on what changed.
+
+    Raises gate.Stopped where the gate does not let the results through.
+    """
     live.begin(stage.name for stage in work.stages)
     with _mlflow_run(part, work.failures) as run, stopping_children():
         while not work.is_done:
@@ -241,14 +290,14 @@ def _reproduce(part: str, work: Reproduction, settings: Settings, tolerance: flo
                 run.log(stage.name, record, stages.get(stage.name, {}))
         if work.failures:
             return []
-        return _log_landing(part, work, settings, run, tolerance)
+        return _log_results(part, work, settings, run)
 
 
 @contextmanager
-def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
+def _mlflow_run(part: Part, failures: list[str]) -> Iterator[Run]:
     """This flow's run in MLflow, which ends with the block, as failed if there are `failures`."""
     log = get_run_logger()
-    key = str(flow_run.root_flow_run_id or flow_run.id)
+    key = str(flow_run.id)
     name = name_run(part, started=flow_run.scheduled_start_time)
     run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, name)
     state = "FAILED"
@@ -261,14 +310,15 @@ def _mlflow_run(part: str, failures: list[str]) -> Iterator[Run]:
             log.info(line)
 
 
-def _log_landing(
-    part: str, work: Reproduction, settings: Settings, run: Run, tolerance: float
-) -> list[str]:
-    """Show in MLflow and Prefect that a run of a part landed; returns words on what got worse."""
+def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> list[str]:
+    """Show in MLflow and Prefect what a run made; returns words on what changed.
+
+    Raises gate.Stopped as `_reproduce` does.
+    """
     about = {
         "profile": settings.profile,
         MONTH: settings.popularity.month,
-        PART: part,
+        PART: part.value,
         "lms": ",".join(settings.lms),
         "parts.answered": ",".join(settings.parts.answered),
     }
@@ -281,35 +331,14 @@ def _log_landing(
         len(stages),
     )
     report = landing.find_report(stages)
-    run.land(about, headlines, description, report)
-
-    worse = regressions.find_regressions(settings.profile, _metrics_files(stages), tolerance)
-    changes = landing.describe_changes(settings.profile, headlines, worse)
+    comparison = gate.compare(settings.profile, stages)
+    changes = landing.describe_changes(settings.profile, headlines, comparison)
     parts = [description, landing.link_report(report), changes]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
-    return _log_regressions(worse, tolerance)
 
-
-def _log_regressions(worse: list[Regression] | None, tolerance: float) -> list[str]:
-    """Say in the log what got worse; returns words for the flow's message."""
-    log = get_run_logger()
-    if worse is None:
-        log.info("no run of this profile has landed here yet: there are no figures to compare with")
-        return []
-    if not worse:
-        log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")
-        return []
-
-    for regression in worse[:REGRESSIONS_LOGGED]:
-        log.warning(f"regression: {regression}")
-    if len(worse) > REGRESSIONS_LOGGED:
-        n_more = len(worse) - REGRESSIONS_LOGGED
-        log.warning(f"and {n_more} more, see the artifact `{ARTIFACT}`")
-    return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
-
-
-def _metrics_files(stages: list[graph.Stage]) -> list[Path]:
-    return [file for stage in stages for file in stage.metrics]
+    messages = gate.judge(comparison)
+    run.land(about, headlines, description, report)
+    return messages
 
 
 def _release(to: str | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import typer
 
 from flows import terminal
 from flows.commands.options import PORTS, JsonOption, ProfileOption, print_json
+from flows.parts import Part
 from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
@@ -24,15 +24,20 @@ if TYPE_CHECKING:
 
 PARAMS = Path("params.yaml")
 
-# the keys of graph.PARTS, which is not imported here, because each command would wait for it
-Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])
-
 
 def run(
     part: Annotated[
         Part, typer.Argument(help="The part to run, with all stages that it needs.")
     ] = Part.refresh,
     profile: ProfileOption = None,
+    month: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MONTH",
+            help="The month of the dumps and page views: 2026-10, `last` or `next`. "
+            "A range, 2026-03..2026-08, makes one run a month, in order.",
+        ),
+    ] = None,
     push: Annotated[
         bool, typer.Option("--push", help="Send the results to DVC's default remote.")
     ] = False,
@@ -42,8 +47,10 @@ def run(
     Runs the stages whose inputs, code or params changed. It reads params.yaml: an edit in conf/
     counts only with --profile, which composes params.yaml anew.
     """
-    from flows import graph, profiles, surroundings, workspace
+    from flows import graph, months, profiles, surroundings, workspace
 
+    if month:
+        months.check_choice(month)
     if profile:
         profiles.write_profile(profile, PARAMS)
     params_file.load_params()  # before DVC, whose own error on a bad param does not help
@@ -54,12 +61,12 @@ def run(
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         n_changed = sum(stage.name in changed for stage in stages)
-        if not n_changed and not push:
+        if not n_changed and not push and not month:
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
             terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
-            _run_flow(part, stages, push)
+            _run_flow(part, stages, month, push)
         _show_results(part, stages)
 
 
@@ -69,7 +76,7 @@ def _warn_of_mlflow() -> None:
         print(f"warning: {safe_text.line(problem)}", file=sys.stderr)
 
 
-def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
+def _run_flow(part: Part, stages: Sequence[Stage], month: str | None, push: bool) -> None:
     """Run the flow beside a Prefect server. Raises LongtailError if it fails."""
     from flows import server
 
@@ -80,7 +87,7 @@ def _run_flow(part: Part, stages: Sequence[Stage], push: bool) -> None:
         page = url.removesuffix("/api")
         try:
             with live.showing([stage.name for stage in stages], page):
-                state = refresh.run(part.value, push)
+                state = refresh.run(part, month, push)
         finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
             server.flush()
 

@@ -50,7 +50,8 @@ def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
     Path("params.yaml").write_text(yaml.safe_dump(values))
     add(dumps, "2026-09")
     with pytest.raises(
-        months.Nothing, match=r"2026-09 waits: .*/2026-08/pageviews-202608-user\.bz2: not there yet"
+        months.AwaitsDumps,
+        match=r"2026-09 waits: .*/2026-08/pageviews-202608-user\.bz2: not there yet",
     ):
         begin()
     dumps.views("2026-08", b"views")
@@ -83,12 +84,13 @@ def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
     months.keep_landed("2026-08", "refresh")
     before = Path("params.yaml").read_text()
     with pytest.raises(
-        months.Nothing, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"
+        months.AwaitsDumps, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"
     ):
         begin()
     add(dumps, "2026-09", whole=False)
     with pytest.raises(
-        months.Nothing, match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet"
+        months.AwaitsDumps,
+        match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet",
     ):
         begin()
     assert Path("params.yaml").read_text() == before
