@@ -5,7 +5,11 @@ A subcommand is named with its command, and "" is `longtail` alone.
 
 EXAMPLES = {
     "": ("longtail run", "longtail thresholds closed.csv rag.csv --questions popQA.tsv"),
-    "run": ("longtail run", "longtail run --profile laptop"),
+    "run": (
+        "longtail run",
+        "longtail run --profile laptop",
+        "longtail run --month 2026-03..2026-08",
+    ),
     "schedule": ("longtail schedule --port 4200",),
     "plan": ("longtail plan --profile laptop", "longtail plan --json"),
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),

@@ -2,14 +2,18 @@
 
 import json
 import logging
+import re
 from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
+from prefect.exceptions import ParameterTypeError
+from prefect.utilities.callables import parameter_schema
 from wikimedia_server import Dumps, Wikimedia
 
 from flows import months, profiles, refresh
+from flows.parts import Part
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 
@@ -122,3 +126,25 @@ def test_a_month_lands_for_a_profile_and_a_flow(dumps):
         with pytest.raises(LongtailError, match=said):
             begin(month)
     assert Path("params.yaml").read_text() == before
+
+
+def test_a_wrong_part_or_month_is_one_line():
+    """Prefect's form offers the parts, and its server refuses anything else."""
+    schema = parameter_schema(refresh.refresh).model_dump()
+    assert schema["definitions"]["Part"]["enum"] == [part.value for part in Part]
+    wrong = [
+        ({"part": "popqua"}, "part: Input should be 'refresh', 'popqa', "),
+        ({"month": "2026-13"}, "month: String should match pattern '"),
+        ({"month": "2026-01..next"}, "month: String should match pattern '"),
+    ]
+    for parameters, problem in wrong:
+        with pytest.raises(ParameterTypeError, match=re.escape(problem)):
+            refresh.refresh.validate_parameters(parameters)
+    with pytest.raises(LongtailError, match="month 2026-13: expected YYYY-MM, "):
+        months.check_choice("2026-13")
+
+
+def test_a_range_of_months_has_both_ends():
+    assert months.between("2025-11..2026-02") == ["2025-11", "2025-12", "2026-01", "2026-02"]
+    with pytest.raises(LongtailError, match="2026-02 is before 2026-03"):
+        months.between("2026-03..2026-02")

@@ -81,6 +81,22 @@ def test_a_run_for_the_next_month_is_called_so(project):
     assert {"profile: sample", "month: 2021-11", f"commit: {commit}"} <= set(json.loads(tags))
 
 
+def test_months_of_a_range_land_one_after_the_other(ran):
+    said = ran.longtail("run", "--month", "2021-08..2021-09").stdout
+    for month in ("2021-08", "2021-09"):
+        assert f"{month}: 0 ran, 0 restored from the cache, 4 unchanged; {month} has landed" in said
+    assert json.loads((ran.folder / months.LANDED).read_text()) == {"sample/refresh": "2021-09"}
+    months_of_runs = ran.prefect.ask("SELECT tags FROM flow_run ORDER BY start_time DESC LIMIT 2")
+    assert ["month: 2021-09" in tags for (tags,) in months_of_runs] == [True, False]
+
+    (ran.folder / "input.txt").write_text("fail b1")
+    done = ran.longtail("run", "--month", "2021-10..2021-12")
+    assert done.returncode == 1
+    last_line = done.stderr.splitlines()[-1]
+    assert last_line.startswith("error: 2021-10: b1: input.txt: says fail")
+    assert last_line.endswith("; not begun: 2021-11, 2021-12")
+
+
 def test_only_what_changed_runs(ran):
     """The rest comes from the cache, and all of it is in MLflow."""
     begun(ran), logs(ran)
