@@ -3,6 +3,8 @@
 The store is the folder .longtail/work/<work>/<key>. A work is what a stage does under one name, as
 "popularity". The key stands for the content that its result depends on: settings, code and input
 files (`content_key`). With other content the key is another, and the work is done anew.
+
+KEPT is the same for results that later months reuse, in the folder .longtail/kept.
 """
 
 import hashlib
@@ -29,8 +31,7 @@ LARGE_BYTES = 64 << 20  # from this size on, the hash of a file or folder is kep
 # A file that changed just now may change once more within the same tick of the file system's clock.
 SECONDS_AT_REST = 2.0
 SUBMITTED = 4096  # parts that an executor holds at once: more than its workers, but not millions
-SECONDS_PER_DAY = 86_400
-DAYS_UNUSED = 60  # days after which `sweep` removes what no run has used
+UNUSED_SECONDS = 60 * 86_400  # after which a stage's start sweeps away what no run has used
 
 
 def content_key(settings: Any, code: str, *files: Path) -> str:
@@ -199,12 +200,19 @@ class WorkStore:
 
     def file(self, work: str, key: str, write: Callable[[Path], None]) -> Path:
         """The finished file or folder of a work and key; `write(path)` makes a missing one."""
-        path = self.path(work, key)
-        if path.exists():
-            os.utime(path)  # it is in use, and `sweep` leaves it
-        else:
+        path = self.used(work, key)
+        if path is None:
+            path = self.path(work, key)
             with atomic(path, keep=True) as temporary:
                 write(temporary)
+        return path
+
+    def used(self, work: str, key: str) -> Path | None:
+        """The file or folder of a work and key, which counts as used now; None if there is none."""
+        path = self.path(work, key)
+        if not path.exists():
+            return None
+        os.utime(path)  # `sweep` leaves it
         return path
 
     def forget(self, work: str, key: str | None = None) -> None:
@@ -214,13 +222,19 @@ class WorkStore:
         with suppress(OSError):  # other keys are there
             folder.rmdir()
 
-    def sweep(self, days: float = DAYS_UNUSED) -> None:
-        """Remove what no run has used for so many days."""
-        oldest = time.time() - days * SECONDS_PER_DAY
-        for path in self.folder.glob("*/*"):
+    def unused(self, since: float) -> list[Path]:
+        """The files and folders that no run has used since then (unix seconds)."""
+        paths = []
+        for path in sorted(self.folder.glob("*/*")):
             with suppress(FileNotFoundError):  # another process removed it
-                if path.stat().st_mtime < oldest:
-                    self.forget(path.parent.name, path.name)
+                if path.stat().st_mtime < since:
+                    paths.append(path)
+        return paths
+
+    def sweep(self, since: float) -> None:
+        """Remove what no run has used since then (unix seconds)."""
+        for path in self.unused(since):
+            self.forget(path.parent.name, path.name)
 
     def _begin(self, work: str, key: str) -> tuple[Path, set[str]]:
         """The folder of a work's parts, and the names of the finished ones.
@@ -231,6 +245,10 @@ class WorkStore:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)  # it is in use, and `sweep` leaves it
         return folder, {path.name for path in folder.iterdir()}
+
+
+# Results that later months reuse, until `longtail sweep` removes what no kept month needs.
+KEPT = WorkStore(SCRATCH / "kept")
 
 
 def in_parallel(

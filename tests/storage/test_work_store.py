@@ -103,9 +103,10 @@ def test_what_no_run_uses_is_swept_away():
         os.utime(path, (long_ago, long_ago))
     STORE.file("answers", "used", lambda path: path.touch())
     STORE.parts("stage", "used", [1], double)
-    STORE.sweep(days=11)
+    STORE.sweep(long_ago - 1)
     assert paths[1].exists()
-    STORE.sweep(days=9)
+    assert {path.name for path in STORE.unused(long_ago + 1)} == {"unused"}
+    STORE.sweep(long_ago + 1)
     assert sorted(STORE.folder.glob("*/*")) == sorted([paths[0], part.parent])
     assert not (STORE.folder / "forgotten").exists()
 
