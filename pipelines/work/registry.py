@@ -28,7 +28,7 @@ from pipelines.storage import dvc_hashes
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 REGISTERED = "longtail-retriever"
 ALIAS = "champion"
-DESCRIPTION = f"""Retrievers tuned to a frozen language model by LM-supervised retrieval (LSR, REPLUG).
+DESCRIPTION = f"""Retrievers tuned to a frozen language model by LM-supervised retrieval (LSR).
 
 The best of them by `lsr.best_by` is the `{ALIAS}`. Where Longtail is installed,
 `mlflow.pyfunc.load_model("models:/{REGISTERED}@{ALIAS}")` opens it. `predict(texts)` gives the

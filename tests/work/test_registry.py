@@ -213,7 +213,7 @@ def test_a_process_elsewhere_loads_the_champion(tuned, root, tmp_path):
     ("bits_per_byte", "bits per byte", 1.1, 0.9, 0.8),
 ])  # fmt: skip
 def test_only_a_better_one_takes_the_place(figure, name, worse, best, better, here):
-    client, experiment, locked = here
+    client, _, locked = here
     locked["params"]["params.yaml"]["lsr"]["best_by"] = figure
     if figure == "bits_per_byte":
         verdict = verdict_on(*here, worse, best)
