@@ -142,6 +142,8 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
 
 def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> State:
     """Reproduce a part with params.yaml as it is, which is for `month` if that is named."""
+    if handover.commit:
+        data_branch.check_committed(Path.cwd())  # now, and not only after hours
     settings = params_file.load_settings(Settings)
     _label(part, settings)
     stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from pipelines.check.expectations import FILE, read_expectations
-from pipelines.check.measures import measure_tables
+from pipelines.check.table_measures import measure_tables
 from pipelines.params.param_types import Section
 from pipelines.params.params import Ingest
 from pipelines.storage import parquet

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipelines.check.expectations import FILE, read_expectations
-from pipelines.check.measures import measure_tables
+from pipelines.check.table_measures import measure_tables
 from pipelines.errors import LongtailError
 from pipelines.storage.parquet import write_parquet
 
