@@ -29,7 +29,7 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import WorkStore
+from pipelines.storage.work_store import KEPT, WorkStore
 from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
@@ -104,6 +104,7 @@ def indexed(project, compute) -> dict[str, bytes]:
     docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
     chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
     index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
+    shutil.rmtree(KEPT.folder)  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 

@@ -116,7 +116,7 @@ def embed_corpus(
     n_threads = torch.get_num_threads()
     try:
         encoder = Encoder.open(model, retriever, compute)
-        chosen = hashlib.blake2b(positions).hexdigest()
+        chosen = hashlib.blake2b(positions.tobytes()).hexdigest()
         result_depends_on = (retriever, compute.device, encoder.numerics, chosen)
         key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:

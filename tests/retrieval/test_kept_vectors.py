@@ -103,25 +103,37 @@ def test_known_texts_are_copied_or_linked(model, embedded):
     assert embedded == []
 
 
-def test_a_killed_month_ends_as_an_unkilled_one(first_month, model, embedded, monkeypatch):
-    run(SECOND, "unkilled", model)
-    shutil.rmtree(KEPT.folder)
-    shutil.copytree(first_month / KEPT.folder, KEPT.folder)
+@pytest.fixture
+def killed(model, embedded, monkeypatch) -> None:
+    """A run of the second month was killed before the last of three shards of new texts."""
+    embed = Encoder.embed
 
     def stop(encoder, texts):
         if NEW[-1] in texts:
             raise KeyboardInterrupt
         return embed(encoder, texts)
 
-    embed = Encoder.embed
     with monkeypatch.context() as patch:
         patch.setattr(Encoder, "embed", stop)
         with pytest.raises(KeyboardInterrupt):
-            run(SECOND, "killed", model)
+            run(SECOND, "second", model)
     embedded.clear()
+
+
+def test_a_killed_month_ends_as_an_unkilled_one(killed, first_month, model, embedded):
     run(SECOND, "killed", model)
-    assert embedded == NEW[40:], "the third shard of 20"
+    assert embedded == NEW[40:]
+    shutil.rmtree(KEPT.folder)
+    shutil.copytree(first_month / KEPT.folder, KEPT.folder)
+    run(SECOND, "unkilled", model)
     assert read("killed") == read("unkilled")
+
+
+def test_a_killed_month_may_lose_what_is_kept(killed, model):
+    shutil.rmtree(KEPT.folder)
+    assert run(SECOND, "second", model) == 135
+    opened = Encoder.open(model, tiny_models.retriever(), COMPUTE)
+    np.testing.assert_allclose(vectors("second"), opened.embed(SECOND), atol=1e-3)
 
 
 def cut(file: Path) -> None:
@@ -151,7 +163,8 @@ def test_damaged_vectors_are_made_anew(model, file, damage, capsys):
     assert read("anew") == read("first")
 
 
-def test_another_encoder_template_or_stage_shares_nothing(model, tmp_path):
+def test_other_encoders_settings_and_stages_share_nothing(model, tmp_path):
+    assert run(FIRST, "length", model, max_tokens=8) == 90
     assert run(FIRST, "template", model, document="passage: {text}") == 90
     assert run(FIRST, "stage", model, name="index@wikipedia-dense") == 90
     other = tiny_models.encoder(tmp_path / "other", seed=1)
