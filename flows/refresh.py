@@ -7,7 +7,7 @@ its results are released and pushed where that is asked for.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -18,8 +18,19 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_repo, gate, graph, landing, live, months, releases, run_states, workspace
-from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
+from flows import (
+    data_branch,
+    dvc_repo,
+    gate,
+    graph,
+    landing,
+    live,
+    months,
+    releases,
+    run_states,
+    workspace,
+)
+from flows.dvc_tasks import push_commits, push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from flows.months import Month
 from flows.parts import Part
@@ -29,6 +40,7 @@ from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 MAKE_UP = 2  # months
+LATE_AFTER = 20  # days
 ARTIFACT = "run"  # the key of a flow run's artifact
 
 
@@ -56,6 +68,8 @@ class Handover:
     release: bool = False  # make a release
     to: str | None = None  # publish the release there, at hub:OWNER/NAME
     push: bool = False  # send the outputs to DVC's default remote
+    commit: bool = False  # commit dvc.lock on the data branch, and tag a month that lands
+    git_remote: str | None = None  # send the data branch there, as origin
 
 
 @flow(
@@ -70,37 +84,50 @@ def refresh(
     release: bool = False,
     push: bool = False,
     make_up: int = MAKE_UP,
+    late_after: int = LATE_AFTER,
     to: str | None = None,
+    commit: bool = False,
+    git_remote: str | None = None,
 ) -> State:
     """Reproduce what changed.
 
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
-    complete one. Where no month is due, or its dumps are late, nothing is done. A range,
-    YYYY-MM..YYYY-MM, is a run of its own for each month, until one does not land. `anew` fetches
-    the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that is
-    named. `push` sends the result to DVC's default remote.
+    complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
+    `late_after` days after the month, the state is DumpsLate. A range, YYYY-MM..YYYY-MM, is a run
+    of its own for each month, until one does not land. `anew` fetches the sources again. `release`
+    makes a release, published at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to
+    DVC's default remote. `commit` commits dvc.lock and params.yaml on the branch longtail/data, and
+    tags the commit of a month that lands. `git_remote` names git's remote to which this branch and
+    its tags are sent, such as origin.
     """
-    handover = Handover(release=release, to=to, push=push)
+    handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
     try:
         with workspace.alone(waiting=log.info):
             if month and months.is_range(month):
                 return _refresh_months(part, months.between(month), anew, handover)
             if month:
-                month = months.begin(month, make_up, part, log.info)
+                month = months.begin(month, make_up, late_after, part, log.info)
             return _refresh(part, month, anew, handover)
     except months.NothingDue as nothing:
         log.info(str(nothing))
         return Completed(message=str(nothing))
     except months.AwaitsDumps as waits:
         log.info(str(waits))
-        return Completed(name=run_states.AWAITING_DUMPS, message=str(waits))
+        return Completed(name=waits.state, message=str(waits))
     except gate.Stopped as stopped:
-        return Failed(name=run_states.STOPPED, message=str(stopped))
+        return _failed(month, str(stopped), run_states.STOPPED)
     except LongtailError as error:
-        return Failed(message=str(error))
+        return _failed(month, str(error))
+
+
+def _failed(month: str | None, message: str, name: str = "Failed") -> State:
+    """The state of a failed run. Its message names the month, by which alerts are told apart."""
+    if month and month not in message:
+        message = f"{month}: {message}"
+    return Failed(name=name, message=message)
 
 
 def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handover) -> State:
@@ -111,22 +138,23 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
             part=part,
             month=month,
             anew=anew,
-            release=handover.release,
-            push=handover.push,
-            to=handover.to,
+            **asdict(handover),
             return_state=True,
         )
-        messages.append(f"{month}: {state.message}")
         if state.name != "Completed":
+            messages.append(str(state.message))
             left = listed[number + 1 :]
             if left:
                 messages.append(f"not begun: {', '.join(left)}")
             return State(type=state.type, name=state.name, message="; ".join(messages))
+        messages.append(f"{month}: {state.message}")
     return Completed(message="; ".join(messages))
 
 
 def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> State:
     """Reproduce a part with params.yaml as it is, which is for `month` if that is named."""
+    if handover.commit:
+        data_branch.check_committed(Path.cwd())  # now, and not only after hours
     settings = params_file.load_settings(Settings)
     _label(part, settings)
     stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)
@@ -135,8 +163,8 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     work = Reproduction(stages, changed, settings.compute, anew)
     changes = _reproduce(part, work, settings)
     if work.failures:
-        return Failed(message="; ".join(work.failures))
-    handed_over = _hand_over(handover, stages)
+        return _failed(month, "; ".join(work.failures))
+    handed_over = _hand_over(handover, part, month, stages)
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,
     # which is compared with the run before.
@@ -148,13 +176,27 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     return Completed(message="; ".join(message))
 
 
-def _hand_over(handover: Handover, stages: list[graph.Stage]) -> list[str]:
-    """Release and push the results, as far as that is asked for; returns messages."""
+def _hand_over(
+    handover: Handover, part: Part, month: str | None, stages: list[graph.Stage]
+) -> list[str]:
+    """Commit, release and push the results, as far as that is asked for; returns messages.
+
+    The tag of a month comes after the push, so that a remote has what a tag names.
+    """
     messages = []
+    commit = None
+    if handover.commit:
+        commit = data_branch.record(Path.cwd())
     if handover.release:
         messages.append(_release(handover.to))
     if handover.push:
         messages.append(_push(stages))
+    if commit:
+        messages.append(_tag(commit, part, month))
+    if handover.git_remote:
+        messages.append(_push_commits(handover.git_remote))
+    elif commit and handover.push:
+        messages.append(data_branch.how_to_push(Path.cwd()))
     return messages
 
 
@@ -181,9 +223,9 @@ def release(version: str | None = None, to: str | None = None) -> State:
     return Completed(message="; ".join(message))
 
 
-def run(part: Part, month: str | None, push: bool) -> State:
+def run(part: Part, month: str | None, push: bool, commit: bool) -> State:
     """Run the flow for the command line; its final state says how it ended, without a traceback."""
-    return refresh(part=part, month=month, push=push, return_state=True)
+    return refresh(part=part, month=month, push=push, commit=commit, return_state=True)
 
 
 def _label(part: Part, settings: Settings) -> None:
@@ -355,6 +397,23 @@ def _push(stages: list[graph.Stage]) -> str:
         if not repo.config["core"].get("remote"):
             return "nothing pushed, DVC has no default remote"
     state = push_outputs([stage.name for stage in stages], return_state=True)
+    if not state.is_completed():
+        raise LongtailError(state.message)
+    return str(state.result())
+
+
+def _tag(commit: str, part: Part, month: str | None) -> str:
+    """Tag the commit of a month that lands; returns a message about the commit."""
+    message = f"commit {commit[: data_branch.COMMIT_CHARS]} has dvc.lock"
+    if month:
+        tag = data_branch.tag_month(Path.cwd(), month, part, commit)
+        message += f", tag {tag}"
+    return message
+
+
+def _push_commits(remote: str) -> str:
+    """Send the data branch and its tags to git's `remote`; returns a message."""
+    state = push_commits(remote, return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)
     return str(state.result())

@@ -12,10 +12,10 @@ import pytest
 import releases
 from quick_project import dvc_init, git, reproduce
 
+from flows import data_branch, workspace
 from flows import releases as flow_releases
-from flows import workspace
 from pipelines.errors import LongtailError
-from pipelines.release import versions
+from pipelines.release import contents, versions
 
 DVC_YAML = """
 stages:
@@ -66,7 +66,8 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
         versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more)
     )
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
-    assert flow_releases.write_release() == "the release: release/1.0.0"
+    said = flow_releases.write_release()
+    assert said == "the release: release/1.0.0, git's tag release/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
         assert any(re.search(pattern, text) for pattern in given["machine"].values())
     provenance = json.loads(Path("release/1.0.0/provenance.json").read_text(encoding="utf-8"))
@@ -105,7 +106,7 @@ def test_the_command_takes_paths_from_where_it_is_called(project, tmp_path, monk
     monkeypatch.chdir("conf")
     assert call("release", "--out", out, "--version", "0.9.0")[:2] == (
         0,
-        f"the release: {out / '0.9.0'}\n",
+        f"the release: {out / '0.9.0'}, git's tag release/0.9.0\n",
     )
     (out / "0.9.0/popqa.parquet").write_bytes(b"")
     monkeypatch.chdir(project / "conf")
@@ -123,7 +124,8 @@ def test_the_command_takes_paths_from_where_it_is_called(project, tmp_path, monk
     assert (code, error.startswith("error: another run is at work in this folder")) == (1, True)
 
 
-def test_what_a_run_writes_need_not_be_committed(project):
+def test_what_a_run_writes_need_not_be_committed(project, tmp_path):
+    """The release names a commit that holds it."""
     flow_releases.write_release()
     changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
     Path("params.yaml").write_text(changed, encoding="utf-8")
@@ -133,6 +135,22 @@ def test_what_a_run_writes_need_not_be_committed(project):
     ):
         flow_releases.write_release()
     reproduce(project)
-    assert flow_releases.write_release() == "the release: release/1.0.1"
+    assert flow_releases.write_release().startswith("the release: release/1.0.1, ")
     provenance = json.loads(Path("release/1.0.1/provenance.json").read_text(encoding="utf-8"))
     assert (provenance["params"]["seed"], provenance["previous"]) == (1, "1.0.0")
+
+    commit = provenance["commit"]
+    for file in ("dvc.lock", "params.yaml"):
+        assert git(project, "show", f"{commit}:{file}") == Path(file).read_text().strip()
+    names = (f"{data_branch.REF}^", data_branch.REF, "release/1.0.1^{}")
+    head = git(project, "rev-parse", "HEAD")
+    assert git(project, "rev-parse", *names).split() == [head, commit, commit]
+
+    git(project, "tag", "--delete", "release/1.0.1")
+    assert flow_releases.write_release().startswith("nothing changed")
+    assert git(project, "rev-parse", "release/1.0.1^{}") == commit, "its tag is made up for"
+    first = shutil.move("release/1.0.1", tmp_path / "first")
+    git(project, "update-ref", "-d", data_branch.REF)
+    flow_releases.write_release()
+    sums = Path("release/1.0.1", contents.SUMS).read_bytes()
+    assert sums == Path(first, contents.SUMS).read_bytes(), "the same bytes when made again"

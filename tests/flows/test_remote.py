@@ -3,10 +3,14 @@
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from quick_project import Project, git
+from prefect.client.schemas.objects import StateType
+from prefect.states import State
+from quick_project import Project, Untracked, git
 
+from flows import data_branch, months
 from pipelines.evaluation import regressions
 
 
@@ -18,26 +22,29 @@ def remote(ran, tmp_path) -> Path:
     dvc_yaml = ran.folder / "dvc.yaml"
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))
     assert ran.dvc("remote", "add", "--default", "here", str(tmp_path / "remote")).returncode == 0
+    git(ran.folder, "commit", "-qam", "a remote")
     for log in (ran.folder / ".longtail/logs").iterdir():
         log.unlink()
     return tmp_path / "remote"
 
 
 def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
-    """A part is run with what it needs, and pushed with DVC's run cache."""
-    done = ran.longtail("run", "corpus", "--push")
+    """A part is run with what it needs, pushed with DVC's run cache, and committed."""
+    assert ran.dvc("push", "c").returncode == 0
+    done = ran.longtail("run", "corpus", "--push", "--commit", "--month", "2021-10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 ran, 2 restored from the cache, 1 unchanged; pushed: " in done.stdout
+    assert re.search(r"commit \w{7} has dvc.lock, tag data/2021-10; git has no remote", done.stdout)
     logged = [path.name for path in (ran.folder / ".longtail/logs").iterdir()]
     assert sorted(logged) == ["chunk@1.log", "chunk@2.log", "push.log"]
-    assert ran.dvc("push", "c").returncode == 0
-    for words in (
-        ["add", "dvc.lock"],
-        ["commit", "-qam", "what was run"],
-        ["clone", "-q", ".", tmp_path / "clone"],
-    ):
-        git(ran.folder, *words)
+    git(ran.folder, "clone", "-q", ".", str(tmp_path / "clone"))
     made = Project(tmp_path / "clone", ran.root)
+    assert not (made.folder / "dvc.lock").exists()
+    assert made.dvc("get", ".", "data/b1", "--rev", "data/2021-10").returncode == 0
+    assert (made.folder / "b1").read_text() == "b1"
+    (made.folder / "b1").unlink()
+
+    git(made.folder, "checkout", "-q", "data/2021-10")
     assert made.dvc("pull").returncode == 0
     assert made.dvc("status").stdout == "Data and pipelines are up to date.\n"
     assert (made.folder / "data/c").read_text() == "c"
@@ -47,6 +54,44 @@ def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
     assert made.dvc("repro", "--pull", "a").returncode == 0
     assert (made.folder / "data/a").read_text() == "one"
     assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
+
+
+@pytest.mark.slow
+def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
+    """Another try makes no other commit. What is not committed is refused before a stage runs."""
+    hub = tmp_path / "hub"
+    git(ran.folder, "init", "-q", "--bare", str(hub))
+    git(ran.folder, "remote", "add", "origin", str(hub))
+    landed = ran.folder / months.LANDED
+
+    state = land(ran, "nowhere")
+    assert (state.type, state.name) == (StateType.FAILED, "Failed")
+    assert re.match(
+        "git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
+        state.message,
+    )
+    assert not landed.exists(), "another try is due"
+    commit = git(ran.folder, "rev-parse", data_branch.REF)
+
+    state = land(ran, "origin")
+    assert state.is_completed()
+    assert state.message.endswith(
+        "longtail/data and its tags are at git's origin; 2021-10 has landed"
+    )
+    assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
+
+    (ran.folder / "work.py").write_text("")
+    assert land(ran, "origin").message.startswith("work.py: not as in git's last commit")
+
+
+def land(project: Project, git_remote: str) -> State:
+    """A run of the flow for a month, as a deployment with `commit` and `git_remote` makes it."""
+    from flows import refresh
+
+    with project.here(), mock.patch.object(refresh, "Run", Untracked):
+        return refresh.refresh(
+            part="corpus", month="2021-10", commit=True, git_remote=git_remote, return_state=True
+        )
 
 
 @pytest.mark.slow
