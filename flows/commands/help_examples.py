@@ -15,6 +15,10 @@ EXAMPLES = {
         "longtail accept triples-rows --because 'Wikidata merged 2,000 films'",
         "longtail accept popqa-rows popqa-views --because 'a smaller world'",
     ),
+    "alerts": (
+        "longtail alerts --to https://hooks.example.org/longtail",
+        "longtail alerts --to slack-webhook/ops",
+    ),
     "plan": ("longtail plan --profile laptop", "longtail plan --json"),
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
     "status": ("longtail status --all", "longtail status --json"),

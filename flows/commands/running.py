@@ -14,7 +14,6 @@ from flows import terminal
 from flows.commands.options import PORTS, JsonOption, ProfileOption, print_json
 from flows.parts import Part
 from pipelines import safe_text
-from pipelines.check import history
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
@@ -52,6 +51,7 @@ def run(
     counts only with --profile, which composes params.yaml anew.
     """
     from flows import graph, months, profiles, surroundings, workspace
+    from pipelines.check import history  # takes long to import
 
     if month:
         months.check_choice(month)
