@@ -1,0 +1,319 @@
+"""A year by `longtail schedule` beside a played Wikimedia: each month's dumps come, and things go
+wrong in some months.
+
+Every run of the schedule asks first whether the month's page views are there. The played server
+then sees that a new run has begun, and sets the scene for it: so a year has the same runs each time,
+however busy the machine is.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import tiny_models
+import waiting
+import yaml
+from finished_run import copy_tracked
+from growing_world import GrowingWorld
+from quick_project import Project, git
+from scheduled import Schedules
+from wikimedia_server import Dumps, Wikimedia
+
+from flows import profiles
+from pipelines.params import params_file
+from pipelines.sources import snapshots
+
+DEPLOYMENT = """
+name: monthly
+pull:
+  - prefect.deployments.steps.set_working_directory:
+      directory: "{{ $PWD }}"
+deployments:
+  - name: monthly
+    description: A release of each month
+    entrypoint: flows.refresh.refresh
+    parameters: {month: next, make_up: 12, anew: true, release: true, push: true}
+    work_pool: {name: longtail}
+    schedules:
+      - interval: 5
+"""
+DISK = ".dvc/cache"  # a file system of its own, which gets full
+KILLED_STAGE = "pipelines.retrieval.index"
+LATE_ALLOWED = 800  # days that every month is waited for
+
+
+@dataclass(frozen=True)
+class Try:
+    """A run of the schedule: the number of its month, what happens, and the state it ends in."""
+
+    month: int
+    happens: str
+    ends: str = "Completed"
+
+
+YEAR = (
+    Try(1, "whole"),
+    Try(2, "whole"),
+    Try(3, "late", "AwaitingDumps"),
+    Try(3, "late", "AwaitingDumps"),
+    Try(3, "whole"),
+    Try(4, "damaged", "Failed"),
+    Try(4, "whole"),
+    Try(5, "stage killed", "Failed"),
+    Try(5, "whole"),
+    Try(6, "halved", "StoppedByGate"),
+    Try(6, "whole"),
+    Try(7, "whole"),
+    Try(8, "flow killed", "Crashed"),
+    Try(8, "whole"),
+    Try(9, "thinned", "StoppedByGate"),
+    Try(9, "accepted"),
+    Try(10, "full", "Failed"),
+    Try(10, "whole"),
+    Try(11, "whole"),
+    Try(12, "late", "AwaitingDumps"),
+    Try(12, "whole"),
+)
+
+
+class Disk:
+    """A file system in memory, which may be full; only root may mount it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+
+    def fill(self) -> None:
+        """Leave some kB."""
+        used = shutil.disk_usage(self.folder).used >> 10
+        self._remount(f"size={used + 16}k")
+
+    def free(self) -> None:
+        self._remount("size=1g")
+
+    def close(self) -> None:
+        subprocess.run(["umount", "--lazy", self.folder], check=True)
+
+    def _remount(self, option: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{option}", self.folder], check=True)
+
+
+class Year:
+    """A checkout below `folder` whose schedule makes PopQA, an index and answers of each month."""
+
+    def __init__(
+        self, folder: Path, root: Path, server: Wikimedia, databases: Path, tries: tuple[Try, ...]
+    ) -> None:
+        self.tries = tries
+        self.runs: list[str] = []  # the ids of those that have begun
+        self.unexpected: list[str] = []
+        self.missing: set[str] = set()  # titles that Wikidata has lost
+        last = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)[0]
+        self.months = snapshots.months_until(last, 13)  # the first one has landed before
+        self.dumps = Dumps(server)
+
+        values = yaml.safe_load(profiles.compose("smoke", root))
+        sizes = params_file.parse(values).world
+        self.world = GrowingWorld(folder / "world", sizes, self.months)
+        tiny_models.language_model(folder / "models/lm")
+        tiny_models.encoder(folder / "models/encoder")
+
+        self.checkout = copy_tracked(root, folder / "checkout", without=("tests/", "dvc.lock"))
+        self.folder = shutil.copytree(databases, self.checkout.folder, dirs_exist_ok=True)
+        self.disk = Disk(self.folder / DISK)
+        self._write_params(values)
+        landed = {"smoke/refresh": self.months[0]}
+        (self.folder / ".longtail/months.json").write_text(json.dumps(landed))
+        self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT)
+        self.checkout("dvc", "remote", "add", "--default", "store", str(folder / "remote"))
+        self.checkout.commit()
+        git(self.folder, "config", "user.name", "someone")
+        git(self.folder, "config", "user.email", "someone@example.org")
+
+        for month in self.months[1:]:
+            self.dumps.views(month, lambda _, month=month: self._knock(month))
+
+    def _write_params(self, values: dict) -> None:
+        nothing = {name: [] for name in values["parts"]}
+        values["parts"] = nothing | {
+            "knowledge": ["wikidata"],
+            "question_sets": ["popqa"],
+            "answered": ["popqa"],
+            "corpora": ["wikipedia"],
+            "datastore": "wikipedia",
+            "tokenizers": ["documents"],
+            "local_files": ["followed"],
+        }
+        values["ways"] = ["closed_book", "dense"]
+        values["contact"] = "someone@example.org"
+        values["tokenizer"] |= {"source": "pretrained", "path": "../models/lm"}
+        values["lm"]["tiny"] |= {"source": "pretrained", "path": "../models/lm", "training": None}
+        encoder = {"source": "pretrained", "path": "../models/encoder", "training": None}
+        values["retriever"]["dense"] |= encoder
+        values["popularity"]["month"] = self.months[0]
+        values["popqa"]["sampling"] = "all"
+        values["fetch"] |= {
+            "source": "wikimedia",
+            "root": "../world",
+            "files": self.dumps.addresses(self.months[0]) | {"c4": ["c4/*.json.gz"]},
+            "days_apart": LATE_ALLOWED,
+        }
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(values))
+
+    def play(self) -> None:
+        """Let the schedule run until the last month has landed and nothing more is due."""
+        self.schedules.start()
+        for number in range(len(self.tries)):
+            self.schedules.until(lambda number=number: self._has_ended(number))
+        self.schedules.until(self._says_nothing_is_due)
+        os.kill(self.schedules.process.pid, signal.SIGINT)
+        self.schedules.process.communicate(timeout=waiting.PATIENCE)
+
+    def close(self) -> None:
+        process = self.schedules.process
+        if process and process.poll() is None:
+            process.kill()
+            process.communicate()
+        self.disk.close()
+
+    def states(self) -> list[tuple[str, str]]:
+        """The name and the message of the state of each run that has begun, in order."""
+        rows = {run: (name, message) for run, name, message in self._runs()}
+        return [rows[run] for run in self.runs]
+
+    def _has_ended(self, number: int) -> bool:
+        assert self.unexpected == []
+        if len(self.runs) <= number:
+            return False
+        name, message = self.states()[number]
+        if name in ("Running", "Pending", "Cancelling"):
+            return False
+        assert name == self.tries[number].ends, (self.tries[number], name, message)
+        return True
+
+    def _says_nothing_is_due(self) -> bool:
+        return any(message.startswith("nothing is due") for _, _, message in self._runs())
+
+    def _runs(self) -> list[tuple[str, str, str]]:
+        """The id, state and message of each scheduled run that has begun, in order."""
+        query = (
+            "SELECT r.id, r.state_name, coalesce(s.message, '') FROM flow_run r"
+            " JOIN flow_run_state s ON s.id = r.state_id"
+            " WHERE r.start_time IS NOT NULL AND r.deployment_id IS NOT NULL ORDER BY r.start_time"
+        )
+        database = self.folder / ".longtail/prefect/prefect.db"
+        with closing(sqlite3.connect(database)) as connection:
+            return connection.execute(query).fetchall()
+
+    def _knock(self, month: str) -> bytes | None:
+        """The page views of a month, if they are there, after the scene of a new run is set."""
+        run = self._runs()[-1][0]
+        if run not in self.runs:
+            self.runs.append(run)
+            if len(self.runs) > len(self.tries):
+                self.unexpected.append(f"run {len(self.runs)} for {month}")
+                return None
+            attempt = self.tries[len(self.runs) - 1]
+            if self.months[attempt.month] != month:
+                self.unexpected.append(f"{attempt} for {month}")
+            self.scene(attempt)
+        if self.tries[len(self.runs) - 1].happens == "late":
+            return None
+        return self.world.views(month)
+
+    def scene(self, attempt: Try) -> None:
+        """Set the scene for a run."""
+        self.disk.free()
+        scenes: dict[str, Callable[[int], None]] = {
+            "whole": self._add,
+            "late": lambda number: None,
+            "damaged": self._add_damaged,
+            "stage killed": self._kill_stage,
+            "halved": self._add_halved,
+            "flow killed": self._kill_flow,
+            "thinned": self._add_thinned,
+            "accepted": self._add,
+            "full": self._fill_disk,
+        }
+        scenes[attempt.happens](attempt.month)
+
+    def _add(self, number: int) -> None:
+        """The month's dumps, as they should be."""
+        self._add_dumps(number, self._wikidata(number))
+
+    def _wikidata(self, number: int) -> bytes:
+        titles = [title for title in self.world.titles(number) if title not in self.missing]
+        return self.world.wikidata(titles)
+
+    def _add_dumps(self, number: int, wikidata: bytes) -> None:
+        day = self.months[number].replace("-", "")
+        pages = {"pages-articles.xml.bz2": self.world.wikipedia(number)}
+        self.dumps.wiki(f"{day}20", pages)
+        self.dumps.entities(f"{day}25", wikidata)
+
+    def _add_damaged(self, number: int) -> None:
+        """Wikidata's file is not the one that its published checksum is of."""
+        self._add(number)
+        path = self._path_of_entities(number)
+        self.dumps.server.pages[path] = self.dumps.server.pages[path][:-8] + b"damaged!"
+
+    def _add_halved(self, number: int) -> None:
+        """Wikidata's dump is whole by its checksum, and has lost half of the entities."""
+        self._add_dumps(number, self.world.wikidata(self.world.titles(number)[::2]))
+
+    def _add_thinned(self, number: int) -> None:
+        """Wikidata has removed a third of the entities, for good."""
+        self.missing = set(self.world.titles(len(self.months))[::3])
+        self._add(number)
+
+    def _fill_disk(self, number: int) -> None:
+        """The disk gets full while Wikidata's dump comes."""
+        self._add(number)
+        path = self._path_of_entities(number)
+        body = self.dumps.server.pages[path]
+
+        def page(_: dict) -> bytes:
+            self.disk.fill()
+            return body
+
+        self.dumps.server.pages[path] = page
+
+    def _path_of_entities(self, number: int) -> str:
+        day = self.months[number].replace("-", "") + "25"
+        return f"/wikidatawiki/entities/{day}/wikidata-{day}-all.json.gz"
+
+    def _kill_stage(self, number: int) -> None:
+        self._add(number)
+        threading.Thread(target=self._kill, args=(False,), daemon=True).start()
+
+    def _kill_flow(self, number: int) -> None:
+        self._add(number)
+        threading.Thread(target=self._kill, args=(True,), daemon=True).start()
+
+    def _kill(self, flow: bool) -> None:
+        """Kill the stage that embeds, or the run that has started it."""
+        stage = waiting.until(self._find_stage)
+        process = stage
+        if flow:
+            process = next(parent for parent in stage.parents() if "flow-run" in parent.cmdline())
+        process.kill()
+
+    def _find_stage(self) -> psutil.Process | None:
+        schedule = psutil.Process(self.schedules.process.pid)
+        for process in schedule.children(recursive=True):
+            try:
+                if KILLED_STAGE in process.cmdline():
+                    return process
+            except psutil.NoSuchProcess:
+                continue
+        return None
