@@ -1,5 +1,7 @@
 """Prefect tasks in which DVC, in a process of its own, reproduces one stage or pushes.
 
+In one more task git pushes the commits that name the data.
+
 What DVC prints goes to the task's log and to .longtail/logs. What became of a stage is not read
 from it: a stage that ran leaves a record, and dvc.lock says whether its outputs have other hashes
 than before.
@@ -25,9 +27,10 @@ from prefect.exceptions import PrefectException
 from prefect.runtime import flow_run, task_run
 from prefect.states import Failed, Pending, Running, State
 
-from flows import dvc_repo, graph, live, workspace
+from flows import data_branch, dvc_repo, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import safe_text
+from pipelines.errors import LongtailError
 from pipelines.storage import disks
 from pipelines.work.run_log import FLOW, record_of
 
@@ -39,7 +42,8 @@ BLOCK_BYTES = 1 << 16  # of a process's output, read at a time
 STOP_SECONDS = 10  # that DVC's processes have to end
 HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch"
-    "|credential|denied|forbidden|unauthorized|permission|not a director|read-only|no space",
+    "|credential|denied|forbidden|unauthorized|permission|not a director|read-only|no space"
+    "|rejected|not appear to be a git",
     re.IGNORECASE,
 )
 KILLED = re.compile("exited with (-9|137)$")
@@ -152,6 +156,22 @@ def push_outputs(names: list[str]) -> str | State:
         name="Failed" if is_hopeless else UNREACHABLE,
         message=f"push: {problem}; {again} (all it said: {log})",
     )
+
+
+@task(
+    name="push commits",
+    task_run_name="push commits",
+    persist_result=False,
+    retries=RETRIES,
+    retry_condition_fn=_can_help,
+)
+def push_commits(remote: str) -> str | State:
+    """Send the data branch and its tags to git's `remote`; returns a message, or a Failed state."""
+    try:
+        return data_branch.push(Path.cwd(), remote)
+    except LongtailError as error:
+        is_hopeless = HOPELESS.search(str(error))
+        return Failed(name="Failed" if is_hopeless else UNREACHABLE, message=str(error))
 
 
 @dataclass

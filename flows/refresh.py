@@ -7,7 +7,7 @@ its results are released and pushed where that is asked for.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -18,8 +18,19 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_repo, gate, graph, landing, live, months, releases, run_states, workspace
-from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
+from flows import (
+    data_branch,
+    dvc_repo,
+    gate,
+    graph,
+    landing,
+    live,
+    months,
+    releases,
+    run_states,
+    workspace,
+)
+from flows.dvc_tasks import push_commits, push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from flows.months import Month
 from flows.parts import Part
@@ -56,6 +67,8 @@ class Handover:
     release: bool = False  # make a release
     to: str | None = None  # publish the release there, at hub:OWNER/NAME
     push: bool = False  # send the outputs to DVC's default remote
+    commit: bool = False  # commit dvc.lock on the data branch, and tag a month that lands
+    git_remote: str | None = None  # send the data branch there, as origin
 
 
 @flow(
@@ -71,6 +84,8 @@ def refresh(
     push: bool = False,
     make_up: int = MAKE_UP,
     to: str | None = None,
+    commit: bool = False,
+    git_remote: str | None = None,
 ) -> State:
     """Reproduce what changed.
 
@@ -80,9 +95,11 @@ def refresh(
     complete one. Where no month is due, or its dumps are late, nothing is done. A range,
     YYYY-MM..YYYY-MM, is a run of its own for each month, until one does not land. `anew` fetches
     the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that is
-    named. `push` sends the result to DVC's default remote.
+    named. `push` sends the result to DVC's default remote. `commit` commits dvc.lock and
+    params.yaml on the branch longtail/data, and tags the commit of a month that lands. `git_remote`
+    names git's remote to which this branch and its tags are sent, such as origin.
     """
-    handover = Handover(release=release, to=to, push=push)
+    handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
     try:
         with workspace.alone(waiting=log.info):
@@ -111,9 +128,7 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
             part=part,
             month=month,
             anew=anew,
-            release=handover.release,
-            push=handover.push,
-            to=handover.to,
+            **asdict(handover),
             return_state=True,
         )
         messages.append(f"{month}: {state.message}")
@@ -127,6 +142,8 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
 
 def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> State:
     """Reproduce a part with params.yaml as it is, which is for `month` if that is named."""
+    if handover.commit:
+        data_branch.check_committed(Path.cwd())  # now, and not only after hours
     settings = params_file.load_settings(Settings)
     _label(part, settings)
     stages, changed = graph.read_with_cache(Path.cwd(), get_run_logger().info)
@@ -136,7 +153,7 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     changes = _reproduce(part, work, settings)
     if work.failures:
         return Failed(message="; ".join(work.failures))
-    handed_over = _hand_over(handover, stages)
+    handed_over = _hand_over(handover, part, month, stages)
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,
     # which is compared with the run before.
@@ -148,13 +165,27 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     return Completed(message="; ".join(message))
 
 
-def _hand_over(handover: Handover, stages: list[graph.Stage]) -> list[str]:
-    """Release and push the results, as far as that is asked for; returns messages."""
+def _hand_over(
+    handover: Handover, part: Part, month: str | None, stages: list[graph.Stage]
+) -> list[str]:
+    """Commit, release and push the results, as far as that is asked for; returns messages.
+
+    The tag of a month comes after the push, so that a remote has what a tag names.
+    """
     messages = []
+    commit = None
+    if handover.commit:
+        commit = data_branch.record(Path.cwd())
     if handover.release:
         messages.append(_release(handover.to))
     if handover.push:
         messages.append(_push(stages))
+    if commit:
+        messages.append(_tag(commit, part, month))
+    if handover.git_remote:
+        messages.append(_push_commits(handover.git_remote))
+    elif commit and handover.push:
+        messages.append(data_branch.how_to_push(Path.cwd()))
     return messages
 
 
@@ -181,9 +212,9 @@ def release(version: str | None = None, to: str | None = None) -> State:
     return Completed(message="; ".join(message))
 
 
-def run(part: Part, month: str | None, push: bool) -> State:
+def run(part: Part, month: str | None, push: bool, commit: bool) -> State:
     """Run the flow for the command line; its final state says how it ended, without a traceback."""
-    return refresh(part=part, month=month, push=push, return_state=True)
+    return refresh(part=part, month=month, push=push, commit=commit, return_state=True)
 
 
 def _label(part: Part, settings: Settings) -> None:
@@ -355,6 +386,23 @@ def _push(stages: list[graph.Stage]) -> str:
         if not repo.config["core"].get("remote"):
             return "nothing pushed, DVC has no default remote"
     state = push_outputs([stage.name for stage in stages], return_state=True)
+    if not state.is_completed():
+        raise LongtailError(state.message)
+    return str(state.result())
+
+
+def _tag(commit: str, part: Part, month: str | None) -> str:
+    """Tag the commit of a month that lands; returns a message about the commit."""
+    message = f"commit {commit[: data_branch.COMMIT_CHARS]} has dvc.lock"
+    if month:
+        tag = data_branch.tag_month(Path.cwd(), month, part, commit)
+        message += f", tag {tag}"
+    return message
+
+
+def _push_commits(remote: str) -> str:
+    """Send the data branch and its tags to git's `remote`; returns a message."""
+    state = push_commits(remote, return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)
     return str(state.result())

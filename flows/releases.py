@@ -3,23 +3,21 @@
 One is made only where the data are what commit, params and DVC say.
 """
 
+import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from flows import surroundings, workspace
+from flows import data_branch, workspace
 from flows.dvc_repo import stages_of_lock
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
 OUT = Path("release")
-RECORDED = {"dvc.lock", "params.yaml"}  # may differ from the commit: a release has their contents
-PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
-NAMES_SHOWN = 3  # files or stages that an error names
+NAMES_SHOWN = 3  # stages that an error names
 
 
 def publish(
@@ -66,7 +64,8 @@ def publish(
 def write_release(version: str | None = None, out: Path = OUT) -> str:
     """Write the next release below `out`; returns a line on where it is, or why there is none.
 
-    Raises LongtailError as `read_provenance` does.
+    Git's commit of the last release in `out` gets a tag, if it has none yet. Raises LongtailError
+    as `read_provenance` does.
     """
     from pipelines.release import contents, versions
 
@@ -82,22 +81,26 @@ def write_release(version: str | None = None, out: Path = OUT) -> str:
         ingest=params.ingest,
         threads=params.compute.threads,
     )
+    last = versions.latest(out)
+    assert last, "write_release has written one, or there was one before"
+    provenance = json.loads((last / "provenance.json").read_text(encoding="utf-8"))
+    tag = data_branch.tag_release(root, last.name, provenance["commit"])
     if folder:
-        return f"the release: {folder}"
+        return f"the release: {folder}, git's tag {tag}"
     return f"nothing changed since the last release in {out}: no new one"
 
 
 def read_provenance(root: Path) -> dict[str, Any]:
     """What made the data under `root`: the commit, its date, the params, and the outputs' MD5s.
 
-    Raises LongtailError where a file other than RECORDED differs from the commit, or a stage is not
-    up to date.
+    The commit holds dvc.lock as it is, so DVC finds the data by it; data_branch.record makes it if
+    need be. Raises LongtailError as that does, and where a stage is not up to date.
     """
     from flows import graph
     from pipelines.release import card
 
     citation = card.read_citation(root / card.PROJECT_CITATION)
-    check_committed(root)
+    data_branch.check_committed(root)
 
     stages, changed = graph.read_graph(root)
     if changed:
@@ -111,43 +114,12 @@ def read_provenance(root: Path) -> dict[str, Any]:
         outs = locked[stage.name].get("outs", [])
         md5s[stage.name] = {out["path"]: out["md5"] for out in outs}
 
-    commit = _git(root, "rev-parse", "HEAD")
-    commit_date = _git(root, "show", "--no-patch", "--format=%cs")
+    commit = data_branch.record(root)
     params_text = (root / "params.yaml").read_text(encoding="utf-8")
     return {
-        "commit": commit.strip(),
-        "commit_date": commit_date.strip(),
+        "commit": commit,
+        "commit_date": data_branch.date(root, commit),
         "params": yaml.safe_load(params_text),
         "dvc": md5s,
         "citation": citation,
     }
-
-
-def check_committed(root: Path) -> None:
-    """Raise LongtailError where a file is not as in git's last commit.
-
-    RECORDED and PROFILES may differ.
-    """
-    entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
-    names = [entry[3:].strip('"') for entry in entries]
-    changed = []
-    for name in names:
-        if name not in RECORDED and not name.startswith(PROFILES):
-            changed.append(name)
-    if changed:
-        expected = f"expected no difference but in {', '.join(sorted(RECORDED))} and {PROFILES}"
-        raise LongtailError(
-            f"{', '.join(changed[:NAMES_SHOWN])}: not as in git's last commit, {expected}; "
-            "commit first, so that the release can name what made it"
-        )
-
-
-def _git(root: Path, *words: str) -> str:
-    try:
-        process = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise LongtailError(surroundings.with_advice(str(error))) from None
-    if process.returncode:
-        problem = surroundings.with_advice(process.stderr)
-        raise LongtailError(f"git {words[0]}: {problem}; a release is made of a git checkout")
-    return process.stdout

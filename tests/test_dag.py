@@ -236,7 +236,7 @@ def test_each_retriever_has_its_stages(stages_of):
     }.items()
 
 
-def test_predictions_alone_need_six_stages(stages_of):
+def test_predictions_alone_need_seven_stages(stages_of):
     """The Pile alone needs no questions."""
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {
@@ -255,6 +255,7 @@ def test_predictions_alone_need_six_stages(stages_of):
         "tune_thresholds@popularity",
         "analyse",
         "report",
+        "check",
     ]
     pile = {
         "corpora": ["pile"],
@@ -273,7 +274,8 @@ def test_predictions_alone_need_six_stages(stages_of):
         "index",
         "index_bm25",
     ]
-    after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]
+    after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse"]
+    after += ["report", "check"]
     assert [name.partition("@")[0] for name in stages] == before + after
     assert {
         name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")

@@ -41,6 +41,9 @@ def run(
     push: Annotated[
         bool, typer.Option("--push", help="Send the results to DVC's default remote.")
     ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Commit dvc.lock on the branch longtail/data.")
+    ] = False,
 ) -> None:
     """Bring everything up to date, and say the main results.
 
@@ -61,12 +64,12 @@ def run(
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         n_changed = sum(stage.name in changed for stage in stages)
-        if not n_changed and not push and not month:
+        if not (n_changed or push or commit or month):
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()
             terminal.show(f"{n_changed} of {len(stages)} stages changed; opening Prefect's server")
-            _run_flow(part, stages, month, push)
+            _run_flow(part, stages, month, push, commit)
         _show_results(part, stages)
 
 
@@ -76,7 +79,9 @@ def _warn_of_mlflow() -> None:
         print(f"warning: {safe_text.line(problem)}", file=sys.stderr)
 
 
-def _run_flow(part: Part, stages: Sequence[Stage], month: str | None, push: bool) -> None:
+def _run_flow(
+    part: Part, stages: Sequence[Stage], month: str | None, push: bool, commit: bool
+) -> None:
     """Run the flow beside a Prefect server. Raises LongtailError if it fails."""
     from flows import server
 
@@ -87,7 +92,7 @@ def _run_flow(part: Part, stages: Sequence[Stage], month: str | None, push: bool
         page = url.removesuffix("/api")
         try:
             with live.showing([stage.name for stage in stages], page):
-                state = refresh.run(part, month, push)
+                state = refresh.run(part, month, push, commit)
         finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
             server.flush()
 

@@ -12,10 +12,10 @@ import pytest
 import releases
 from quick_project import dvc_init, git, reproduce
 
+from flows import data_branch, workspace
 from flows import releases as flow_releases
-from flows import workspace
 from pipelines.errors import LongtailError
-from pipelines.release import versions
+from pipelines.release import contents, versions
 
 DVC_YAML = """
 stages:
@@ -66,7 +66,8 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
         versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more)
     )
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
-    assert flow_releases.write_release() == "the release: release/1.0.0"
+    said = flow_releases.write_release()
+    assert said == "the release: release/1.0.0, git's tag release/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
         assert any(re.search(pattern, text) for pattern in given["machine"].values())
     provenance = json.loads(Path("release/1.0.0/provenance.json").read_text(encoding="utf-8"))
@@ -105,7 +106,7 @@ def test_the_command_takes_paths_from_where_it_is_called(project, tmp_path, monk
     monkeypatch.chdir("conf")
     assert call("release", "--out", out, "--version", "0.9.0")[:2] == (
         0,
-        f"the release: {out / '0.9.0'}\n",
+        f"the release: {out / '0.9.0'}, git's tag release/0.9.0\n",
     )
     (out / "0.9.0/popqa.parquet").write_bytes(b"")
     monkeypatch.chdir(project / "conf")
@@ -133,6 +134,31 @@ def test_what_a_run_writes_need_not_be_committed(project):
     ):
         flow_releases.write_release()
     reproduce(project)
-    assert flow_releases.write_release() == "the release: release/1.0.1"
+    assert flow_releases.write_release().startswith("the release: release/1.0.1, ")
     provenance = json.loads(Path("release/1.0.1/provenance.json").read_text(encoding="utf-8"))
     assert (provenance["params"]["seed"], provenance["previous"]) == (1, "1.0.0")
+
+    commit = provenance["commit"]
+    for file in ("dvc.lock", "params.yaml"):
+        assert git(project, "show", f"{commit}:{file}") == Path(file).read_text().strip()
+    assert git(project, "rev-parse", f"{data_branch.REF}^", commit, "release/1.0.1^{}").split() == [
+        git(project, "rev-parse", "HEAD"),
+        commit,
+        commit,
+    ]
+
+
+def test_a_release_is_the_same_bytes_when_made_again(project, tmp_path):
+    """Its tag is made up for as well."""
+    releases.write_data(project / "made", releases.questions(views=releases.VIEWS | {2: 100}))
+    reproduce(project)
+    flow_releases.write_release()
+    git(project, "tag", "--delete", "release/1.0.0")
+    assert flow_releases.write_release().startswith("nothing changed")
+    first = shutil.move("release", tmp_path / "first")
+    git(project, "update-ref", "-d", data_branch.REF)
+    said = flow_releases.write_release()
+    assert said == "the release: release/1.0.0, git's tag release/1.0.0"
+    files = contents.files(Path("release/1.0.0"))
+    for name in files:
+        assert Path("release/1.0.0", name).read_bytes() == Path(first, "1.0.0", name).read_bytes()

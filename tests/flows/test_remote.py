@@ -18,26 +18,29 @@ def remote(ran, tmp_path) -> Path:
     dvc_yaml = ran.folder / "dvc.yaml"
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))
     assert ran.dvc("remote", "add", "--default", "here", str(tmp_path / "remote")).returncode == 0
+    git(ran.folder, "commit", "-qam", "a remote")
     for log in (ran.folder / ".longtail/logs").iterdir():
         log.unlink()
     return tmp_path / "remote"
 
 
 def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
-    """A part is run with what it needs, and pushed with DVC's run cache."""
-    done = ran.longtail("run", "corpus", "--push")
+    """A part is run with what it needs, pushed with DVC's run cache, and committed."""
+    assert ran.dvc("push", "c").returncode == 0
+    done = ran.longtail("run", "corpus", "--push", "--commit", "--month", "2021-10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 ran, 2 restored from the cache, 1 unchanged; pushed: " in done.stdout
+    assert re.search(r"commit \w{7} has dvc.lock, tag data/2021-10; git has no remote", done.stdout)
     logged = [path.name for path in (ran.folder / ".longtail/logs").iterdir()]
     assert sorted(logged) == ["chunk@1.log", "chunk@2.log", "push.log"]
-    assert ran.dvc("push", "c").returncode == 0
-    for words in (
-        ["add", "dvc.lock"],
-        ["commit", "-qam", "what was run"],
-        ["clone", "-q", ".", tmp_path / "clone"],
-    ):
-        git(ran.folder, *words)
+    git(ran.folder, "clone", "-q", ".", str(tmp_path / "clone"))
     made = Project(tmp_path / "clone", ran.root)
+    assert not (made.folder / "dvc.lock").exists()
+    assert made.dvc("get", ".", "data/b1", "--rev", "data/2021-10").returncode == 0
+    assert (made.folder / "b1").read_text() == "b1"
+    (made.folder / "b1").unlink()
+
+    git(made.folder, "checkout", "-q", "data/2021-10")
     assert made.dvc("pull").returncode == 0
     assert made.dvc("status").stdout == "Data and pipelines are up to date.\n"
     assert (made.folder / "data/c").read_text() == "c"

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 import yaml
 
-from flows import cli, dvc_repo, named_server, releases, server, surroundings
+from flows import cli, data_branch, dvc_repo, named_server, server, surroundings
 from pipelines.errors import LongtailError
 
 JSON = "application/json"
@@ -126,7 +126,7 @@ def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match=message), dvc_repo.opened(tmp_path):
         pass
     with pytest.raises(LongtailError, match=message):
-        releases.check_committed(tmp_path)
+        data_branch.check_committed(tmp_path)
 
 
 def test_a_damaged_git_config_is_one_line(tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ def test_a_damaged_git_index_is_one_line(tmp_path: Path) -> None:
 def test_a_machine_without_git_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LongtailError, match=r"'git'; install git"):
-        releases.check_committed(tmp_path)
+        data_branch.check_committed(tmp_path)
