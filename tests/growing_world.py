@@ -11,8 +11,8 @@ from pathlib import Path
 from pipelines.params import params
 from pipelines.world.generator import write_world
 
-FIRST_ENTITIES = 60
-ENTITIES_PER_MONTH = 3
+FIRST_ENTITIES = 120
+ENTITIES_PER_MONTH = 2  # in a year fewer than the gate lets a data set grow
 ARTICLES_PER_EDIT = 20  # of so many articles one changes in a month
 PAGE = re.compile(r"  <page>\n.*?  </page>\n", re.DOTALL)
 TITLE = re.compile(r"<title>(?:Talk:)?(.*?)(?: of note)?</title>")

@@ -8,6 +8,8 @@ however busy the machine is.
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -26,9 +28,11 @@ from finished_run import copy_tracked
 from growing_world import GrowingWorld
 from quick_project import Project, git
 from scheduled import Schedules
+from webhook import Hook
 from wikimedia_server import Dumps, Wikimedia
 
 from flows import profiles
+from pipelines import QUIET
 from pipelines.params import params_file
 from pipelines.sources import snapshots
 
@@ -41,48 +45,63 @@ deployments:
   - name: monthly
     description: A release of each month
     entrypoint: flows.refresh.refresh
-    parameters: {month: next, make_up: 12, anew: true, release: true, push: true}
+    parameters:
+      {month: next, make_up: 12, late_after: 40, anew: true, commit: true, release: true, push: true}
     work_pool: {name: longtail}
     schedules:
       - interval: 5
 """
 DISK = ".dvc/cache"  # a file system of its own, which gets full
 KILLED_STAGE = "pipelines.retrieval.index"
-LATE_ALLOWED = 800  # days that every month is waited for
+DAYS_WAITED = 800  # for the dumps of a month: all months are waited for
+REASON = "Wikidata removed these items"
+ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
 
 
 @dataclass(frozen=True)
 class Try:
-    """A run of the schedule: the number of its month, what happens, and the state it ends in."""
+    """A run of the schedule: the number of its month, what happens, how it ends, who hears."""
 
     month: int
     happens: str
     ends: str = "Completed"
+    alerts: int = 0
 
 
 YEAR = (
     Try(1, "whole"),
     Try(2, "whole"),
-    Try(3, "late", "AwaitingDumps"),
-    Try(3, "late", "AwaitingDumps"),
+    Try(3, "late", "DumpsLate", alerts=1),
+    Try(3, "late", "DumpsLate"),  # the same message is not sent again
     Try(3, "whole"),
-    Try(4, "damaged", "Failed"),
+    Try(4, "damaged", "Failed", alerts=1),
     Try(4, "whole"),
-    Try(5, "stage killed", "Failed"),
+    Try(5, "stage killed", "Failed", alerts=1),
     Try(5, "whole"),
-    Try(6, "halved", "StoppedByGate"),
+    Try(6, "halved", "StoppedByGate", alerts=1),
     Try(6, "whole"),
     Try(7, "whole"),
-    Try(8, "flow killed", "Crashed"),
+    Try(8, "flow killed", "Crashed", alerts=1),
     Try(8, "whole"),
-    Try(9, "thinned", "StoppedByGate"),
+    Try(9, "thinned", "StoppedByGate", alerts=1),
     Try(9, "accepted"),
-    Try(10, "full", "Failed"),
+    Try(10, "disk full", "Failed", alerts=1),
     Try(10, "whole"),
     Try(11, "whole"),
-    Try(12, "late", "AwaitingDumps"),
+    Try(12, "late", "AwaitingDumps"),  # the last month has ended some days ago
     Try(12, "whole"),
 )
+IN_WORDS = {
+    "whole": "the dumps come",
+    "late": "the page views are not there",
+    "damaged": "Wikidata's dump has another checksum than published",
+    "stage killed": "the stage that embeds is killed",
+    "halved": "half of Wikidata's entities are gone, by mistake",
+    "flow killed": "the run is killed while it embeds",
+    "thinned": "a third of Wikidata's entities are gone, for good",
+    "accepted": "someone accepts that",
+    "disk full": "the disk gets full",
+}
 
 
 class Disk:
@@ -112,14 +131,21 @@ class Year:
     """A checkout below `folder` whose schedule makes PopQA, an index and answers of each month."""
 
     def __init__(
-        self, folder: Path, root: Path, server: Wikimedia, databases: Path, tries: tuple[Try, ...]
+        self,
+        folder: Path,
+        root: Path,
+        server: Wikimedia,
+        hook: Hook,
+        tries: tuple[Try, ...] = YEAR,
     ) -> None:
         self.tries = tries
+        self.hook = hook
         self.runs: list[str] = []  # the ids of those that have begun
         self.unexpected: list[str] = []
         self.missing: set[str] = set()  # titles that Wikidata has lost
-        last = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)[0]
-        self.months = snapshots.months_until(last, 13)  # the first one has landed before
+        last, _ = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)
+        # the one before the first month of the year has landed
+        self.months = snapshots.months_until(last, 1 + tries[-1].month)
         self.dumps = Dumps(server)
 
         values = yaml.safe_load(profiles.compose("smoke", root))
@@ -129,13 +155,13 @@ class Year:
         tiny_models.encoder(folder / "models/encoder")
 
         self.checkout = copy_tracked(root, folder / "checkout", without=("tests/", "dvc.lock"))
-        self.folder = shutil.copytree(databases, self.checkout.folder, dirs_exist_ok=True)
+        self.folder = self.checkout.folder
         self.disk = Disk(self.folder / DISK)
         self._write_params(values)
         landed = {"smoke/refresh": self.months[0]}
+        (self.folder / ".longtail").mkdir()
         (self.folder / ".longtail/months.json").write_text(json.dumps(landed))
-        self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT)
-        self.checkout("dvc", "remote", "add", "--default", "store", str(folder / "remote"))
+        self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT, services=QUIET)
         self.checkout.commit()
         git(self.folder, "config", "user.name", "someone")
         git(self.folder, "config", "user.email", "someone@example.org")
@@ -166,16 +192,21 @@ class Year:
             "source": "wikimedia",
             "root": "../world",
             "files": self.dumps.addresses(self.months[0]) | {"c4": ["c4/*.json.gz"]},
-            "days_apart": LATE_ALLOWED,
+            "days_apart": DAYS_WAITED,
         }
         (self.folder / "params.yaml").write_text(yaml.safe_dump(values))
 
     def play(self) -> None:
         """Let the schedule run until the last month has landed and nothing more is due."""
+        done = self.schedules.project.real("alerts", "--to", self.hook.secret_address)
+        assert done.returncode == 0, done.stderr
+        self.hook.texts.clear()  # of the test alert
         self.schedules.start()
         for number in range(len(self.tries)):
             self.schedules.until(lambda number=number: self._has_ended(number))
         self.schedules.until(self._says_nothing_is_due)
+        expected = sum(attempt.alerts for attempt in self.tries)
+        waiting.until(lambda: len(self.hook.texts) >= expected)
         os.kill(self.schedules.process.pid, signal.SIGINT)
         self.schedules.process.communicate(timeout=waiting.PATIENCE)
 
@@ -187,9 +218,13 @@ class Year:
         self.disk.close()
 
     def states(self) -> list[tuple[str, str]]:
-        """The name and the message of the state of each run that has begun, in order."""
-        rows = {run: (name, message) for run, name, message in self._runs()}
-        return [rows[run] for run in self.runs]
+        """The name and the message of the state of each try's run, in order."""
+        states = {run: (name, message) for run, name, message in self._runs()}
+        return [states[run] for run in self.runs]
+
+    def other_messages(self) -> set[str]:
+        """The messages of the scheduled runs that did not even ask for a month."""
+        return {message for run, _, message in self._runs() if run not in self.runs}
 
     def _has_ended(self, number: int) -> bool:
         assert self.unexpected == []
@@ -242,8 +277,8 @@ class Year:
             "halved": self._add_halved,
             "flow killed": self._kill_flow,
             "thinned": self._add_thinned,
-            "accepted": self._add,
-            "full": self._fill_disk,
+            "accepted": self._accept,
+            "disk full": self._fill_disk,
         }
         scenes[attempt.happens](attempt.month)
 
@@ -274,6 +309,14 @@ class Year:
     def _add_thinned(self, number: int) -> None:
         """Wikidata has removed a third of the entities, for good."""
         self.missing = set(self.world.titles(len(self.months))[::3])
+        self._add(number)
+
+    def _accept(self, number: int) -> None:
+        """Someone calls the command that the message of the stopped run names."""
+        _, message = self.states()[-2]
+        words = shlex.split(ACCEPT.search(message)[1])
+        done = self.checkout.longtail(*words, "--because", REASON)
+        assert done.returncode == 0, done.stderr
         self._add(number)
 
     def _fill_disk(self, number: int) -> None:
