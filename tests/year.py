@@ -88,12 +88,13 @@ YEAR = (
     Try(10, "disk full", "Failed", alerts=1),
     Try(10, "whole"),
     Try(11, "whole"),
-    Try(12, "late", "AwaitingDumps"),  # the last month has ended some days ago
+    Try(12, "not whole", "AwaitingDumps"),  # this month has ended some days ago
     Try(12, "whole"),
 )
 IN_WORDS = {
     "whole": "the dumps come",
     "late": "the page views are not there",
+    "not whole": "Wikidata's dump is still written",
     "damaged": "Wikidata's dump has another checksum than published",
     "stage killed": "the stage that embeds is killed",
     "halved": "half of Wikidata's entities are gone, by mistake",
@@ -261,17 +262,17 @@ class Year:
             attempt = self.tries[len(self.runs) - 1]
             if self.months[attempt.month] != month:
                 self.unexpected.append(f"{attempt} for {month}")
-            self.scene(attempt)
+            self._set_scene(attempt)
         if self.tries[len(self.runs) - 1].happens == "late":
             return None
         return self.world.views(month)
 
-    def scene(self, attempt: Try) -> None:
-        """Set the scene for a run."""
+    def _set_scene(self, attempt: Try) -> None:
         self.disk.free()
         scenes: dict[str, Callable[[int], None]] = {
             "whole": self._add,
             "late": lambda number: None,
+            "not whole": self._add_beginning,
             "damaged": self._add_damaged,
             "stage killed": self._kill_stage,
             "halved": self._add_halved,
@@ -291,10 +292,16 @@ class Year:
         return self.world.wikidata(titles)
 
     def _add_dumps(self, number: int, wikidata: bytes) -> None:
-        day = self.months[number].replace("-", "")
+        month = self.months[number].replace("-", "")
         pages = {"pages-articles.xml.bz2": self.world.wikipedia(number)}
-        self.dumps.wiki(f"{day}20", pages)
-        self.dumps.entities(f"{day}25", wikidata)
+        self.dumps.wiki(f"{month}20", pages)
+        self.dumps.entities(self._day_of_entities(number), wikidata)
+
+    def _add_beginning(self, number: int) -> None:
+        """Wikidata's dump has no checksum yet."""
+        self._add(number)
+        day = self._day_of_entities(number)
+        self.dumps.entities(day, b"the beginning", whole=False)
 
     def _add_damaged(self, number: int) -> None:
         """Wikidata's file is not the one that its published checksum is of."""
@@ -331,8 +338,11 @@ class Year:
 
         self.dumps.server.pages[path] = page
 
+    def _day_of_entities(self, number: int) -> str:
+        return self.months[number].replace("-", "") + "25"
+
     def _path_of_entities(self, number: int) -> str:
-        day = self.months[number].replace("-", "") + "25"
+        day = self._day_of_entities(number)
         return f"/wikidatawiki/entities/{day}/wikidata-{day}-all.json.gz"
 
     def _kill_stage(self, number: int) -> None:
