@@ -56,6 +56,7 @@ $(VENV):
 	@$(BIN)/python -m compileall -q -j 0 -x "/tests/|/transformers/models/" $(VENV)/lib > /dev/null || true  # pip would use one core
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@mkdir -p .longtail && mkdir -p -m 700 .longtail/dvc  # DVC would make it open to all
+	@$(BIN)/dvc config --local core.site_cache_dir "$$(pwd)/.longtail/dvc"
 	@{ pwd; cat requirements*.lock pyproject.toml; } > $(STAMP)
 
 install-tests: install

@@ -32,7 +32,8 @@ STAGES = Path("dvc.yaml")
 LOCK = Path("dvc.lock")
 COPY = SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
-SITE_CACHE = SCRATCH / "dvc"  # as in .dvc/config
+SITE_CACHE = SCRATCH / "dvc"
+SITE_CACHE_VARIABLE = "DVC_SITE_CACHE_DIR"  # DVC's; it comes before its config
 RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
 MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
 
@@ -41,17 +42,35 @@ MD5_CHARACTERS = 32  # of the hash of a folder's list of files, before its .dir
 def opened(root: Path) -> Iterator[Repo]:
     """DVC's Repo of a project. It waits for DVC's lock; its caches are where `site_cache` says.
 
-    Raises LongtailError where DVC or git can't open the project.
+    `dvc` called by hand then has them there as well. Raises LongtailError where DVC or git can't
+    open the project.
     """
     from dvc.repo import Repo
 
-    config = {"core": {"site_cache_dir": site_cache(root)}}
+    folder = site_cache(root)
+    config = {"core": {"site_cache_dir": folder}}
     try:
         repo = Repo(str(root), config=config, _wait_for_lock=True)
     except Exception as error:  # of DVC, or of what reads git's files for it
         raise LongtailError(f"DVC: {surroundings.with_advice(str(error))}") from None
     with repo:
+        _name_site_cache(repo, folder)
         yield repo
+
+
+def _name_site_cache(repo: Repo, folder: str) -> None:
+    """Name the folder of DVC's caches in .dvc/config.local, unless that names one that exists.
+
+    The path is absolute. DVC takes a relative one from where it was called, which is another folder
+    for an experiment in the queue.
+    """
+    if SITE_CACHE_VARIABLE in os.environ:
+        return
+    named = repo.config.read("local").get("core", {}).get("site_cache_dir")
+    if named and Path(named).is_dir():
+        return
+    with repo.config.edit("local") as config:
+        config["core"]["site_cache_dir"] = folder
 
 
 def site_cache(root: Path) -> str:
@@ -60,7 +79,7 @@ def site_cache(root: Path) -> str:
     It is $DVC_SITE_CACHE_DIR where that is set; else .longtail/dvc or, if that is another user's or
     on a network file system, a folder of this machine.
     """
-    chosen = os.environ.get("DVC_SITE_CACHE_DIR")
+    chosen = os.environ.get(SITE_CACHE_VARIABLE)
     if chosen:
         return chosen
     folder = root.resolve() / SITE_CACHE

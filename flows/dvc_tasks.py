@@ -261,7 +261,7 @@ def _environment() -> dict[str, str]:
         FLOW: str(flow_run.id),
         "PYTHONUNBUFFERED": "1",
         "PATH": os.pathsep.join(path),
-        "DVC_SITE_CACHE_DIR": dvc_repo.site_cache(Path.cwd()),
+        dvc_repo.SITE_CACHE_VARIABLE: dvc_repo.site_cache(Path.cwd()),
     }
 
 

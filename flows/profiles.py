@@ -1,4 +1,4 @@
-"""Compose params.yaml from a profile of conf/, as `dvc exp run -S profile=NAME` does it."""
+"""Compose params.yaml from a profile of conf/, with Hydra."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def names(root: Path = Path()) -> list[str]:
 
 
 def compose(name: str, root: Path = Path()) -> str:
-    """The text of params.yaml for a profile, the same bytes as Hydra under DVC writes.
+    """The text of params.yaml for a profile.
 
     Raises LongtailError if there is no such profile, or params.py does not allow its values.
     """

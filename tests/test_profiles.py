@@ -138,19 +138,20 @@ def test_a_fault_in_an_own_profile_is_named_in_one_line(root, tmp_path, text, sa
     assert "\n" not in str(error.value)
 
 
-def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monkeypatch, call):
-    """`dvc exp run -S profile=…` and `longtail init --profile` must not fight over params.yaml."""
-    from dvc.utils.hydra import compose_and_dump
+def test_an_experiment_changes_no_other_param(root, texts, tmp_path):
+    """With Hydra in .dvc/config, `dvc exp run -S` would go back to the profile `sample`."""
+    from dvc.utils.hydra import apply_overrides
 
-    compose_and_dump(
-        tmp_path / "of_dvc.yaml",
-        str(root / "conf"),
-        None,
-        "config",
-        str(tmp_path),
-        ["profile=excerpt"],
-    )
-    assert (tmp_path / "of_dvc.yaml").read_text(encoding="utf-8") == texts["excerpt"]
+    assert "hydra" not in (root / ".dvc/config").read_text(encoding="utf-8")
+    path = tmp_path / "params.yaml"
+    path.write_text(texts["excerpt"], encoding="utf-8")
+    apply_overrides(path, ["answer.n_shots=3"])
+    expected = yaml.safe_load(texts["excerpt"])
+    expected["answer"]["n_shots"] = 3
+    assert yaml.safe_load(path.read_text(encoding="utf-8")) == expected
+
+
+def test_init_writes_a_profile_from_any_folder(root, texts, tmp_path, monkeypatch, call):
     shutil.copytree(root / "conf", tmp_path / "conf")
     shutil.copy(root / "dvc.yaml", tmp_path)
     (tmp_path / "below").mkdir()

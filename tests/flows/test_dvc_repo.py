@@ -300,11 +300,10 @@ def test_dvc_keeps_its_caches_in_a_folder_of_this_user(project, root, monkeypatc
     assert (token / "hashes").is_dir()
     assert modes(private) == {0o700}
     assert not private.parent.stat().st_mode & stat.S_IWOTH
-    line = f"    site_cache_dir = {private.relative_to(project)}\n"
-    assert line in (root / ".dvc/config").read_text()
-    Path(".dvc/config").write_text(
-        Path(".dvc/config").read_text().replace("[core]\n", f"[core]\n{line}")
-    )
+    assert "site_cache_dir" not in (root / ".dvc/config").read_text()
+    assert f"site_cache_dir = {private}\n" in Path(".dvc/config.local").read_text()
+    (project / "below").mkdir()
+    monkeypatch.chdir("below")
     assert main(["status", "-q"]) == 0
     assert [*(private / "repo").iterdir()] == [token], "plain DVC has the same"
     assert modes(private) == {0o700}

@@ -3,10 +3,14 @@
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from quick_project import Project, git
+from prefect.client.schemas.objects import StateType
+from prefect.states import State
+from quick_project import Project, Untracked, git
 
+from flows import data_branch, months
 from pipelines.evaluation import regressions
 
 
@@ -50,6 +54,44 @@ def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
     assert made.dvc("repro", "--pull", "a").returncode == 0
     assert (made.folder / "data/a").read_text() == "one"
     assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
+
+
+@pytest.mark.slow
+def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
+    """Another try makes no other commit. What is not committed is refused before a stage runs."""
+    hub = tmp_path / "hub"
+    git(ran.folder, "init", "-q", "--bare", str(hub))
+    git(ran.folder, "remote", "add", "origin", str(hub))
+    landed = ran.folder / months.LANDED
+
+    state = land(ran, "nowhere")
+    assert (state.type, state.name) == (StateType.FAILED, "Failed")
+    assert re.match(
+        "git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
+        state.message,
+    )
+    assert not landed.exists(), "another try is due"
+    commit = git(ran.folder, "rev-parse", data_branch.REF)
+
+    state = land(ran, "origin")
+    assert state.is_completed()
+    assert state.message.endswith(
+        "longtail/data and its tags are at git's origin; 2021-10 has landed"
+    )
+    assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
+
+    (ran.folder / "work.py").write_text("")
+    assert land(ran, "origin").message.startswith("work.py: not as in git's last commit")
+
+
+def land(project: Project, git_remote: str) -> State:
+    """A run of the flow for a month, as a deployment with `commit` and `git_remote` makes it."""
+    from flows import refresh
+
+    with project.here(), mock.patch.object(refresh, "Run", Untracked):
+        return refresh.refresh(
+            part="corpus", month="2021-10", commit=True, git_remote=git_remote, return_state=True
+        )
 
 
 @pytest.mark.slow

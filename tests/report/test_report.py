@@ -1,11 +1,15 @@
 """The report: built from tables, it states their numbers and repeats to the byte."""
 
 import csv
+import json
 import re
+import shutil
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
+from quick_project import dvc_init
 from report_files import (
     details_of,
     findings_of,
@@ -311,3 +315,22 @@ def test_the_page_stands_alone_and_is_accessible(made, root, name):
         elif target.startswith("../../docs/"):
             assert (root / target.removeprefix("../../")).is_file(), target
     assert files == {*ids}
+
+
+def test_dvc_finds_what_it_plots(made, root, tmp_path, monkeypatch):
+    """Of all methods and question sets, whatever they are called."""
+    from dvc.cli import main
+
+    dvc_init(tmp_path)
+    shutil.copytree(root / ".dvc/plots", tmp_path / ".dvc/plots")
+    plots = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["plots"]
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"plots": plots}))
+    shutil.copytree(made[0], tmp_path / "data/report")
+    monkeypatch.chdir(tmp_path)
+    assert main(["plots", "show"]) == 0
+    page = (tmp_path / "dvc_plots/index.html").read_text(encoding="utf-8")
+    specs = [json.loads(spec) for spec in re.findall(r"var spec = (.*);", page)]
+    assert len(specs) == len(plots)
+    for spec in specs:
+        assert spec["data"]["values"]
+        assert all(spec["encoding"][axis]["title"] for axis in "xy")
