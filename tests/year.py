@@ -199,9 +199,7 @@ class Year:
 
     def play(self) -> None:
         """Let the schedule run until the last month has landed and nothing more is due."""
-        done = self.schedules.project.real("alerts", "--to", self.hook.secret_address)
-        assert done.returncode == 0, done.stderr
-        self.hook.texts.clear()  # of the test alert
+        self._hear()
         self.schedules.start()
         for number in range(len(self.tries)):
             self.schedules.until(lambda number=number: self._has_ended(number))
@@ -210,6 +208,12 @@ class Year:
         waiting.until(lambda: len(self.hook.texts) >= expected)
         os.kill(self.schedules.process.pid, signal.SIGINT)
         self.schedules.process.communicate(timeout=waiting.PATIENCE)
+
+    def _hear(self) -> None:
+        """Have alerts sent to the webhook."""
+        done = self.schedules.project.real("alerts", "--to", self.hook.secret_address)
+        assert done.returncode == 0, done.stderr
+        self.hook.texts.clear()  # of the test alert
 
     def close(self) -> None:
         process = self.schedules.process
@@ -347,19 +351,22 @@ class Year:
 
     def _kill_stage(self, number: int) -> None:
         self._add(number)
-        threading.Thread(target=self._kill, args=(False,), daemon=True).start()
+        self._kill_at(KILLED_STAGE)
 
     def _kill_flow(self, number: int) -> None:
         self._add(number)
-        threading.Thread(target=self._kill, args=(True,), daemon=True).start()
+        self._kill_at("prefect.engine")
 
-    def _kill(self, flow: bool) -> None:
-        """Kill the stage that embeds, or the run that has started it."""
-        stage = waiting.until(self._find_stage)
-        process = stage
-        if flow:
-            process = next(parent for parent in stage.parents() if "flow-run" in parent.cmdline())
-        process.kill()
+    def _kill_at(self, module: str) -> None:
+        """Kill the process of a module once the stage KILLED_STAGE has begun: that, or the run."""
+
+        def kill() -> None:
+            stage = waiting.until(self._find_stage)
+            for process in (stage, *stage.parents()):
+                if module in process.cmdline():
+                    process.kill()
+
+        threading.Thread(target=kill, daemon=True).start()
 
     def _find_stage(self) -> psutil.Process | None:
         schedule = psutil.Process(self.schedules.process.pid)
