@@ -29,7 +29,7 @@ PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes th
 NAMES_SHOWN = 3  # files that an error names
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
 VARIABLES = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-SETTINGS = {"core.hooksPath": os.devnull, "core.splitIndex": "false", "log.showSignature": "false"}
+SETTINGS = {"core.hooksPath": os.devnull, "core.splitIndex": "false"}
 LONGTAIL = {  # the author where git names nobody
     "GIT_AUTHOR_NAME": "Longtail",
     "GIT_AUTHOR_EMAIL": "longtail@localhost",
@@ -139,7 +139,7 @@ def check_committed(root: Path) -> None:
 
 def date(root: Path, commit: str) -> str:
     """The day of a commit, YYYY-MM-DD."""
-    return _git(root, "show", "--no-patch", "--format=%cs", commit)
+    return _field(root, commit, "%cs")
 
 
 def _write_tree(root: Path) -> str:
@@ -154,7 +154,7 @@ def _write_tree(root: Path) -> str:
 def _commit_tree(root: Path, tree: str, tip: str | None, head: str) -> str:
     """Write a commit on `tip` and `head` that is on no branch yet; returns its hash."""
     words = ["-p", head]
-    if tip and tip != head:  # they are the same where the tip is checked out by its hash
+    if tip:
         words = ["-p", tip, "-p", head]
 
     settings = _settings(root)
@@ -173,7 +173,7 @@ def _tag(root: Path, tag: str, message: str, commit: str) -> None:
 
 def _author(root: Path) -> dict[str, str]:
     """Git's environment for an object: the date of HEAD, and an author if git names none."""
-    date_of_head = _git(root, "show", "--no-patch", "--format=%cd", "--date=raw", "HEAD")
+    date_of_head = _field(root, "HEAD", "%cd")
     author = {"GIT_AUTHOR_DATE": date_of_head, "GIT_COMMITTER_DATE": date_of_head}
     if not _has_identity(root):
         author |= LONGTAIL
@@ -216,6 +216,12 @@ def _commit_of(root: Path, name: str) -> str | None:
     """The commit of a branch or tag; None if there is none."""
     process = _run(root, "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}")
     return process.stdout.strip() or None
+
+
+def _field(root: Path, commit: str, field: str) -> str:
+    """A field of a commit by its name in git's pretty formats; %cd is in seconds, with its zone."""
+    words = ("--max-count=1", "--date=raw", f"--format={field}", commit)
+    return _git(root, "rev-list", *words).splitlines()[-1]
 
 
 def _tree_of(root: Path, commit: str) -> str:
