@@ -40,6 +40,7 @@ from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 MAKE_UP = 2  # months
+LATE_AFTER = 20  # days
 ARTIFACT = "run"  # the key of a flow run's artifact
 
 
@@ -83,6 +84,7 @@ def refresh(
     release: bool = False,
     push: bool = False,
     make_up: int = MAKE_UP,
+    late_after: int = LATE_AFTER,
     to: str | None = None,
     commit: bool = False,
     git_remote: str | None = None,
@@ -92,12 +94,13 @@ def refresh(
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
-    complete one. Where no month is due, or its dumps are late, nothing is done. A range,
-    YYYY-MM..YYYY-MM, is a run of its own for each month, until one does not land. `anew` fetches
-    the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that is
-    named. `push` sends the result to DVC's default remote. `commit` commits dvc.lock and
-    params.yaml on the branch longtail/data, and tags the commit of a month that lands. `git_remote`
-    names git's remote to which this branch and its tags are sent, such as origin.
+    complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
+    `late_after` days after the month, the state is DumpsLate. A range, YYYY-MM..YYYY-MM, is a run
+    of its own for each month, until one does not land. `anew` fetches the sources again. `release`
+    makes a release, published at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to
+    DVC's default remote. `commit` commits dvc.lock and params.yaml on the branch longtail/data, and
+    tags the commit of a month that lands. `git_remote` names git's remote to which this branch and
+    its tags are sent, such as origin.
     """
     handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
@@ -106,18 +109,25 @@ def refresh(
             if month and months.is_range(month):
                 return _refresh_months(part, months.between(month), anew, handover)
             if month:
-                month = months.begin(month, make_up, part, log.info)
+                month = months.begin(month, make_up, late_after, part, log.info)
             return _refresh(part, month, anew, handover)
     except months.NothingDue as nothing:
         log.info(str(nothing))
         return Completed(message=str(nothing))
     except months.AwaitsDumps as waits:
         log.info(str(waits))
-        return Completed(name=run_states.AWAITING_DUMPS, message=str(waits))
+        return Completed(name=waits.state, message=str(waits))
     except gate.Stopped as stopped:
-        return Failed(name=run_states.STOPPED, message=str(stopped))
+        return _failed(month, str(stopped), run_states.STOPPED)
     except LongtailError as error:
-        return Failed(message=str(error))
+        return _failed(month, str(error))
+
+
+def _failed(month: str | None, message: str, name: str = "Failed") -> State:
+    """The state of a failed run. Its message names the month, by which alerts are told apart."""
+    if month and month not in message:
+        message = f"{month}: {message}"
+    return Failed(name=name, message=message)
 
 
 def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handover) -> State:
@@ -131,12 +141,13 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
             **asdict(handover),
             return_state=True,
         )
-        messages.append(f"{month}: {state.message}")
         if state.name != "Completed":
+            messages.append(str(state.message))
             left = listed[number + 1 :]
             if left:
                 messages.append(f"not begun: {', '.join(left)}")
             return State(type=state.type, name=state.name, message="; ".join(messages))
+        messages.append(f"{month}: {state.message}")
     return Completed(message="; ".join(messages))
 
 
@@ -152,7 +163,7 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     work = Reproduction(stages, changed, settings.compute, anew)
     changes = _reproduce(part, work, settings)
     if work.failures:
-        return Failed(message="; ".join(work.failures))
+        return _failed(month, "; ".join(work.failures))
     handed_over = _hand_over(handover, part, month, stages)
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,

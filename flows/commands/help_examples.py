@@ -11,6 +11,10 @@ EXAMPLES = {
         "longtail run --month 2026-03..2026-08",
     ),
     "schedule": ("longtail schedule --port 4200",),
+    "alerts": (
+        "longtail alerts --to https://hooks.example.org/longtail",
+        "longtail alerts --to slack-webhook/ops",
+    ),
     "plan": ("longtail plan --profile laptop", "longtail plan --json"),
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
     "status": ("longtail status --all", "longtail status --json"),
