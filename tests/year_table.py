@@ -50,6 +50,7 @@ pytest tests/flows/test_year.py       # plays one, and looks at everything that 
 ```
 """
 COMMIT = re.compile(r"\bcommit [0-9a-f]{7}\b")
+TEMPORARY = re.compile(r"[^/ ]*\.tmp\b")
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,15 @@ def rows(year: Year) -> list[Row]:
             **measured,
             alerts=_alerts(year, message, state) if attempt.alerts else 0,
             said=_said(year, message),
-            outputs=_digest(outputs(year, month)) if has_landed else "",
+            outputs=_digest(outputs(year, f"data/{month}")) if has_landed else "",
         )
         table.append(row)
     return table
 
 
-def outputs(year: Year, month: str) -> dict[str, str]:
-    """Path -> hash of each output of a month, as the commit of its tag says."""
-    stages = yaml.safe_load(git(year.folder, "show", f"data/{month}:dvc.lock"))["stages"]
+def outputs(year: Year, revision: str) -> dict[str, str]:
+    """Path -> hash of each output, as dvc.lock of a commit says."""
+    stages = yaml.safe_load(git(year.folder, "show", f"{revision}:dvc.lock"))["stages"]
     hashes = {}
     for stage in stages.values():
         for out in stage.get("outs", []):
@@ -119,8 +120,9 @@ def _alerts(year: Year, message: str, state: str) -> int:
 
 
 def _said(year: Year, message: str) -> str:
-    """A message without what is another at each time: the server's address, and the commit."""
+    """A message without what is another each time: an address, a commit, a temporary name."""
     message = message.replace(year.dumps.server.address, "https://dumps.wikimedia.org")
+    message = TEMPORARY.sub("a temporary file", message)
     return COMMIT.sub("a commit", message)
 
 
@@ -154,7 +156,8 @@ def play_twice(folder: Path) -> tuple[list[Row], list[str]]:
                 try:
                     year.play()
                     tables.append(rows(year))
-                    hashes.append({month: outputs(year, month) for month in year.months[1:]})
+                    tags = [f"data/{month}" for month in year.months[1:]]
+                    hashes.append({tag: outputs(year, tag) for tag in tags})
                 finally:
                     year.close()
 
@@ -163,10 +166,10 @@ def play_twice(folder: Path) -> tuple[list[Row], list[str]]:
         if row != other:
             differences.append(f"{row}\n{other}")
     first, second = hashes
-    for month, outs in first.items():
+    for tag, outs in first.items():
         for path, digest in outs.items():
-            if second[month].get(path) != digest:
-                differences.append(f"{month}: {path}")
+            if second[tag].get(path) != digest:
+                differences.append(f"{tag}: {path}")
     return tables[0], differences
 
 

@@ -32,13 +32,28 @@ def read_questions(folder: Path, column: str) -> list[str]:
     return pq.read_table(folder / "popqa.parquet", columns=[column])[column].to_pylist()
 
 
-def get(clone: Path, month: str, folder: Path) -> None:
-    """Bring the questions of a month into a folder, as someone who only wants the data does."""
-    words = ["get", ".", POPQA, "--rev", f"data/{month}", "--out", str(folder)]
+def get(clone: Path, revision: str, folder: Path) -> str:
+    """Bring the questions of a commit into a folder, as someone who only wants the data does;
+    returns their month.
+    """
+    words = ["get", ".", POPQA, "--rev", revision, "--out", str(folder)]
     command = [sys.executable, "-m", "dvc", *words]
     done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert set(read_questions(folder, "month")) == {month}
+    (month,) = set(read_questions(folder, "month"))
+    return month
+
+
+def files_of(year: Year, revision: str, store: Path) -> set[Path]:
+    """The files in a store of DVC's that the outputs of a commit are made of."""
+    files = set()
+    for md5 in year_table.outputs(year, revision).values():
+        file = store / md5[:2] / md5[2:]
+        files.add(file)
+        if md5.endswith(".dir"):
+            for entry in json.loads(file.read_text()):
+                files.add(store / entry["md5"][:2] / entry["md5"][2:])
+    return files
 
 
 def test_a_year_lands_month_by_month(year, tmp_path):
@@ -63,8 +78,10 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     git(tmp_path, "clone", "--quiet", str(year.folder), str(clone))
     n_questions = []
     with_reason = []
+    releases = []
     for month, commit in zip(months, tagged, strict=True):
         (version,) = git(year.folder, "tag", "--points-at", commit, "release/*").split()
+        releases.append(version)
         release = year.folder / version
         provenance = json.loads((release / "provenance.json").read_text())
         assert provenance["commit"] == commit
@@ -75,8 +92,8 @@ def test_a_year_lands_month_by_month(year, tmp_path):
         if REASON in git(year.folder, "cat-file", "tag", f"data/{month}"):
             with_reason.append(month)
     assert len(list((year.folder / "release").iterdir())) == len(months)
-    get(clone, months[2], tmp_path / "third")
-    get(clone, months[-1], tmp_path / "last")
+    assert get(clone, f"data/{months[2]}", tmp_path / "third") == months[2]
+    assert get(clone, f"data/{months[-1]}", tmp_path / "last") == months[-1]
 
     # each month has more questions than the one before, but where someone accepted fewer
     fewer = []
@@ -85,3 +102,13 @@ def test_a_year_lands_month_by_month(year, tmp_path):
             fewer.append(month)
     accepted = [year.months[attempt.month] for attempt in TRIES if attempt.happens == "accepted"]
     assert fewer == with_reason == accepted
+
+    swept = year.schedules.project.real("sweep", "--months", "2", "--remote", "--yes")
+    assert swept.returncode == 0, swept.stderr
+    tags = git(year.folder, "tag", "--list", "data/*").split()
+    assert tags == [f"data/{month}" for month in months[-2:]]
+    for store in (year.folder / ".dvc/cache/files/md5", tmp_path / "longtail-remote/files/md5"):
+        for revision in (*releases, *tags):
+            missing = [file for file in files_of(year, revision, store) if not file.is_file()]
+            assert missing == [], (revision, swept.stdout)
+    assert get(clone, releases[2], tmp_path / "third release") == months[2]
