@@ -22,12 +22,13 @@ from flows.commands import (
     publishing,
     rules,
     running,
+    sweeping,
 )
 from pipelines.errors import LongtailError
 
 Command = Callable[..., Any]
 GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
-    "Run": (running.run, running.schedule, running.plan, running.init),
+    "Run": (running.run, running.schedule, running.plan, running.init, sweeping.sweep),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
     "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),
