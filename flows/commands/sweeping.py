@@ -42,7 +42,7 @@ def sweep(
             return
 
         sweeping.remove(root, repo, unneeded)
-        terminal.show("all that was removed")
+        terminal.show("all of this was removed")
         forgotten = sweeping.forgets_months(repo, unneeded)
         for line in _about_tags(unneeded.commits, forgotten):
             terminal.show(line)
