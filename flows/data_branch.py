@@ -29,7 +29,7 @@ PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes th
 NAMES_SHOWN = 3  # files that an error names
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
 VARIABLES = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-SETTINGS = {"core.hooksPath": os.devnull, "core.splitIndex": "false", "log.showSignature": "false"}
+SETTINGS = {"core.hooksPath": os.devnull, "core.splitIndex": "false"}
 LONGTAIL = {  # the author where git names nobody
     "GIT_AUTHOR_NAME": "Longtail",
     "GIT_AUTHOR_EMAIL": "longtail@localhost",
@@ -58,9 +58,11 @@ def record(root: Path) -> str:
 
     _check_not_checked_out(root)
     tip = _tip(root)
-    if tip and tree == _tree_of(root, tip) and head in _parents(root, tip):
-        return tip
-    commit = _commit_tree(root, tree, [tip, head] if tip else [head])
+    if tip and tree == _tree_of(root, tip):
+        parents = _git(root, "rev-parse", f"{tip}^@").split()
+        if head in parents:
+            return tip
+    commit = _commit_tree(root, tree, tip, head)
     _git(root, "update-ref", "-m", "commit: longtail", REF, commit)
     return commit
 
@@ -68,14 +70,15 @@ def record(root: Path) -> str:
 def tag_month(root: Path, month: str, part: str, commit: str) -> str:
     """Tag the commit of a month that lands; returns the tag, which moves if another had it."""
     tag = f"data/{month}"
-    if _commit_of(root, tag) != commit:
-        lines = [f"{month} landed: part {part}, profile {_settings(root).profile}"]
-        acceptances = [entry for entry in _acceptances(root) if entry["month"] == month]
-        if acceptances:
-            lines += ["", "Accepted although the expectation does not hold:"]
-        for entry in acceptances:
-            lines.append(safe_text.line(f"- {entry['expectation']}: {entry['reason']}"))
-        _tag(root, tag, "\n".join(lines), commit)
+    if _commit_of(root, tag) == commit:
+        return tag
+
+    settings = _settings(root)
+    lines = [f"{month} landed: part {part}, profile {settings.profile}"]
+    acceptances = _acceptances(root, month)
+    if acceptances:
+        lines += ["", "Accepted although the expectation does not hold:", *acceptances]
+    _tag(root, tag, "\n".join(lines), commit)
     return tag
 
 
@@ -171,7 +174,7 @@ def check_committed(root: Path) -> None:
 
 def date(root: Path, commit: str) -> str:
     """The day of a commit, YYYY-MM-DD."""
-    return _git(root, "show", "--no-patch", "--format=%cs", commit)
+    return _field(root, commit, "%cs")
 
 
 def _write_tree(root: Path) -> str:
@@ -183,22 +186,18 @@ def _write_tree(root: Path) -> str:
         return _git(root, "write-tree", environment=index)
 
 
-def _commit_tree(root: Path, tree: str, parents: list[str]) -> str:
-    """Write a commit that is on no branch yet; returns its hash."""
-    settings = _settings(root)
-    head = parents[-1][:COMMIT_CHARS]
-    paragraphs = [
-        f"Data of {settings.popularity.month}, profile {settings.profile}",
-        f"All files are those of {head}, but {', '.join(RECORDED)}.",
-    ]
-    if not _has_identity(root):
-        paragraphs.append(NOBODY)
+def _commit_tree(root: Path, tree: str, tip: str | None, head: str) -> str:
+    """Write a commit on `tip` and `head` that is on no branch yet; returns its hash."""
+    words = ["-p", head]
+    if tip:
+        words = ["-p", tip, "-p", head]
 
-    words = []
-    for parent in dict.fromkeys(parents):  # HEAD is the tip if that is checked out by its hash
-        words += ["-p", parent]
-    for paragraph in paragraphs:
-        words += ["-m", paragraph]
+    settings = _settings(root)
+    subject = f"Data of {settings.popularity.month}, profile {settings.profile}"
+    body = f"All files but {', '.join(RECORDED)} are those of {head[:COMMIT_CHARS]}."
+    words += ["-m", subject, "-m", body]
+    if not _has_identity(root):
+        words += ["-m", NOBODY]
     return _git(root, "commit-tree", tree, *words, environment=_author(root))
 
 
@@ -209,7 +208,7 @@ def _tag(root: Path, tag: str, message: str, commit: str) -> None:
 
 def _author(root: Path) -> dict[str, str]:
     """Git's environment for an object: the date of HEAD, and an author if git names none."""
-    date_of_head = _git(root, "show", "--no-patch", "--format=%cd", "--date=raw", "HEAD")
+    date_of_head = _field(root, "HEAD", "%cd")
     author = {"GIT_AUTHOR_DATE": date_of_head, "GIT_COMMITTER_DATE": date_of_head}
     if not _has_identity(root):
         author |= LONGTAIL
@@ -254,23 +253,31 @@ def _commit_of(root: Path, name: str) -> str | None:
     return process.stdout.strip() or None
 
 
+def _field(root: Path, commit: str, field: str) -> str:
+    """A field of a commit by its name in git's pretty formats; %cd is in seconds, with its zone."""
+    words = ("--max-count=1", "--date=raw", f"--format={field}", commit)
+    return _git(root, "rev-list", *words).splitlines()[-1]
+
+
 def _tree_of(root: Path, commit: str) -> str:
     return _git(root, "rev-parse", f"{commit}^{{tree}}")
-
-
-def _parents(root: Path, commit: str) -> list[str]:
-    return _git(root, "rev-parse", f"{commit}^@").split()
 
 
 def _settings(root: Path) -> _Settings:
     return params_file.load_settings(_Settings, root / "params.yaml")
 
 
-def _acceptances(root: Path) -> list[dict[str, str]]:
+def _acceptances(root: Path, month: str) -> list[str]:
+    """A line on each expectation that someone accepted not to hold in a month."""
     file = root / ACCEPTED
     if not file.is_file():
         return []
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or []
+    lines = []
+    for entry in yaml.safe_load(file.read_text(encoding="utf-8")) or []:
+        if entry["month"] == month:
+            line = f"- {entry['expectation']}: {entry['reason']}"
+            lines.append(safe_text.line(line))
+    return lines
 
 
 def _git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:

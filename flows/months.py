@@ -14,6 +14,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
+from flows import run_states
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.sources import snapshots, wikimedia_client
@@ -37,6 +38,14 @@ class NothingDue(LongtailError):
 
 class AwaitsDumps(LongtailError):
     """The month that is due waits for its dumps."""
+
+    state = run_states.AWAITING_DUMPS
+
+
+class DumpsLate(AwaitsDumps):
+    """The month waits for longer than it should have to."""
+
+    state = run_states.DUMPS_LATE
 
 
 def check_choice(month: str) -> None:
@@ -63,12 +72,13 @@ def between(months: str) -> list[str]:
     return snapshots.months_until(last, count)
 
 
-def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> str:
+def begin(month: str, make_up: int, late_after: int, flow: str, say: Callable[[str], None]) -> str:
     """Set params.yaml to the month that a run of `flow` is for; returns the month.
 
     `month` is YYYY-MM, `last` or `next`. Raises NothingDue where no month is due, AwaitsDumps where
-    its dumps are late, and LongtailError on a month that is not over, or whose dumps are gone;
-    params.yaml then stays as it was.
+    its dumps are not there yet, DumpsLate more than `late_after` days after the month, and
+    LongtailError on a month that is not over, or whose dumps are gone; params.yaml then stays as it
+    was.
     """
     if month == "next":
         due = _due(flow, make_up)
@@ -84,7 +94,7 @@ def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> st
         try:
             _check_dumps(candidate)
         except Late as late:
-            raise AwaitsDumps(f"{candidate} waits: {late}") from None
+            raise _waiting(candidate, late_after, late) from None
         except Gone as gone:
             if candidate == due[-1]:
                 raise
@@ -145,6 +155,22 @@ def _due(flow: str, make_up: int) -> list[str]:
 def _check(month: str) -> None:
     if not re.fullmatch(MONTH, month) or month > _last():
         raise LongtailError(f"month {month}: expected YYYY-MM up to {_last()}, last or next")
+
+
+def _waiting(month: str, late_after: int, missing: Late) -> AwaitsDumps:
+    """What a month waits for, and whether it is late."""
+    message = f"{month} waits: {missing}"
+    end = snapshots.last_day(month)
+    expected = end + timedelta(late_after)
+    if snapshots.today() <= expected:
+        return AwaitsDumps(message)
+
+    days_apart = params_file.load_params(PARAMS).fetch.days_apart
+    last_wait = end + timedelta(days_apart)
+    return DumpsLate(
+        f"{message}, expected by {expected}; the run after {last_wait} takes older dumps, or fails "
+        "if page views are missing"
+    )
 
 
 def _check_dumps(month: str) -> None:

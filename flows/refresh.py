@@ -40,6 +40,7 @@ from pipelines.params.param_types import LMName, Section
 from pipelines.work.run_log import MONTH, PART, WHOLE, Run, name_run
 
 MAKE_UP = 2  # months
+LATE_AFTER = 20  # days
 ARTIFACT = "run"  # the key of a flow run's artifact
 
 
@@ -83,6 +84,7 @@ def refresh(
     release: bool = False,
     push: bool = False,
     make_up: int = MAKE_UP,
+    late_after: int = LATE_AFTER,
     to: str | None = None,
     commit: bool = False,
     git_remote: str | None = None,
@@ -92,12 +94,13 @@ def refresh(
     The state's message counts the stages that ran, or says which failed, why, and where its log is.
     `month` becomes the month of the dumps and page views: YYYY-MM; `last`, the last complete month;
     or `next`, the first month that has not landed yet, at most `make_up` months before the last
-    complete one. Where no month is due, or its dumps are late, nothing is done. A range,
-    YYYY-MM..YYYY-MM, is a run of its own for each month, until one does not land. `anew` fetches
-    the sources again. `release` makes a release, published at `to` (hub:OWNER/NAME) if that is
-    named. `push` sends the result to DVC's default remote. `commit` commits dvc.lock and
-    params.yaml on the branch longtail/data, and tags the commit of a month that lands. `git_remote`
-    names git's remote to which this branch and its tags are sent, such as origin.
+    complete one. Where no month is due, or its dumps are not there yet, nothing is done; more than
+    `late_after` days after the month, the state is DumpsLate. A range, YYYY-MM..YYYY-MM, is a run
+    of its own for each month, until one does not land. `anew` fetches the sources again. `release`
+    makes a release, published at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to
+    DVC's default remote. `commit` commits dvc.lock and params.yaml on the branch longtail/data, and
+    tags the commit of a month that lands. `git_remote` names git's remote to which this branch and
+    its tags are sent, such as origin.
     """
     handover = Handover(release=release, to=to, push=push, commit=commit, git_remote=git_remote)
     log = get_run_logger()
@@ -106,18 +109,25 @@ def refresh(
             if month and months.is_range(month):
                 return _refresh_months(part, months.between(month), anew, handover)
             if month:
-                month = months.begin(month, make_up, part, log.info)
+                month = months.begin(month, make_up, late_after, part, log.info)
             return _refresh(part, month, anew, handover)
     except months.NothingDue as nothing:
         log.info(str(nothing))
         return Completed(message=str(nothing))
     except months.AwaitsDumps as waits:
         log.info(str(waits))
-        return Completed(name=run_states.AWAITING_DUMPS, message=str(waits))
+        return Completed(name=waits.state, message=str(waits))
     except gate.Stopped as stopped:
-        return Failed(name=run_states.STOPPED, message=str(stopped))
+        return _failed(month, str(stopped), run_states.STOPPED)
     except LongtailError as error:
-        return Failed(message=str(error))
+        return _failed(month, str(error))
+
+
+def _failed(month: str | None, message: str, name: str = "Failed") -> State:
+    """The state of a failed run. Its message names the month, by which alerts are told apart."""
+    if month and month not in message:
+        message = f"{month}: {message}"
+    return Failed(name=name, message=message)
 
 
 def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handover) -> State:
@@ -131,12 +141,13 @@ def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handove
             **asdict(handover),
             return_state=True,
         )
-        messages.append(f"{month}: {state.message}")
         if state.name != "Completed":
+            messages.append(str(state.message))
             left = listed[number + 1 :]
             if left:
                 messages.append(f"not begun: {', '.join(left)}")
             return State(type=state.type, name=state.name, message="; ".join(messages))
+        messages.append(f"{month}: {state.message}")
     return Completed(message="; ".join(messages))
 
 
@@ -150,15 +161,13 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     stages = graph.part(stages, graph.PARTS[part])
 
     work = Reproduction(stages, changed, settings.compute, anew)
-    changes = _reproduce(part, work, settings)
-    if work.failures:
-        return Failed(message="; ".join(work.failures))
+    judged = _reproduce(part, work, settings)
     handed_over = _hand_over(handover, part, month, stages)
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,
     # which is compared with the run before.
-    gate.keep_baseline(settings.profile, stages)
-    message = [work.summary(), *changes, *handed_over]
+    gate.keep_baseline(settings.profile, judged, landing.read_headlines(stages))
+    message = [work.summary(), *map(str, judged.accepted), *handed_over]
     if month:
         months.keep_landed(month, part)
         message.append(f"{month} has landed")
@@ -305,13 +314,14 @@ class Reproduction:
         return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
 
 
-def _reproduce(part: Part, work: Reproduction, settings: Settings) -> list[str]:
-    """Reproduce the stages, and log them to MLflow; returns words on what changed.
+def _reproduce(part: Part, work: Reproduction, settings: Settings) -> gate.Judgement:
+    """Reproduce the stages, and log them to MLflow; returns what the gate finds.
 
-    Raises gate.Stopped where the gate does not let the results through.
+    Raises LongtailError where a stage fails, and gate.Stopped where the gate does not let the
+    results through.
     """
     live.begin(stage.name for stage in work.stages)
-    with _mlflow_run(part, work.failures) as run, stopping_children():
+    with _mlflow_run(part) as run, stopping_children():
         while not work.is_done:
             work.start_ready()
             stage = work.wait_for_one()
@@ -320,29 +330,30 @@ def _reproduce(part: Part, work: Reproduction, settings: Settings) -> list[str]:
                 stages = dvc_repo.stages_of_copy(Path.cwd())
                 run.log(stage.name, record, stages.get(stage.name, {}))
         if work.failures:
-            return []
+            raise LongtailError("; ".join(work.failures))
         return _log_results(part, work, settings, run)
 
 
 @contextmanager
-def _mlflow_run(part: Part, failures: list[str]) -> Iterator[Run]:
-    """This flow's run in MLflow, which ends with the block, as failed if there are `failures`."""
+def _mlflow_run(part: Part) -> Iterator[Run]:
+    """This flow's run in MLflow, which ends with the block, as failed if that raises an error."""
     log = get_run_logger()
     key = str(flow_run.id)
     name = name_run(part, started=flow_run.scheduled_start_time)
     run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, name)
     state = "FAILED"
+    locked = {}  # a run that fails or is stopped registers no retriever
     try:
         yield run
-        if not failures:
-            state = "FINISHED"
+        state = "FINISHED"
+        locked = dvc_repo.stages_of_copy(Path.cwd())
     finally:
-        for line in run.end(state, dvc_repo.stages_of_copy(Path.cwd())):
+        for line in run.end(state, locked):
             log.info(line)
 
 
-def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> list[str]:
-    """Show in MLflow and Prefect what a run made; returns words on what changed.
+def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate.Judgement:
+    """Show in MLflow and Prefect what a run made; returns what the gate finds.
 
     Raises gate.Stopped as `_reproduce` does.
     """
@@ -362,14 +373,15 @@ def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -
         len(stages),
     )
     report = landing.find_report(stages)
-    comparison = gate.compare(settings.profile, stages)
-    changes = landing.describe_changes(settings.profile, headlines, comparison)
+    judged = gate.examine(settings.profile, settings.popularity.month, stages)
+    changes = landing.describe_changes(settings.profile, headlines, judged)
     parts = [description, landing.link_report(report), changes]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
 
-    messages = gate.judge(comparison)
-    run.land(about, headlines, description, report)
-    return messages
+    run.describe(f"{description}\n\n{landing.describe_unmet(judged)}")
+    gate.judge(settings.profile, part, judged)
+    run.land(about, headlines, report)
+    return judged
 
 
 def _release(to: str | None) -> str:

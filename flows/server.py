@@ -43,6 +43,7 @@ START_SECONDS = 180  # that a server may take to start; a fresh database takes 1
 STOP_SECONDS = 10  # that processes have to end
 SERVER_STOP_SECONDS = 15
 DRAIN_SECONDS = 30  # to send logs and events
+LATE_SECONDS = 6 * 3600  # after its time that a run has not begun
 ERROR_LINE = re.compile(r"^[\w.]+(?:Error|Exception): (.+)$", re.MULTILINE)
 START_ADVICE = {  # what a server says that does not start -> what to do
     "locate revision": (
@@ -99,6 +100,8 @@ def prepare(home: Path) -> None:
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # a run may have to wait for the one before; by default it is late after 15 seconds
+        "PREFECT_SERVER_SERVICES_LATE_RUNS_AFTER_SECONDS": str(LATE_SECONDS),
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
@@ -132,6 +135,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
     # otherwise the pages ask port 4200, whatever port they come from
     environment["PREFECT_SERVER_UI_API_URL"] = url
+    environment.setdefault("PREFECT_UI_URL", url.removesuffix("/api"))  # the links of alerts
 
     process = workspace.start_module(["flows.server", str(port)], log, environment)
     closing = threading.Event()

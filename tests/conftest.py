@@ -53,7 +53,8 @@ FIRST = (
     "test_http_faults.py",
 )
 SERVED = tuple(
-    f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "refresh")
+    f"flows/test_{name}.py"
+    for name in ("alerts", "full_disks", "hostile_runs", "live", "remote", "refresh")
 )
 
 

@@ -11,12 +11,15 @@ from waiting import PATIENCE
 
 
 class Schedules:
-    """A project with the text of a prefect.yaml, and `longtail schedule` in it."""
+    """A project with the text of a prefect.yaml, and `longtail schedule` in it.
 
-    def __init__(self, project, deployments: str):
+    Its server has the `services` alone that tests need, or those of a user.
+    """
+
+    def __init__(self, project, deployments: str, services: dict[str, str] = FEW_SERVICES):
         self.project, self.folder = project, project.folder
         (self.folder / "prefect.yaml").write_text(deployments)
-        project.environment |= FEW_SERVICES | {
+        project.environment |= services | {
             "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "5",
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",

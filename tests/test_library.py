@@ -7,14 +7,11 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 import systems
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from brought import not_brought
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/library.md"
@@ -56,24 +53,6 @@ for line in sys.argv[2:]:
         print("code", end.code, flush=True)
 """
 )
-
-
-def not_brought() -> str:
-    """The modules, with commas between, of packages here that `pip install longtail` alone does
-    not bring.
-    """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    todo, brought = [*map(Requirement, project["dependencies"])], {"longtail"}
-    while todo:
-        needed = todo.pop()
-        if canonicalize_name(needed.name) in brought or (
-            needed.marker and not needed.marker.evaluate({"extra": ""})
-        ):
-            continue
-        brought.add(canonicalize_name(needed.name))
-        todo += map(Requirement, metadata.requires(needed.name) or ())
-    modules = metadata.packages_distributions().items()
-    return ",".join(name for name, of in modules if not brought & {*map(canonicalize_name, of)})
 
 
 def test_the_examples_of_the_page_give_what_they_show():

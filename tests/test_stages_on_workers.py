@@ -29,7 +29,7 @@ from pipelines.lsr import train_lsr
 from pipelines.params import params
 from pipelines.retrieval import dense_build, embeddings, index
 from pipelines.scoring import score_lm
-from pipelines.storage.work_store import WorkStore
+from pipelines.storage.work_store import KEPT, WorkStore
 from pipelines.with_studies import run_score_lm
 from pipelines.work import executors, workers
 
@@ -59,6 +59,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
+    KEPT.forget("score_lm@pile-tiny")
     score_lm.score_corpus(project.params, "pile", "tiny", run_score_lm.STUDIES)
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
@@ -74,7 +75,9 @@ def answers(project, compute) -> dict[str, bytes]:
         max_questions=30, n_shots=2, new_tokens=4, passages=1, passage="{text}", passage_tokens=5
     )
     found = {}
-    with lm_at_work(MODELS / "tiny", project.params.lm["tiny"], compute) as lm:
+    KEPT.forget("answers")
+    settings = project.params.lm["tiny"]
+    with lm_at_work(MODELS / "tiny", settings, compute, keeps_for="answers") as lm:
         sources = {
             "genread": passages.written(lm, 5),
             "replug": passages.Source(find, 9, written=False),
@@ -104,6 +107,7 @@ def indexed(project, compute) -> dict[str, bytes]:
     docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
     chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
     index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
+    shutil.rmtree(KEPT.folder)  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 

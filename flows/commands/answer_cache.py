@@ -1,4 +1,4 @@
-"""`longtail status cache`: list the kept answers of language-model servers, or drop a server's."""
+"""`longtail status cache`: list the kept answers of language models, or drop a server's."""
 
 import shutil
 import sqlite3
@@ -31,12 +31,14 @@ def cache(
         bool, typer.Option("--yes", help="Drop them; by default, only says how many.")
     ] = False,
 ) -> None:
-    """List kept answers of servers, or drop those of a server.
+    """List kept answers of language models, or drop those of a server.
 
     After a drop it says which stages have to run again, and how.
     """
     server = drop.rstrip("/")
     rows = _read_answers(server, drop=bool(server) and yes)
+    if not server:
+        rows += _read_local_results()
     if not rows:
         terminal.show("no such answer is kept")
         return
@@ -81,6 +83,17 @@ def _read_answers(server: str, *, drop: bool) -> list[tuple[Any, ...]]:
     except sqlite3.DatabaseError as error:
         expected = "expected kept answers; remove the file"
         raise LongtailError(f"{FILE}: damaged ({error}), {expected}") from None
+    return rows
+
+
+def _read_local_results() -> list[tuple[Any, ...]]:
+    """The same of local models' kept scores and answers, by stage and by model as it was run."""
+    from pipelines.lm import kept_model
+
+    rows = []
+    for folder, counts in kept_model.count_results().items():
+        if counts.answers:
+            rows.append((folder.parent.name, folder.name, *counts))
     return rows
 
 

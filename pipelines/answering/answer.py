@@ -276,7 +276,13 @@ def _answer_missing(
         print(f"{dataset}: {line}", flush=True)
 
     metrics = {}
-    with open_lm.lm_at_work(open_lm.MODELS / lm_name, lm_settings, settings.compute) as lm:
+    lm_at_work = open_lm.lm_at_work(
+        open_lm.MODELS / lm_name,
+        lm_settings,
+        settings.compute,
+        keeps_for=f"answer@{dataset}-{lm_name}",
+    )
+    with lm_at_work as lm:
         if methods.of_kinds(ways, *ENSEMBLES):
             ensemble.check_ability(lm, settings.replug)
         answer_settings = settings.answer.of(lm_settings)
@@ -316,7 +322,7 @@ def _answer_missing(
                 server=lm_settings.http is not None,
             )
             forget_answers(dataset, lm_name, way, file.name)
-            for name, value in _metrics(table, taken.seconds).items():
+            for name, value in _metrics(table, taken).items():
                 metrics[f"{way}/{name}"] = value
         return metrics | lm.usage
 
@@ -355,8 +361,8 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
     return content_key(used, code, questions, model, *dict.fromkeys(files))
 
 
-def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
-    """The means of METRICS over the answers where they are known, and the time of a question."""
+def _metrics(table: pa.Table, taken: latency.Taken) -> stage.Metrics:
+    """The means of METRICS over the answers, and the time of a question, where they are known."""
     metrics = {}
     for name, column in METRICS.items():
         values = table[column].drop_null().to_numpy(zero_copy_only=False)
@@ -364,7 +370,8 @@ def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
             metrics[name] = float(values.mean())
     metrics["questions"] = float(table.num_rows)
     metrics["unanswered"] = float(table["correct"].null_count)
-    metrics["seconds_per_question"] = seconds / max(1, table.num_rows)
+    if taken.is_known:
+        metrics["seconds_per_question"] = taken.seconds_per_question
     return metrics
 
 

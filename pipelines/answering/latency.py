@@ -1,8 +1,9 @@
 """How long answers take: seconds of a question by method, on this machine (PopQA, Figure 11).
 
-Questions are answered in batches, so a question's seconds are its share of its batch's. Outputs
-that DVC keeps hold no times, because the same inputs must give the same bytes. So these files lie
-apart, in data/latency, and no stage waits for them.
+Questions are answered in batches, so a question's seconds are its share of its batch's. Answers
+that a local language model gave in an earlier run are kept. They take no time and do not count.
+Outputs that DVC keeps hold no times, because the same inputs must give the same bytes. So these
+files lie apart, in data/latency, and no stage waits for them.
 """
 
 import os
@@ -25,7 +26,7 @@ FOLDER = Path("latency")  # below data/
 class Batch(NamedTuple):
     """Questions that were answered, or searched for, together."""
 
-    questions: int
+    questions: int  # without those whose answers were kept
     seconds: float
     machine: str
 
@@ -39,8 +40,15 @@ class Taken(NamedTuple):
     searches: Sequence[Batch] = ()
 
     @property
-    def seconds(self) -> float:
-        return sum(batch.seconds for batch in (*self.answers, *self.searches))
+    def is_known(self) -> bool:
+        """Whether the time of a question was measured: not where all answers were kept."""
+        parts = (self.answers, self.searches)
+        return all(any(batch.questions for batch in part) for part in parts if part)
+
+    @property
+    def seconds_per_question(self) -> float:
+        """The mean time of a question and of its search, or of a demonstration's search."""
+        return _mean(self.answers) + _mean(self.searches)
 
     def figures(self) -> dict:
         """The content of the file: batches, and median and 90th percentile of the seconds of a
@@ -48,12 +56,12 @@ class Taken(NamedTuple):
 
         Each batch counts with its mean, and with the mean search for a question or a demonstration.
         """
-        searched = sum(batch.questions for batch in self.searches)
-        seconds_searched = sum(batch.seconds for batch in self.searches)
-        search = seconds_searched / max(1, searched)
+        search = _mean(self.searches)
         batches = []
         means = []
         for batch in self.answers:
+            if not batch.questions:
+                continue
             batches.append({"questions": batch.questions, "seconds": batch.seconds})
             means.append(batch.seconds / batch.questions + search)
         seconds = np.array(means)
@@ -75,9 +83,19 @@ def write_latency(
 ) -> None:
     """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model
     runs elsewhere.
+
+    If the time is not known, the file of the last run that measured it stays.
     """
+    if not taken.is_known:
+        return
     file = data / FOLDER / dataset / lm / f"{method}.json"
     write_json(file, taken.figures() | {"threads": threads, "server": server})
+
+
+def _mean(batches: Sequence[Batch]) -> float:
+    """The mean seconds of a question; 0 if there is none."""
+    n_questions = sum(batch.questions for batch in batches)
+    return sum(batch.seconds for batch in batches) / max(1, n_questions)
 
 
 @cache

@@ -141,7 +141,7 @@ class Refresher(ExitStack):
             positions, similarities = self._retrieve(number, rows, VALIDATION_DOCUMENTS)
             if corpus.answers is None:
                 bits = self._ensemble_bits(number, rows, positions, similarities)
-                figures[f"bpb_k{VALIDATION_DOCUMENTS}"] = bits
+                figures["bits_per_byte"] = bits
             else:
                 holds = self.hold_answers(number, rows, positions)
                 figures["recall_at_1"] = float(holds[:, 0].mean())

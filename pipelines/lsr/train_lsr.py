@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from pipelines import methods
 from pipelines.lsr import teacher
 from pipelines.lsr.lsr_settings import Settings
 from pipelines.methods import Method
+from pipelines.params.params import BETTER
 from pipelines.storage.atomic import atomic, write_json
 from pipelines.work import stage
 
@@ -187,18 +189,12 @@ def _save_step(trainer: Trainer, files: TrainingFiles, progress: Progress, steps
 def best_step(validation: list[Row], lsr: LSR) -> int:
     """The step of the encoder that `lsr.keep` names, the last or the best; 0 is the untuned one.
 
-    The best finds an answer to the most questions with its first document, then has the fewest bits
-    per byte, then is first.
+    The best has the best figure `lsr.best_by`. Of equal ones it is the first.
     """
     if lsr.keep == "last":
         return validation[-1]["step"]
-    bits_names = [name for name in validation[0] if name.startswith("bpb")]
-
-    def rank(row: Row) -> tuple[float, float]:
-        bits = row[bits_names[0]] if bits_names else 0.0
-        return -row.get("recall_at_1", 0.0), bits
-
-    return min(validation, key=rank)["step"]
+    better = BETTER[lsr.best_by]
+    return better(validation, key=itemgetter(lsr.best_by))["step"]
 
 
 def _card(name: str, lsr: LSR, best: int) -> str:

@@ -88,13 +88,22 @@ def read_training_queries(settings: Settings, retriever: str) -> list[CorpusQuer
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
             "raise query_share of the first corpus in parts.scored, or popqa.train_share"
         )
-    validates = any(len(corpus.validation) for corpus in corpora)
-    if lsr.keep == "best" and not validates:
+    if lsr.keep == "best" and not _validates(lsr.best_by, corpora):
         raise LongtailError(
-            "lsr.keep is best, but there are no queries to validate encoders on; "
-            "raise queries.validation_share, or set lsr.keep: last"
+            f"lsr.keep is best, but there are no queries to validate encoders by {lsr.best_by}; "
+            "raise popqa.train_share or queries.validation_share, set another lsr.best_by, "
+            "or lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
+
+
+def _validates(figure: str, corpora: list[CorpusQueries]) -> bool:
+    """Whether there are validation queries that give a figure of `lsr.best_by`."""
+    for corpus in corpora:
+        figure_of_corpus = "bits_per_byte" if corpus.answers is None else "recall_at_1"
+        if figure_of_corpus == figure and len(corpus.validation):
+            return True
+    return False
 
 
 def read_texts(name: str, settings: Settings, retriever: str) -> CorpusQueries:

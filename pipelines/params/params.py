@@ -21,6 +21,7 @@ from pipelines.params.param_types import (
     Share,
 )
 from pipelines.params.params_models import (
+    BETTER,
     LM,
     LSR,
     Answer,
@@ -35,7 +36,8 @@ from pipelines.params.params_models import (
     RetrieverTraining,
 )
 
-__all__ = ["LMServer", "LMTraining", "Phase", "RetrieverTraining"]  # sections within sections
+# sections within sections, and a table
+__all__ = ["BETTER", "LMServer", "LMTraining", "Phase", "RetrieverTraining"]
 
 ComputingStage = Literal[  # a stage of dvc.yaml that reads `compute`
     "entities",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -178,6 +179,10 @@ class Index(Section):
     bm25_b: Share
 
 
+# figure of lsr.best_by -> the best of its values; of equal ones the first
+BETTER: dict[str, Callable[..., Any]] = {"recall_at_1": max, "bits_per_byte": min}
+
+
 class LSR(Section):
     """How retrievers are tuned to a language model (REPLUG LSR)."""
 
@@ -223,8 +228,12 @@ class LSR(Section):
     steps: PositiveInt
     # steps after which the corpora are embedded and indexed anew
     refresh_steps: PositiveInt
-    # the encoder that is kept: the one that validates best, be it untuned, or the last
+    # the encoder that is kept: the one with the best best_by, be it untuned, or the last
     keep: Literal["best", "last"]
+    # figure of the validation queries by which encoders are compared, here and for the champion of
+    # MLflow's model registry: the share of questions whose first document holds an answer, or the
+    # bits per byte of texts
+    best_by: Literal["recall_at_1", "bits_per_byte"] = "recall_at_1"
     # steps between checkpoints, which a killed run goes on from
     checkpoint_steps: PositiveInt
     # number format of matrix products; weights and Adam stay fp32

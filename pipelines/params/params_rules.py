@@ -20,6 +20,12 @@ CATALOGUE_USES = {  # part -> what its data sets are used for in the catalogue, 
 }
 
 
+VALIDATED_ON = {  # figure of lsr.best_by -> the queries that give it
+    "recall_at_1": "questions (lsr.queries qa or mixed, parts.answered, popqa.train_share)",
+    "bits_per_byte": "texts (lsr.queries lm or mixed, parts.scored, queries.validation_share)",
+}
+
+
 class RuleBroken(Exception):
     """A value that can't stand beside the others."""
 
@@ -293,6 +299,30 @@ def _check_models(params: Params, has_answers: bool) -> None:
     if parts.tuned:
         should = f"should be one of lms, {', '.join(params.lms)}"
         _require(params.lsr.lm in params.lms, "lsr.lm", should)
+        _check_best_by(params)
+
+
+def _check_best_by(params: Params) -> None:
+    """LSR compares encoders by a figure that the run can have."""
+    lsr = params.lsr
+    parts = params.parts
+    figures = []
+    if lsr.queries != "lm" and parts.answered and params.popqa.train_share > 0:
+        figures.append("recall_at_1")
+    if lsr.queries != "qa" and parts.scored and _has_validation(parts.scored[0], params):
+        figures.append("bits_per_byte")
+
+    if lsr.validation_queries:
+        needs = VALIDATED_ON[lsr.best_by]
+        should = f"should be one of {figures} here, as {lsr.best_by} needs {needs}"
+        _require(lsr.best_by in figures, "lsr.best_by", should)
+
+
+def _has_validation(name: str, params: Params) -> bool:
+    """Whether texts of a corpus are kept for validation."""
+    corpus = params.corpus[name]
+    has_share = corpus.query_share > 0 and params.queries.validation_share > 0
+    return corpus.validation_files is not None or has_share
 
 
 def _check_ways(params: Params) -> None:

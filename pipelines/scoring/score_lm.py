@@ -74,7 +74,9 @@ def score_corpus(
     folder = Path("data/corpus", corpus)
     docs = folder / "docs.parquet"
     lm_settings = settings.lm[name]
-    with lm_at_work(MODELS / name, lm_settings, settings.compute, scoring=True) as lm:
+    work = f"score_lm@{corpus}-{name}"
+    opening = lm_at_work(MODELS / name, lm_settings, settings.compute, scoring=True, keeps_for=work)
+    with opening as lm:
         most = settings.logprobs.max_queries
         queries, source_documents = read_language_modelling(folder, "test", settings.seed, most)
         if not len(queries):
@@ -88,7 +90,6 @@ def score_corpus(
         result_depends_on = (lm_settings, QUERIES, digest_of_pairs)
         fingerprint = code.fingerprint("pipelines.scoring.score_lm")
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
-        work = f"score_lm@{corpus}-{name}"
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
 
         scoring = Scoring(

@@ -1,36 +1,52 @@
 """Keep the tuned retrievers (REPLUG LSR) in MLflow's model registry.
 
-The best version so far is the `champion`. `mlflow.pyfunc.load_model(
-"models:/longtail-retriever@champion")` opens it, and `mlflow.artifacts.download_artifacts` fetches
-its folder, which sentence-transformers and transformers open as well.
+Each is a version of `longtail-retriever`, and the best so far is the `champion`. Where Longtail is
+installed, `mlflow.pyfunc.load_model("models:/longtail-retriever@champion")` opens it.
+`mlflow.artifacts.download_artifacts` fetches its folder, which sentence-transformers and
+transformers open as well.
 
-Versions are compared by bits per byte on the validation queries, because choosing a model by the
-test queries would flatter it in the report. Where other language models, documents or queries gave
-the figures, the champion stays, and the new version says so. A version's description has these
-figures, its recall, and the run that made it.
+Versions are compared by the figure `lsr.best_by` of the validation queries, by which training keeps
+the best encoder, too. Choosing a model by the test queries would flatter it in the report. Where
+other queries, documents or language models gave the figures, the champion stays, and the new
+version says so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from pipelines.params.params import BETTER
 from pipelines.storage import dvc_hashes
 
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 REGISTERED = "longtail-retriever"
 ALIAS = "champion"
+DESCRIPTION = f"""Retrievers tuned to a frozen language model by LM-supervised retrieval (LSR).
+
+The best of them by `lsr.best_by` is the `{ALIAS}`. Where Longtail is installed,
+`mlflow.pyfunc.load_model("models:/{REGISTERED}@{ALIAS}")` opens it. `predict(texts)` gives the
+vectors of documents, and `predict(texts, params={{"queries": True}})` those of queries."""
 FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics")
-# Keys of the file of metrics: bits per byte on the same queries.
-TUNED = "bpb_k10_after"
-UNTUNED = "bpb_k10_before"
 LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
-# Keys of the file of metrics, and tags of a version: shares of the validation questions.
-RECALLS = ("recall_at_1_before", "recall_at_1_after", "recall_at_10_before", "recall_at_10_after")
-JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
+# Packages that the loader needs. Longtail brings its others.
+PACKAGES = ("longtail", "mlflow", "torch", "transformers", "tokenizers", "safetensors")
+PACKAGES += ("huggingface_hub",)
+# Figures of the validation queries; the file of metrics has each with _before and _after.
+FIGURES = ("recall_at_1", "recall_at_10", "bits_per_byte")
+ORIGIN = ("source", "path", "revision")  # params that say where a model comes from
+# Figure of lsr.best_by -> the params, besides LSR's, that say which queries gave it.
+QUERIES = {
+    "recall_at_1": ("seed", "language", "parts.answered", "parts.datastore", "answer.passage"),
+    "bits_per_byte": ("seed", "parts.scored"),
+}
 
 
 def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str | None:
@@ -45,59 +61,80 @@ def register(client, experiment: str, name: str, locked: dict[str, Any]) -> str 
     for path in (folder, metrics):
         if not path.exists() or dvc_hashes.md5(path) != md5_of_output.get(str(path)):
             return None
-    md5 = md5_of_output[str(folder)]
-    figures = json.loads(metrics.read_text(encoding="utf-8"))
-    if TUNED not in figures:  # there are no language-modelling queries
+    params = locked["params"]["params.yaml"]
+    if "best_by" not in params["lsr"]:  # an earlier version of Longtail tuned it
         return None
+    md5 = md5_of_output[str(folder)]
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
     if not runs:
         return None
 
     if not client.search_registered_models(f"name = '{REGISTERED}'"):
-        client.create_registered_model(
-            REGISTERED,
-            description="Retrievers tuned to a frozen language model by LM-supervised retrieval "
-            f"(LSR, REPLUG). The best of them is the `{ALIAS}`.",
-        )
+        client.create_registered_model(REGISTERED, description=DESCRIPTION)
     versions = client.search_model_versions(f"name = '{REGISTERED}'")
     if any(version.tags.get("md5") == md5 for version in versions):
         return None
 
-    tags = {
-        "md5": md5,
-        "judged_on": _judged_on(locked),
-        "validation_bpb": repr(figures[TUNED]),
-        "untuned_bpb": repr(figures[UNTUNED]),
-    }
-    tags |= {key: repr(figures[key]) for key in RECALLS if key in figures}
+    figures = json.loads(metrics.read_text(encoding="utf-8"))
+    tags = {"md5": md5} | _figures(figures) | _origins(name, locked)
     becomes_champion, tags["verdict"] = _verdict(tags, _champion(client, versions))
+    source = _log_model(client, runs[0].info, folder, params[f"retriever.{name}"])
     description = _describe(client, name, tags, runs[0])
-
-    run = runs[0].info
-    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
-    settings = locked["params"]["params.yaml"][f"retriever.{name}"]
-    client.log_text(run.run_id, _mlmodel(settings), f"{FOLDER.name}/MLmodel")
-    source = f"{run.artifact_uri}/{FOLDER.name}"
-    version = client.create_model_version(
-        REGISTERED, source, run.run_id, tags=tags, description=description
+    number = client.create_model_version(
+        REGISTERED, source, runs[0].info.run_id, tags=tags, description=description
     ).version
     if becomes_champion:
-        client.set_registered_model_alias(REGISTERED, ALIAS, version)
-    return f"{REGISTERED} version {version}: {tags['verdict']}"
+        client.set_registered_model_alias(REGISTERED, ALIAS, number)
+    return f"{REGISTERED} version {number}: {tags['verdict']}"
 
 
-def _describe(client, name: str, tags: dict[str, str], run) -> str:
-    """The description of a version in Markdown, whose `run` is that of the stage."""
-    lines = [f"The retriever `{name}`, {tags['verdict']}.", ""]
-    for key in RECALLS:
-        if key in tags:
-            lines.append(f"- {key.replace('_', ' ')} the tuning: {float(tags[key]):.4f}")
-    parent = run.data.tags.get("mlflow.parentRunId")
-    if parent:
-        name_of_run = client.get_run(parent).info.run_name
-        address = f"#/experiments/{run.info.experiment_id}/runs/{parent}"
-        lines += ["", f"It was made by the run [{name_of_run}]({address})."]
-    return "\n".join(lines)
+def _figures(figures: dict[str, Any]) -> dict[str, str]:
+    """Tags of a version: the figures of the untuned encoder (_before) and its own (_after)."""
+    tags = {}
+    for figure in FIGURES:
+        for name in (f"{figure}_before", f"{figure}_after"):
+            if name in figures:
+                tags[name] = repr(figures[name])
+    return tags
+
+
+def _origins(name: str, locked: dict[str, Any]) -> dict[str, str]:
+    """Tags of a version: the models it was made from, its inputs' MD5s, and what judged it."""
+    params = locked["params"]["params.yaml"]
+    lsr = params["lsr"]
+    tags = {"lm": lsr["lm"], "best_by": lsr["best_by"], "judged_on": judged_on(locked)}
+    for model in (f"lm.{lsr['lm']}", f"retriever.{name}"):
+        for key in ORIGIN:
+            value = params[model][key]
+            if value is not None:
+                tags[f"{model}.{key}"] = value
+    for entry in locked["deps"]:
+        tags[f"dvc.input.{entry['path']}"] = entry["md5"]
+    return tags
+
+
+def judged_on(locked: dict[str, Any]) -> str:
+    """A hash of all that `lsr.best_by` depends on, other than the encoder.
+
+    Figures with the same hash can be compared.
+    """
+    params = locked["params"]["params.yaml"]
+    lsr = params["lsr"]
+    figure = lsr["best_by"]
+    queries = [params[name] for name in QUERIES[figure]]
+    parts = [figure, lsr["validation_queries"], queries]
+    inputs = ["data/corpus"]
+    if figure == "recall_at_1":
+        inputs.append("data/questions")
+    else:
+        inputs.append(f"data/models/lm/{lsr['lm']}")  # its weights
+        lm = params[f"lm.{lsr['lm']}"]
+        http = lm["http"]
+        server = [http["url"], http["max_tokens"], http["tokenizer"]] if http else None
+        parts += [lm["dtype"], server]
+    md5s = {entry["path"]: entry["md5"] for entry in locked["deps"]}
+    parts += [md5s[path] for path in inputs]
+    return hashlib.md5(json.dumps(parts).encode()).hexdigest()
 
 
 def _champion(client, versions):
@@ -110,58 +147,103 @@ def _champion(client, versions):
     return None
 
 
-def _mlmodel(settings: dict[str, Any]) -> str:
-    """MLflow's file MLmodel for an encoder: texts in, vectors out.
-
-    `settings` are its entry in the section retriever.
-    """
-    import numpy as np
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
-
-    signature = ModelSignature(
-        Schema([ColSpec("string")]),
-        Schema([TensorSpec(np.dtype(np.float32), (-1, -1))]),
-        ParamSchema([ParamSpec("queries", "boolean", False)]),
-    )
-    flavors = {"python_function": {"loader_module": LOADER, "config": settings}}
-    return Model(FOLDER.name, flavors=flavors, signature=signature).to_yaml()
-
-
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
     """Whether a version with these tags becomes champion, and why.
 
     `champion` is the present one, or None.
     """
-    tuned = float(tags["validation_bpb"])
-    untuned = float(tags["untuned_bpb"])
-    reason = f"{tuned:.4f} bits per byte on validation queries, {untuned:.4f} before it was tuned"
-    is_better = tuned < untuned
+    figure = tags["best_by"]
+    if f"{figure}_after" not in tags:
+        return False, f"not champion: no validation queries gave its {_label(figure)}"
+    if champion and champion.tags.get("judged_on") != tags["judged_on"]:
+        other = "by another figure, on other data or by another language model"
+        return False, f"not champion: version {champion.version}, the champion, was judged {other}"
+
+    tuned = float(tags[f"{figure}_after"])
+    best = float(tags[f"{figure}_before"])
+    reason = f"{tuned:.4f} on validation queries, {best:.4f} before it was tuned"
+    better = BETTER[figure]
     if champion:
-        best = float(champion.tags["validation_bpb"])
-        reason += f", {best:.4f} those of version {champion.version}, the champion until now"
-        is_better = is_better and tuned < best
-        if champion.tags["judged_on"] != tags["judged_on"]:
-            reason += "; that was judged on other data or by another language model"
-            is_better = False
+        figure_of_champion = float(champion.tags[f"{figure}_after"])
+        best = better(best, figure_of_champion)
+        number = champion.version
+        reason += f", {figure_of_champion:.4f} of version {number}, the champion until now"
+    is_better = tuned != best and better(tuned, best) == tuned
     verdict = "champion" if is_better else "not champion"
-    return is_better, f"{verdict}: {reason}"
+    return is_better, f"{verdict} by {_label(figure)}: {reason}"
 
 
-def _judged_on(locked: dict[str, Any]) -> str:
-    """A hash of the documents, queries and language model in dvc.lock.
+def _label(figure: str) -> str:
+    return figure.replace("_at_", "@").replace("_", " ")
 
-    Figures with the same hash can be compared.
+
+def _log_model(client, run, folder: Path, settings: dict[str, Any]) -> str:
+    """Log an encoder's folder on a run, as a model of MLflow; returns the address.
+
+    `settings` are its entry in the section retriever.
     """
-    deps = []
-    for entry in locked["deps"]:
-        if entry["path"].startswith(JUDGES):
-            deps.append((entry["path"], entry["md5"]))
-    deps.sort()
-    params = locked["params"]["params.yaml"]
-    lsr = params["lsr"]
-    lm = params[f"lm.{lsr['lm']}"]  # the model's folder among `deps` tells its weights
-    http = lm["http"]
-    server = [http["url"], http["max_tokens"], http["tokenizer"]] if http else None
-    parts = [deps, params["seed"], lsr["validation_queries"], lm["dtype"], server]
-    return hashlib.md5(json.dumps(parts).encode()).hexdigest()
+    requirements = ""
+    for package in PACKAGES:
+        release, _, _ = installed_version(package).partition("+")  # without torch's +cpu
+        requirements += f"{package}=={release}\n"
+    environment = {"python": platform.python_version(), "dependencies": ["-r requirements.txt"]}
+
+    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
+    texts = {
+        "MLmodel": _mlmodel(settings),
+        "requirements.txt": requirements,
+        "python_env.yaml": yaml.safe_dump(environment),
+    }
+    for file, text in texts.items():
+        client.log_text(run.run_id, text, f"{FOLDER.name}/{file}")
+    return f"{run.artifact_uri}/{FOLDER.name}"
+
+
+def _mlmodel(settings: dict[str, Any]) -> str:
+    """MLflow's file MLmodel for an encoder: texts in, vectors out."""
+    import numpy as np
+    from mlflow import pyfunc
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
+
+    texts = Schema([ColSpec("string")])
+    vectors = Schema([TensorSpec(np.dtype(np.float32), (-1, -1))])
+    as_queries = ParamSchema([ParamSpec("queries", "boolean", False)])
+    model = Model(FOLDER.name, signature=ModelSignature(texts, vectors, as_queries))
+    pyfunc.add_to_model(model, LOADER, model_config=settings, python_env="python_env.yaml")
+    return model.to_yaml()
+
+
+def _describe(client, name: str, tags: dict[str, str], run) -> str:
+    """The description of a version in Markdown, whose `run` is that of the stage."""
+    lines = [f"The retriever `{name}`, {tags['verdict']}.", ""]
+    lines += ["| on validation queries | before the tuning | after |", "|---|---|---|"]
+    for figure in FIGURES:
+        if f"{figure}_after" in tags:
+            before = float(tags[f"{figure}_before"])
+            after = float(tags[f"{figure}_after"])
+            lines.append(f"| {_label(figure)} | {before:.4f} | {after:.4f} |")
+
+    lm = tags["lm"]
+    untuned = f"The untuned encoder: {_origin(f'retriever.{name}', tags)}."
+    lines += ["", f"The language model `{lm}` taught it: {_origin(f'lm.{lm}', tags)}. {untuned}"]
+    lines += ["", "| read | MD5 |", "|---|---|"]
+    for key, value in tags.items():
+        if key.startswith("dvc.input."):
+            lines.append(f"| `{key.removeprefix('dvc.input.')}` | {value} |")
+
+    parent = run.data.tags.get("mlflow.parentRunId")
+    if parent:
+        name_of_run = client.get_run(parent).info.run_name
+        address = f"#/experiments/{run.info.experiment_id}/runs/{parent}"
+        lines += ["", f"It was made by the run [{name_of_run}]({address})."]
+    return "\n".join(lines)
+
+
+def _origin(model: str, tags: dict[str, str]) -> str:
+    """Where a model comes from, in words, as "source pretrained, path facebook/contriever"."""
+    words = []
+    for key in ORIGIN:
+        if f"{model}.{key}" in tags:
+            words.append(f"{key} {tags[f'{model}.{key}']}")
+    return ", ".join(words)

@@ -50,7 +50,7 @@ def stage(questions, monkeypatch, root):
         Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         lm = lm or EchoingLM()
         lm.name, lm.usage, lm.mixes = name, {}, mixes
-        monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
+        monkeypatch.setattr(open_lm, "lm_at_work", lambda *_, **__: contextlib.nullcontext(lm))
         monkeypatch.setattr("sys.argv", ["answer", "popqa", name])
         with contextlib.suppress(SystemExit):
             answer.main()

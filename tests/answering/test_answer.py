@@ -11,6 +11,7 @@ import tiny_models
 from echoing import CHOSEN, REPLUG, EchoingLM, K, ask, top
 
 from pipelines.answering import answer, passages
+from pipelines.answering.latency import Batch, Taken
 from pipelines.answering.predictions import PREDICTIONS
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
@@ -50,7 +51,8 @@ def test_only_test_questions_are_asked(
         assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, even, even)
         assert (row["doc_is_subject"], row["doc_is_namesake"]) == (even, not even)
         assert row["prediction"] == (f"gold{number}" if even else "else")
-    assert answer._metrics(table, 60.0)["seconds_per_question"] == 2.0
+    taken = Taken([Batch(20, 40.0, "here"), Batch(0, 1.0, "here")], [Batch(30, 30.0, "here")])
+    assert answer._metrics(table, taken)["seconds_per_question"] == 3.05
 
 
 def test_an_ensembles_document_is_the_heaviest(questions):

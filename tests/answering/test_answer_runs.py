@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
     assert [batch.questions for batch in taken.answers] == [10, 10, 10]
     assert sum(batch.questions for batch in taken.searches) > 30, "demonstrations, too"
     shards = sum(len([*folder.iterdir()]) for folder in Path(".longtail/work").glob("*/*"))
-    assert taken.seconds == shards > 6
+    assert sum(batch.seconds for part in taken for batch in part) == shards > 6
     assert table.schema.metadata is None, "a table holds no times"
     with pytest.raises(KeyboardInterrupt):
         answered(EchoingLM(fail_after=20), "cut")

@@ -363,7 +363,9 @@ def run_stage(raw, datastore, monkeypatch):
     def run(task, lm):
         opened = []
         monkeypatch.setattr(
-            open_lm, "lm_at_work", lambda folder, *_: opened.append(folder.name) or nullcontext(lm)
+            open_lm,
+            "lm_at_work",
+            lambda folder, *_, **__: opened.append(folder.name) or nullcontext(lm),
         )
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()

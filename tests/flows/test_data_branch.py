@@ -48,7 +48,7 @@ def test_a_commit_leaves_branch_index_and_files_alone(run):
     for hook in hooks:
         Path(".git/hooks", hook).write_text("#!/bin/sh\nexit 1\n")
         Path(".git/hooks", hook).chmod(0o755)
-    for name in ("commit.gpgSign", "tag.gpgSign", "log.showSignature", "core.splitIndex"):
+    for name in ("commit.gpgSign", "tag.gpgSign", "core.splitIndex"):
         here("-c", "core.hooksPath=/dev/null", "config", name, "true")
     here("config", "gpg.program", "false")
     params = Path("params.yaml").read_text().replace("seed: 0", "seed: 1")

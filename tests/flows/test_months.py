@@ -43,8 +43,8 @@ def add(dumps: Dumps, month: str, whole: bool = True) -> None:
     dumps.views(month, b"views")
 
 
-def begin(month: str = "next", make_up: int = 2) -> str:
-    return months.begin(month, make_up, "refresh", [].append)
+def begin(month: str = "next", make_up: int = 2, late_after: int = 8) -> str:
+    return months.begin(month, make_up, late_after, "refresh", [].append)
 
 
 def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
@@ -100,13 +100,25 @@ def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
     assert Path("params.yaml").read_text() == before
 
 
+def test_a_month_without_dumps_after_some_days_is_late(dumps):
+    with pytest.raises(months.AwaitsDumps) as waits:
+        begin(late_after=8)
+    assert waits.value.state == "AwaitingDumps", "8 October is the eighth day after the month"
+    with pytest.raises(
+        months.DumpsLate,
+        match=r"2026-09 waits: .*user\.bz2: not there yet, expected by 2026-10-07; .*2026-10-31",
+    ) as late:
+        begin(late_after=7)
+    assert late.value.state == "DumpsLate"
+
+
 def test_a_missed_month_without_dumps_is_left_out(dumps):
     months.keep_landed("2026-05", "refresh")
     for base in ("/wikidatawiki/entities", "/enwiki"):
         dumps.drop(base, "20260720")
     add(dumps, "2026-08")
     said: list[str] = []
-    assert months.begin("next", 3, "refresh", said.append) == "2026-08"
+    assert months.begin("next", 3, 8, "refresh", said.append) == "2026-08"
     assert [line.split(":")[0] for line in said[:2]] == [
         f"{m} can't be made up for" for m in ("2026-06", "2026-07")
     ]

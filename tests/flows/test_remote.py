@@ -3,11 +3,15 @@
 import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from quick_project import Project, git
+from prefect.client.schemas.objects import StateType
+from prefect.states import State
+from quick_project import Project, Untracked, git
 
-from pipelines.evaluation import regressions
+from flows import data_branch, months
+from pipelines.check import history
 
 
 @pytest.fixture
@@ -53,11 +57,49 @@ def test_what_was_pushed_comes_back_in_a_clone(ran, remote, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
+    """Another try makes no other commit. What is not committed is refused before a stage runs."""
+    hub = tmp_path / "hub"
+    git(ran.folder, "init", "-q", "--bare", str(hub))
+    git(ran.folder, "remote", "add", "origin", str(hub))
+    landed = ran.folder / months.LANDED
+
+    state = land(ran, "nowhere")
+    assert (state.type, state.name) == (StateType.FAILED, "Failed")
+    assert re.match(
+        "2021-10: git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
+        state.message,
+    )
+    assert not landed.exists(), "another try is due"
+    commit = git(ran.folder, "rev-parse", data_branch.REF)
+
+    state = land(ran, "origin")
+    assert state.is_completed()
+    assert state.message.endswith(
+        "longtail/data and its tags are at git's origin; 2021-10 has landed"
+    )
+    assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
+
+    (ran.folder / "work.py").write_text("")
+    assert land(ran, "origin").message.startswith("2021-10: work.py: not as in git's")
+
+
+def land(project: Project, git_remote: str) -> State:
+    """A run of the flow for a month, as a deployment with `commit` and `git_remote` makes it."""
+    from flows import refresh
+
+    with project.here(), mock.patch.object(refresh, "Run", Untracked):
+        return refresh.refresh(
+            part="corpus", month="2021-10", commit=True, git_remote=git_remote, return_state=True
+        )
+
+
+@pytest.mark.slow
 def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
-    landed = ran.folder / regressions.LANDED
-    landed.unlink()
+    landed = ran.folder / history.LANDED
+    shutil.rmtree(landed)
     done = ran.longtail("run", "corpus", "--push")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -68,4 +110,6 @@ def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
         line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line
     ]
     assert len(tried) == len(set(tried)) > 1
-    assert not landed.exists(), "another try compares with the run before"
+    assert not (landed / "sample" / history.LAST).exists(), (
+        "another try compares with the run before"
+    )

@@ -96,7 +96,7 @@ def test_validation_is_of_the_papers_ensemble(project, changed):
         each = np.exp([log_probs_of(refresher.lm, of_texts, row, position) for position in found])
         nats -= np.log(weights @ each).sum()
         n_bytes += len(of_texts.queries.continuations[row].encode())
-    assert figures["bpb_k10"] == pytest.approx(nats / math.log(2) / n_bytes, abs=1e-4)
+    assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / n_bytes, abs=1e-4)
     positions, _ = nearest(
         project.params, "dense", of_questions, of_questions.validation, VALIDATION_DOCUMENTS
     )

@@ -28,9 +28,8 @@ def test_the_stage_moves_the_retriever_towards_the_lm(project):
     metrics = json.loads(METRICS.read_text())
     curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
-    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(
-        metrics
-    )
+    figures = ("bits_per_byte_before", "bits_per_byte_after", "recall_at_1_before")
+    assert {*figures, "recall_at_10_after"} <= set(metrics)
     gains = [point["lm_gain"] for point in metrics["curve"]]
     assert np.mean(gains[-10:]) > np.mean(gains[:4])
     assert [row["step"] for row in metrics["validation"]] == [0, 40]
@@ -56,11 +55,12 @@ def test_each_kind_of_queries_embeds_no_other_corpus(
         "embed_corpus",
         lambda docs, model, out: seen.append(out.parent.name),
     )
-    change(project, queries=queries, steps=2, refresh_steps=1)
+    best_by = "bits_per_byte" if queries == "lm" else "recall_at_1"
+    change(project, queries=queries, best_by=best_by, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params, "dense")
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
-    assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (
+    assert ("bits_per_byte_after" in metrics, "recall_at_10_after" in metrics) == (
         queries != "qa",
         queries != "lm",
     )
@@ -79,12 +79,12 @@ def test_the_best_is_kept_be_it_untuned_or_the_last(
 
     def validate(refresher):
         seen.append(weights(refresher.encoder))
-        return {"bpb_k10": bits[len(seen) - 1], "recall_at_1": 0.5}
+        return {"bits_per_byte": bits[len(seen) - 1], "recall_at_1": 0.5}
 
     monkeypatch.setattr(Refresher, "validate", validate)
-    change(project, **{"steps": 6, "refresh_steps": 2} | changes)
+    change(project, **{"steps": 6, "refresh_steps": 2, "best_by": "bits_per_byte"} | changes)
     metrics, kept = train_lsr.train_retriever(project.params, "dense"), best // 2
-    assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[kept])
+    assert (metrics["kept_step"], metrics["bits_per_byte_after"]) == (best, bits[kept])
     written = json.loads(METRICS.read_text())
     assert [row["step"] for row in written["validation"]] == validated
     assert len(written["curve"]) == validated[-1]
@@ -101,32 +101,26 @@ def test_without_validation_the_last_encoder_is_kept(project, monkeypatch):
     assert train_lsr.train_retriever(project.params, "dense")["kept_step"] == 2
     assert opened == [1], "the last encoder embeds nothing"
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
-    for queries in ("lm", "qa"):
-        change(project, keep="best", queries=queries)
-        with pytest.raises(
-            LongtailError,
-            match=r"lsr\.keep is best, but there are no queries to validate .*keep: la",
-        ):
+    for queries, best_by in (("lm", "bits_per_byte"), ("qa", "recall_at_1")):
+        change(project, keep="best", queries=queries, best_by=best_by)
+        says = rf"lsr\.keep is best, but there are no queries .* by {best_by}; .*keep: last"
+        with pytest.raises(LongtailError, match=says):
             train_lsr.train_retriever(project.params, "dense")
 
 
-@pytest.mark.parametrize(("recalls", "kept", "without_bits"), [
-    ((0.9, 0.3, 0.6, 0.6), 0, 0),
-    ((0.5, 0.3, 0.6, 0.6), 6, 4),
-    ((0.6, 0.6, 0.6, 0.6), 2, 0),
+@pytest.mark.parametrize(("recalls", "by_recall"), [
+    ((0.9, 0.3, 0.6, 0.6), 0),
+    ((0.5, 0.3, 0.6, 0.6), 4),
+    ((0.6, 0.6, 0.6, 0.6), 0),
 ])  # fmt: skip
-def test_recall_decides_where_answers_are_known(recalls, kept, without_bits, project):
-    """Bits decide between equals."""
-    columns = (0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.8)
-    rows = [
-        dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True))
-        for row in zip(*columns, strict=True)
-    ]
-    assert train_lsr.best_step(rows, project.params.lsr) == kept
-    assert (
-        train_lsr.best_step([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr)
-        == without_bits
-    )
+def test_the_best_is_by_one_figure_then_the_first(recalls, by_recall, project):
+    rows = []
+    for step, recall, bits in zip((0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.7), strict=True):
+        rows.append({"step": step, "recall_at_1": recall, "bits_per_byte": bits})
+    change(project, best_by="recall_at_1")
+    assert train_lsr.best_step(rows, project.params.lsr) == by_recall
+    change(project, best_by="bits_per_byte")
+    assert train_lsr.best_step(rows, project.params.lsr) == 2
 
 
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):

@@ -2,35 +2,72 @@
 one that is."""
 
 import copy
+import json
+import os
 import shutil
+import subprocess
+import sys
+from contextlib import chdir
+from importlib import metadata
 from pathlib import Path
 
 import mlflow
 import pytest
 import tiny_models
+from brought import not_brought
 from mlflow import MlflowClient
+from setuptools import Distribution
 from transformers import AutoModel, AutoTokenizer
 
-from pipelines.params import params
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.atomic import write_json
 from pipelines.storage.dvc_hashes import md5
-from pipelines.work.registry import (
-    ALIAS,
-    FOLDER,
-    METRICS,
-    REGISTERED,
-    STAGE,
-    TUNED,
-    UNTUNED,
-    register,
-)
+from pipelines.work.registry import ALIAS, FOLDER, METRICS, REGISTERED, STAGE, judged_on, register
 from pipelines.work.run_log import EXPERIMENT, Run
 
 FOLDER, METRICS = FOLDER / "dense", METRICS / "lsr_dense.json"
-READ = {"seed": 0, "lm.tiny": {"dtype": "fp32", "batch_tokens": 8, "http": None}}
-READ |= {"lsr": {"lm": "tiny", "validation_queries": 6}}
-READ |= {"retriever.dense": tiny_models.retriever(pooling="cls", query_prefix="ask: ").model_dump()}
+CHAMPION = f"models:/{REGISTERED}@{ALIAS}"
+SETTINGS = tiny_models.retriever(pooling="cls", query_prefix="ask: ")
+LM, UNTUNED = "data/models/lm/tiny", "data/models/retriever/dense"
+INPUTS = ("data/corpus", "data/questions", LM, UNTUNED)
+PARAMS = {  # of dvc.lock
+    "seed": 0,
+    "language": "en",
+    "parts.answered": ["popqa"],
+    "parts.datastore": "wikipedia",
+    "parts.scored": ["pile"],
+    "answer.passage": "{text}",
+    "lsr": {"lm": "tiny", "validation_queries": 6, "best_by": "recall_at_1"},
+    "lm.tiny": {
+        "source": "pretrained",
+        "path": "org/lm",
+        "revision": "0123abc",
+        "dtype": "fp32",
+        "batch_tokens": 8,
+        "http": None,
+    },
+    "retriever.dense": SETTINGS.model_dump(),
+}
+LOCKED = {  # dvc.lock's part of the stage, but for its outputs
+    "deps": [{"path": path, "md5": f"MD5 of {path}"} for path in INPUTS],
+    "params": {"params.yaml": PARAMS},
+}
+QUESTIONS = {  # figures of a training on questions alone
+    "recall_at_1_before": 0.4,
+    "recall_at_1_after": 0.6,
+    "recall_at_10_before": 0.8,
+    "recall_at_10_after": 0.9,
+}
+LOAD = f"""
+import json, sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))  # as if they were not installed
+import mlflow
+loaded = mlflow.pyfunc.load_model("{CHAMPION}")
+import pipelines
+shown = {{"code": pipelines.__path__[0], "documents": loaded.predict(["Velm"]).tolist()}}
+shown["queries"] = loaded.predict(["Velm"], params={{"queries": True}}).tolist()
+print(json.dumps(shown))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,41 +75,48 @@ def tuned(tmp_path_factory) -> Path:
     """An encoder's folder."""
     folder = tmp_path_factory.mktemp("encoder")
     encoder = tiny_models.encoder(folder / "plain")
-    opened = Encoder.open(encoder, tiny_models.retriever(pooling="cls"), tiny_models.compute())
+    opened = Encoder.open(encoder, SETTINGS, tiny_models.compute())
     opened.save(folder / "tuned")
     return folder / "tuned"
 
 
 @pytest.fixture
 def here(databases, tuned, tmp_path, monkeypatch):
-    """A project whose run was recorded and registered; its MLflow, and dvc.lock's part of the
-    stage."""
+    """A project whose run learnt from questions alone, and was recorded and registered; its MLflow,
+    and dvc.lock's part of the stage."""
     monkeypatch.chdir(shutil.copytree(databases, tmp_path / "project"))
     shutil.copytree(tuned, FOLDER)
-    figures = {TUNED: 0.9, UNTUNED: 1.0, "recall_at_1_before": 0.4, "recall_at_1_after": 0.6}
-    write_json(METRICS, figures)
-    deps = [{"path": path, "md5": path} for path in ("data/corpus", "data/models/lm/tiny")]
+    write_json(METRICS, QUESTIONS)
     outs = [{"path": str(path), "md5": md5(path)} for path in (FOLDER, METRICS)]
-    locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
+    locked = copy.deepcopy(LOCKED) | {"outs": outs}
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    record = {"params": {}, "metrics": figures, "started": 0.0, "ended": 1.0, "error": None}
+    record = {"params": {}, "metrics": QUESTIONS, "started": 0.0, "ended": 1.0, "error": None}
     run = Run("a run", {}, pytest.fail, "a run")
     run.log(f"{STAGE}dense", record, locked)
-    (said,) = run.end("FINISHED", {f"{STAGE}dense": locked})
-    assert "version 1: champion: " in said
+    (line,) = run.end("FINISHED", {f"{STAGE}dense": locked})
+    assert line.startswith(f"{REGISTERED} version 1: champion by recall@1: 0.6000 ")
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
     return client, client.get_experiment_by_name(EXPERIMENT).experiment_id, locked
 
 
-def retrained(client, experiment: str, locked: dict, tuned: float, untuned: float = 1.0) -> dict:
-    """Other weights and figures in place, with their run and their part of dvc.lock."""
-    weights, changed = FOLDER / "model.safetensors", copy.deepcopy(locked)
+def retrain(client, experiment: str, locked: dict, before: float | None, after: float | None):
+    """Put other weights in place, with figures of lsr.best_by if they were validated, their run,
+    and their part of dvc.lock."""
+    weights = FOLDER / "model.safetensors"
     weights.write_bytes(weights.read_bytes() + b"\0")
-    write_json(METRICS, {TUNED: tuned, UNTUNED: untuned})
-    for out in changed["outs"]:
+    figure = locked["params"]["params.yaml"]["lsr"]["best_by"]
+    figures = {f"{figure}_before": before, f"{figure}_after": after}
+    write_json(METRICS, figures if after else {})
+    for out in locked["outs"]:
         out["md5"] = md5(Path(out["path"]))
     client.create_run(experiment, tags={f"dvc.output.{FOLDER}": md5(FOLDER)})
-    return changed
+
+
+def verdict_on(client, experiment: str, locked: dict, before=None, after=None) -> str:
+    """What the registry says of another version."""
+    retrain(client, experiment, locked, before, after)
+    _, _, verdict = register(client, experiment, "dense", locked).partition(": ")
+    return verdict
 
 
 def champion(client) -> str:
@@ -80,26 +124,31 @@ def champion(client) -> str:
 
 
 def test_a_run_registers_what_it_trained(here, tuned):
-    """The champion is a Hugging Face folder."""
+    """Its questions gave it a recall, and no bits per byte. The champion is a Hugging Face
+    folder."""
     client, *_ = here
     assert champion(client) == "1"
     version = client.get_model_version(REGISTERED, "1")
     assert client.get_run(version.run_id).info.run_name == f"{STAGE}dense"
-    for text in ("`dense`, champion: 0.9000 bits", "recall at 1 after the tuning: 0.6", "[a run]("):
+    tags = {name: repr(value) for name, value in QUESTIONS.items()}
+    tags |= {f"dvc.input.{path}": f"MD5 of {path}" for path in INPUTS}
+    tags |= {"lm": "tiny", "lm.tiny.path": "org/lm", "lm.tiny.revision": "0123abc"}
+    assert tags.items() <= version.tags.items()
+    for text in (
+        "`dense`, champion by recall@1: 0.6000 on validation queries, 0.4000 before it was tuned.",
+        "| recall@10 | 0.8000 | 0.9000 |",
+        "`tiny` taught it: source pretrained, path org/lm, revision 0123abc.",
+        "| `data/questions` | MD5 of data/questions |",
+        "made by the run [a run](",
+    ):
         assert text in version.description
-    assert version.tags["recall_at_1_before"] == "0.4"
-    assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == (
-        "0.9",
-        "champion",
-    )
-    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{REGISTERED}@{ALIAS}"))
+    assert "`predict(texts)`" in client.get_registered_model(REGISTERED).description
+    folder = Path(mlflow.artifacts.download_artifacts(CHAMPION))
     assert AutoModel.from_pretrained(folder).config.hidden_size == 32
     assert AutoTokenizer.from_pretrained(folder).pad_token == "<pad>"
-    settings, compute = tiny_models.retriever(pooling="cls"), tiny_models.compute()
-    found, expected = (
-        Encoder.open(path, settings, compute).embed(["Velm"]) for path in (folder, tuned)
-    )
-    assert (found == expected).all()
+    opened = Encoder.open(folder, SETTINGS, tiny_models.compute())
+    expected = Encoder.open(tuned, SETTINGS, tiny_models.compute())
+    assert (opened.embed(["Velm"]) == expected.embed(["Velm"])).all()
     assert not list(folder.rglob("*.pkl"))
 
 
@@ -107,78 +156,126 @@ def test_a_run_registers_what_it_trained(here, tuned):
 def test_mlflow_loads_the_champion_by_our_own_module(tuned, monkeypatch):
     """It gives the encoder's vectors."""
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
-    loaded = mlflow.pyfunc.load_model(f"models:/{REGISTERED}@{ALIAS}")
-    encoder = Encoder.open(
-        tuned, params.Retriever(**READ["retriever.dense"]), tiny_models.compute()
-    )
+    loaded = mlflow.pyfunc.load_model(CHAMPION)
+    encoder = Encoder.open(tuned, SETTINGS, tiny_models.compute())
     texts = ["Velm", "Oslo Here."]
     assert (loaded.predict(texts) == encoder.embed(texts)).all()
     assert (loaded.predict(texts, {"queries": True}) == encoder.embed_queries(texts)).all()
     with pytest.raises(mlflow.MlflowException, match="string"):
         loaded.predict([1.5])
-    assert loaded.metadata.flavors["python_function"].keys() == {"loader_module", "config"}, (
-        "no code comes with it"
+    assert "code" not in loaded.metadata.flavors["python_function"], "no code comes with it"
+
+
+def packaged(root: Path, site: Path) -> Path:
+    """A folder with the files of Longtail's package, as pyproject.toml lists them."""
+    with chdir(root):
+        package = Distribution({"script_name": "setup.py"})
+        package.parse_config_files(["pyproject.toml"])
+        build = package.get_command_obj("build_py")
+        build.build_lib = str(site)
+        build.ensure_finalized()
+        build.run()
+    return site
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("here")
+def test_a_process_elsewhere_loads_the_champion(tuned, root, tmp_path):
+    """It has Longtail as a package, and of others only what the requirements bring."""
+    requirements = Path(mlflow.pyfunc.get_model_dependencies(CHAMPION)).read_text().split()
+    assert f"torch=={metadata.version('torch').partition('+')[0]}" in requirements
+    site = packaged(root, tmp_path / "site")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(elsewhere),
+        "PYTHONPATH": str(site),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{Path.cwd()}/mlflow.db",
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", LOAD, not_brought(*requirements)],
+        cwd=elsewhere,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
+    assert process.returncode == 0, process.stderr
+    assert "mismatch" not in process.stderr
+    shown = json.loads(process.stdout)
+    assert shown["code"] == f"{site}/pipelines"
+    encoder = Encoder.open(tuned, SETTINGS, tiny_models.compute())
+    assert shown["documents"] == encoder.embed(["Velm"]).tolist()
+    assert shown["queries"] == encoder.embed_queries(["Velm"]).tolist()
 
 
-def test_only_a_better_one_of_the_same_data_takes_the_place(here):
-    client, experiment, locked = here
-    for tuned, untuned, version, leader, reason in (
-        (
-            0.95,
-            1.0,
-            "2",
-            "1",
-            "not champion: 0.9500 bits per byte on validation queries, 1.0000 before it was tuned",
-        ),
-        (0.9, 1.0, "3", "1", "not champion: 0.9000"),
-        (
-            0.8,
-            0.7,
-            "4",
-            "1",
-            "not champion: 0.8000 bits per byte on validation queries, 0.7000 before it was tuned",
-        ),
-        (
-            0.85,
-            1.0,
-            "5",
-            "5",
-            "champion: 0.8500 bits per byte on validation queries, 1.0000 before it was tuned",
-        ),
+@pytest.mark.parametrize(("figure", "name", "worse", "best", "better"), [
+    ("recall_at_1", "recall@1", 0.5, 0.6, 0.7),
+    ("bits_per_byte", "bits per byte", 1.1, 0.9, 0.8),
+])  # fmt: skip
+def test_only_a_better_one_takes_the_place(figure, name, worse, best, better, here):
+    client, _, locked = here
+    locked["params"]["params.yaml"]["lsr"]["best_by"] = figure
+    if figure == "bits_per_byte":
+        verdict = verdict_on(*here, worse, best)
+        assert "not champion: version 1, the champion, was judged by another figure" in verdict
+        client.delete_registered_model_alias(REGISTERED, ALIAS)
+        assert verdict_on(*here, worse, best).startswith(f"champion by {name}: {best:.4f}")
+    first = champion(client)
+    for before, after, takes_the_place in (
+        (worse, worse, False),
+        (worse, best, False),
+        (better, better, False),
+        (worse, better, True),
     ):
-        line = register(
-            client, experiment, "dense", retrained(client, experiment, locked, tuned, untuned)
-        )
-        assert line.startswith(f"{REGISTERED} version {version}: {reason}")
-        assert (
-            client.get_model_version(REGISTERED, version).tags["verdict"] == line.partition(": ")[2]
-        )
-        assert champion(client) == leader
+        verdict = verdict_on(*here, before, after)
+        says = f"champion by {name}: {after:.4f} on validation queries, {before:.4f} before it was"
+        assert verdict.startswith(says if takes_the_place else f"not {says}")
+        assert f", {best:.4f} of version {first}, the champion until now" in verdict
+        assert (champion(client) != first) == takes_the_place
+    assert verdict_on(*here) == f"not champion: no validation queries gave its {name}"
 
 
-def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
-    client, experiment, locked = here
-    for change in (
-        lambda locked: locked["deps"][0].update(md5="other documents"),
-        lambda locked: locked["deps"][1].update(md5="another language model"),
-        lambda locked: locked["params"]["params.yaml"].update(seed=7),
-        lambda locked: locked["params"]["params.yaml"]["lsr"].update(validation_queries=7),
-    ):
-        other = retrained(client, experiment, locked, 0.1)
-        change(other)
-        line = register(client, experiment, "dense", other)
-        assert "not champion: " in line
-        assert "judged on other data" in line
-        assert champion(client) == "1"
+DATA = ("data/corpus", "seed", "lsr")  # decide each figure
+OF_QUESTIONS = ("data/questions", "language", "parts.answered", "parts.datastore", "answer.passage")
+OTHER_SETTINGS = {
+    "lsr": {"validation_queries": 7},
+    "lm.tiny": {"http": {"url": "http://lm", "max_tokens": 9, "tokenizer": None}},
+}
+OF_TEXTS = (LM, "lm.tiny", "parts.scored")
+
+
+def judged_with(figure: str, changed: str | None = None) -> str:
+    """The hash of what decides a figure, where one input or param is another."""
+    locked = copy.deepcopy(LOCKED)
+    params = locked["params"]["params.yaml"]
+    for dep in locked["deps"]:
+        if dep["path"] == changed:
+            dep["md5"] = "another"
+    if changed in OTHER_SETTINGS:
+        params[changed] |= OTHER_SETTINGS[changed]
+    elif changed in params:
+        params[changed] = "another"
+    params["lsr"]["best_by"] = figure
+    return judged_on(locked)
+
+
+@pytest.mark.parametrize(("figure", "deciding", "needless"), [
+    ("recall_at_1", OF_QUESTIONS, OF_TEXTS),
+    ("bits_per_byte", OF_TEXTS, OF_QUESTIONS),
+])  # fmt: skip
+def test_other_data_are_those_that_decide_the_figure(figure, deciding, needless):
+    for name in needless:
+        assert judged_with(figure, name) == judged_with(figure), name
+    for name in (*DATA, *deciding):
+        assert judged_with(figure, name) != judged_with(figure), name
 
 
 def test_the_same_bytes_are_no_version(here):
     """Nor are files that DVC did not lock."""
     client, experiment, locked = here
     assert register(client, experiment, "dense", locked) is None
-    other = retrained(client, experiment, locked, 0.1)
-    write_json(METRICS, {TUNED: 0.05, UNTUNED: 1.0})
-    assert register(client, experiment, "dense", other) is None
+    retrain(client, experiment, locked, 0.4, 0.7)
+    write_json(METRICS, QUESTIONS)
+    assert register(client, experiment, "dense", locked) is None
     assert register(client, experiment, "dense", {}) is None
     assert len(client.search_model_versions(f"name = '{REGISTERED}'")) == 1
