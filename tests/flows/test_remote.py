@@ -67,7 +67,7 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
     state = land(ran, "nowhere")
     assert (state.type, state.name) == (StateType.FAILED, "Failed")
     assert re.match(
-        "git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
+        "2021-10: git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
         state.message,
     )
     assert not landed.exists(), "another try is due"
@@ -81,7 +81,7 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
     assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
 
     (ran.folder / "work.py").write_text("")
-    assert land(ran, "origin").message.startswith("work.py: not as in git's last commit")
+    assert land(ran, "origin").message.startswith("2021-10: work.py: not as in git's")
 
 
 def land(project: Project, git_remote: str) -> State:
