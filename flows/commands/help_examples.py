@@ -11,6 +11,10 @@ EXAMPLES = {
         "longtail run --month 2026-03..2026-08",
     ),
     "schedule": ("longtail schedule --port 4200",),
+    "accept": (
+        "longtail accept triples-rows --because 'Wikidata merged 2,000 films'",
+        "longtail accept popqa-rows popqa-views --because 'a smaller world'",
+    ),
     "alerts": (
         "longtail alerts --to https://hooks.example.org/longtail",
         "longtail alerts --to slack-webhook/ops",
