@@ -24,6 +24,7 @@ from flows.commands import (
     publishing,
     rules,
     running,
+    sweeping,
 )
 from pipelines.errors import LongtailError
 
@@ -34,6 +35,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
         running.schedule,
         accepting.accept,
         alerting.alerts,
+        sweeping.sweep,
         running.plan,
         running.init,
     ),
