@@ -11,10 +11,9 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import yaml
-
 from flows import surroundings
 from pipelines import safe_text
+from pipelines.check import acceptances
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import Section
@@ -23,8 +22,7 @@ from pipelines.storage.atomic import scratch_folder
 BRANCH = "longtail/data"
 REF = f"refs/heads/{BRANCH}"
 PUSHED = ("refs/heads/longtail/*", "+refs/tags/data/*", "refs/tags/release/*")  # + lets tags move
-ACCEPTED = Path("conf/accepted.yaml")  # each failed expectation that someone accepted
-RECORDED = (ACCEPTED.as_posix(), "dvc.lock", "params.yaml")  # what differs from HEAD
+RECORDED = (acceptances.FILE.as_posix(), "dvc.lock", "params.yaml")  # what differs from HEAD
 PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
 NAMES_SHOWN = 3  # files that an error names
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
@@ -74,10 +72,10 @@ def tag_month(root: Path, month: str, part: str, commit: str) -> str:
         return tag
 
     settings = _settings(root)
-    lines = [f"{month} landed: part {part}, profile {settings.profile}"]
-    acceptances = _acceptances(root, month)
-    if acceptances:
-        lines += ["", "Accepted although the expectation does not hold:", *acceptances]
+    lines = [f"{month} landed: part {part}, profile {settings.profile}", ""]
+    for acceptance in acceptances.read_acceptances(root / acceptances.FILE):
+        if acceptance.month == month:
+            lines.append(safe_text.line(f"- {acceptance}"))
     _tag(root, tag, "\n".join(lines), commit)
     return tag
 
@@ -265,19 +263,6 @@ def _tree_of(root: Path, commit: str) -> str:
 
 def _settings(root: Path) -> _Settings:
     return params_file.load_settings(_Settings, root / "params.yaml")
-
-
-def _acceptances(root: Path, month: str) -> list[str]:
-    """A line on each expectation that someone accepted not to hold in a month."""
-    file = root / ACCEPTED
-    if not file.is_file():
-        return []
-    lines = []
-    for entry in yaml.safe_load(file.read_text(encoding="utf-8")) or []:
-        if entry["month"] == month:
-            line = f"- {entry['expectation']}: {entry['reason']}"
-            lines.append(safe_text.line(line))
-    return lines
 
 
 def _git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
