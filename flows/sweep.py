@@ -61,7 +61,8 @@ class Sweep:
     needed: set[HashInfo]  # the files that stay
     places: list[Place]
     used_since: float  # unix seconds; what later months reuse goes if it was not used since then
-    work_sizes: list[int]  # bytes of each such result
+    work_sizes: list[int]  # bytes of each folder of such results that goes
+    n_answers: int  # a language model's results that go, of folders that stay
 
 
 @contextmanager
@@ -85,6 +86,8 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
     the cache.
     """
     from dvc_data.hashfile.hash_info import HashInfo
+
+    from pipelines.lm import kept_model
 
     cache = repo.cache.local
     if not Path(cache.path).is_relative_to(root.resolve()):
@@ -110,8 +113,13 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
         _find_unused(place, needed, needed_by_month)
 
     used_since = _end_of(commits.months[0]) if commits.months else 0.0
-    work_sizes = [_size_of_result(path) for path in KEPT.unused(used_since)]
-    return Sweep(commits, needed, places, used_since, work_sizes)
+    unused = KEPT.unused(used_since)
+    work_sizes = [_size_of_result(path) for path in unused]
+    n_answers = 0
+    for folder, counts in kept_model.count_results(used_since).items():
+        if folder not in unused:
+            n_answers += counts.answers
+    return Sweep(commits, needed, places, used_since, work_sizes, n_answers)
 
 
 def choose_commits(root: Path, n_months: int, git_remotes: Iterable[str] = ()) -> Commits:
@@ -148,6 +156,8 @@ def remove(root: Path, repo: Repo, sweep: Sweep) -> None:
     from dvc_data.hashfile.db import get_index
     from dvc_data.hashfile.gc import gc
 
+    from pipelines.lm import kept_model
+
     for place in sweep.places:
         gc(place.odb, sweep.needed)
         if place.dead_runs:
@@ -156,6 +166,7 @@ def remove(root: Path, repo: Repo, sweep: Sweep) -> None:
             get_index(place.odb).clear()
 
     KEPT.sweep(sweep.used_since)
+    kept_model.sweep_results(sweep.used_since)
     if forgets_months(repo, sweep):
         data_branch.remove_tags(root, [f"data/{month}" for month in sweep.commits.expired])
 
