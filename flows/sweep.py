@@ -20,6 +20,7 @@ import yaml
 from flows import data_branch, dvc_repo, workspace
 from flows.months import MONTH
 from pipelines.errors import LongtailError
+from pipelines.lm import kept_model
 from pipelines.sources import snapshots
 from pipelines.storage.work_store import KEPT
 
@@ -61,8 +62,7 @@ class Sweep:
     needed: set[HashInfo]  # the files that stay
     places: list[Place]
     used_since: float  # unix seconds; what later months reuse goes if it was not used since then
-    work_sizes: list[int]  # bytes of each folder of such results that goes
-    n_answers: int  # a language model's results that go, of folders that stay
+    work_sizes: list[int]  # bytes of each such result
 
 
 @contextmanager
@@ -86,8 +86,6 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
     the cache.
     """
     from dvc_data.hashfile.hash_info import HashInfo
-
-    from pipelines.lm import kept_model
 
     cache = repo.cache.local
     if not Path(cache.path).is_relative_to(root.resolve()):
@@ -113,13 +111,12 @@ def find(root: Path, repo: Repo, n_months: int, with_remote: bool) -> Sweep:
         _find_unused(place, needed, needed_by_month)
 
     used_since = _end_of(commits.months[0]) if commits.months else 0.0
-    unused = KEPT.unused(used_since)
-    work_sizes = [_size_of_result(path) for path in unused]
-    n_answers = 0
+    unused_work = KEPT.unused(used_since)
+    work_sizes = [_size_of_result(path) for path in unused_work]
     for folder, counts in kept_model.count_results(used_since).items():
-        if folder not in unused:
-            n_answers += counts.answers
-    return Sweep(commits, needed, places, used_since, work_sizes, n_answers)
+        if counts.answers and folder not in unused_work:
+            work_sizes.append(round(counts.bytes))
+    return Sweep(commits, needed, places, used_since, work_sizes)
 
 
 def choose_commits(root: Path, n_months: int, git_remotes: Iterable[str] = ()) -> Commits:
@@ -155,8 +152,6 @@ def remove(root: Path, repo: Repo, sweep: Sweep) -> None:
     """
     from dvc_data.hashfile.db import get_index
     from dvc_data.hashfile.gc import gc
-
-    from pipelines.lm import kept_model
 
     for place in sweep.places:
         gc(place.odb, sweep.needed)

@@ -57,9 +57,7 @@ def _listing(sweep: "Sweep") -> Iterator[str]:
         for kind, sizes in place.sizes.items():
             yield f"{place.name}, {kind}: {_amount(sizes, 'files')}"
     if sweep.work_sizes:
-        yield f"kept for later months: {_amount(sweep.work_sizes, 'folders')}"
-    if sweep.n_answers:
-        yield f"kept for later months: {sweep.n_answers:,} results of language models"
+        yield f"results for later months: {_amount(sweep.work_sizes, 'results')}"
 
 
 def _amount(sizes: list[int], things: str) -> str:

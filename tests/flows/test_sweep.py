@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from unittest import mock
 
 import dvc.api
 import pytest
@@ -29,7 +28,6 @@ stages:
 LANDED = ["2025-01", "2025-02", "2025-03"]  # 2025-02 is also a release
 RUNS = [*LANDED, "2025-04", "2025-05"]  # the last one is in the work folder
 GONE = ["2025-01", "2025-04"]
-APRIL = 1743465600  # 2025-04-01, 00:00 UTC, in unix seconds
 
 
 @pytest.fixture(scope="module")
@@ -136,26 +134,23 @@ def test_it_lists_then_removes_what_no_kept_commit_needs(project, capsys):
 
 
 def test_without_remote_only_what_is_here_is_swept(project, capsys):
-    """What is kept for later months goes if no run used it since 1 April, when 2025-03 was over."""
+    """A result for later months was not used since the oldest kept month was over, on 1 April."""
     remote = project.parent / "remote"
     before = files_below(remote)
     for name, seconds in (("before", -1), ("after", 1)):
         path = KEPT.file("vectors", name, Path.touch)
-        os.utime(path, times=(APRIL + seconds,) * 2)
-    results = KeptAnswers(KEPT.path("answer", "model"))
-    with mock.patch("time.time", return_value=APRIL - 1.0):
-        results.put({"old": b"one"})
-    results.put({"new": b"two"})
-    results.close()
+        os.utime(path, times=(1743465600 + seconds,) * 2)
+    answers = KeptAnswers(KEPT.path("answer@popqa-tiny", "model"))
+    answers.put({"before": b"", "after": b""})
+    answers._db.execute("UPDATE answers SET at = 1743465599 WHERE key = 'before'")
 
     sweeping.sweep(months=1, yes=True)
     said = capsys.readouterr().out
-    assert "kept for later months: 1 folders, 0.0 MB" in said
-    assert "kept for later months: 1 results of language models" in said
+    assert "results for later months: 2 results, 0.0 MB" in said
+    assert answers.use(["before", "after"]).keys() == {"after"}
     assert "tags that stay, as the remote may have" in said
     assert not KEPT.path("vectors", "before").exists()
     assert KEPT.path("vectors", "after").exists()
-    assert KeptAnswers(KEPT.path("answer", "model")).count().answers == 1
     assert files_below(remote) == before
     cache = project / ".dvc/cache/files"
     assert len(files_below(cache)) == len(files_below(remote / "files")) - 4
