@@ -104,7 +104,7 @@ def link_outputs(root: Path) -> bool:
         if "type" in repo.config["cache"]:
             return False
         with repo.config.edit("local") as config:
-            config["cache"]["type"] = "reflink,hardlink,copy"
+            config["cache"]["type"] = "hardlink,reflink,copy"
     return True
 
 

@@ -107,6 +107,7 @@ def indexed(project, compute) -> dict[str, bytes]:
     docs, model = Path("data/corpus/pile/docs.parquet"), Path("data/models/retriever/dense")
     chosen = SimpleNamespace(**vars(project.params) | {"compute": compute, "index": by_lists})
     index.index_dense(docs, model, Path("index"), chosen, retriever="dense", name="index")
+    shutil.rmtree(KEPT.folder)  # the next workers embed all
     return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
 
 

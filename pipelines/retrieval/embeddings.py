@@ -5,6 +5,7 @@ Many processes make them, shard by shard.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -47,11 +48,11 @@ class Embeddings:
 
     def __init__(self, folder: Path) -> None:
         """Raises LongtailError if a shard is missing."""
-        self._files = sorted(Path(folder).glob("*.npy"))
-        last = len(self._files) - 1
-        if not self._files or self._files[last].stem != f"{last:06d}":
+        self.files = sorted(Path(folder).glob("*.npy"))
+        last = len(self.files) - 1
+        if not self.files or self.files[last].stem != f"{last:06d}":
             raise LongtailError(
-                f"{folder}: {len(self._files)} shards of embeddings, expected 000000.npy and so on "
+                f"{folder}: {len(self.files)} shards of embeddings, expected 000000.npy and so on "
                 "without a gap; run the stage `index` again"
             )
         self._open = cache(self._map_shard)
@@ -59,7 +60,7 @@ class Embeddings:
         self.count = last * self._shard_size + len(self._open(last))
 
     def _map_shard(self, number: int) -> np.ndarray:
-        return _mapped(self._files[number])
+        return map_array(self.files[number])
 
     def rows(self, start: int, stop: int, dtype: type = np.float32) -> np.ndarray:
         """The embeddings of documents `start` to `stop`, (n, dim) of the type, a copy."""
@@ -92,18 +93,22 @@ def embed_corpus(
     retriever: params.Retriever,
     compute: params.Compute,
     name: str,
+    positions: np.ndarray | None = None,
 ) -> Embeddings:
     """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model`, into `out`.
 
-    `compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name`
-    until `forget_embeddings(name)`, so that a killed run continues. Raises LongtailError for an
-    empty corpus.
+    With `positions` (n,), ascending, only these documents are embedded. `compute`'s processes, one
+    a core, GPUs or a cluster do the work. Shards are kept under `name` until
+    `forget_embeddings(name)`, so that a killed run continues. Raises LongtailError for an empty
+    corpus.
     """
     import torch
 
     from pipelines.retrieval.encoder import Encoder
 
-    ranges = _shards(documents.count_documents(docs))
+    if positions is None:
+        positions = np.arange(documents.count_documents(docs))
+    shards = [positions[start:stop] for start, stop in shard_ranges(len(positions))]
     texts = partial(_texts, docs, retriever.document)
     # One thread a process, so that the number of cores can't change a byte.
     processes = max(compute.workers, compute.threads)
@@ -111,31 +116,26 @@ def embed_corpus(
     n_threads = torch.get_num_threads()
     try:
         encoder = Encoder.open(model, retriever, compute)
-        result_depends_on = (retriever, compute.device, encoder.numerics)
+        chosen = hashlib.blake2b(positions.tobytes()).hexdigest()
+        result_depends_on = (retriever, compute.device, encoder.numerics, chosen)
         key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
-            files = _embed_on_gpu(encoder, texts, ranges, name, key)
+            files = _embed_on_gpu(encoder, texts, shards, name, key)
         else:
             steps = Steps(read=texts, work=_embed, write=_write, length=_characters)
-            sizes = [stop - start for start, stop in ranges]
+            sizes = [len(shard) for shard in shards]
             with Workers(_for_workers(encoder, model, compute), compute, encoder) as workers:
                 del encoder  # workers may close it, to have its memory
-                files = map_texts(workers, name, key, ranges, steps, sizes=sizes, unit="document")
+                files = map_texts(workers, name, key, shards, steps, sizes=sizes, unit="document")
     finally:
         torch.set_num_threads(n_threads)
 
     with atomic(out) as folder:
-        folder.mkdir()
-        for number, file in enumerate(files):
-            shard = folder / f"{number:06d}.npy"
-            try:
-                os.link(file, shard)
-            except OSError:  # a file system without links
-                shutil.copyfile(file, shard)
+        link_shards(files, folder)
     return Embeddings(out)
 
 
-def _shards(count: int) -> list[Range]:
+def shard_ranges(count: int) -> list[Range]:
     """The ranges of documents that are embedded together."""
     share_of_fewest = -(-count // FEWEST_SHARDS)
     share_of_most = -(-count // MOST_SHARDS)
@@ -143,21 +143,37 @@ def _shards(count: int) -> list[Range]:
     return [(start, min(start + size, count)) for start in range(0, count, size)]
 
 
+def shard_path(folder: Path, number: int) -> Path:
+    """Where `Embeddings` looks for a shard."""
+    return folder / f"{number:06d}.npy"
+
+
+def link_shards(files: Sequence[Path], folder: Path) -> None:
+    """Make the `files` the shards of a new folder, as links where the file system has links."""
+    folder.mkdir()
+    for number, file in enumerate(files):
+        shard = shard_path(folder, number)
+        try:
+            os.link(file, shard)
+        except OSError:  # a file system without links
+            shutil.copyfile(file, shard)
+
+
 def _embed_on_gpu(
     encoder: Encoder,
-    texts: Callable[[Range], list[str]],
-    ranges: Sequence[Range],
+    texts: Callable[[np.ndarray], list[str]],
+    shards: Sequence[np.ndarray],
     name: str,
     key: str,
 ) -> list[Path]:
     """Embed in this process: a thread reads and tokenises a shard while the GPU embeds another."""
 
-    def embed_shard(positions: Range, path: Path) -> None:
+    def embed_shard(positions: np.ndarray, path: Path) -> None:
         _write(positions, _embed(encoder, texts(positions)), path)
 
     threads = ThreadPoolExecutor(2)
     try:
-        return WorkStore().parts(name, key, ranges, embed_shard, threads)
+        return WorkStore().parts(name, key, shards, embed_shard, threads)
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -185,11 +201,15 @@ def forget_embeddings(name: str) -> None:
     WorkStore().forget(name)
 
 
-def _texts(docs: Path, template: str, positions: Range) -> list[str]:
-    start, stop = positions
-    texts = []
-    for batch in documents.filled(docs, start, stop, template):
-        texts += batch
+def _texts(docs: Path, template: str, positions: np.ndarray) -> list[str]:
+    """The texts of the documents at `positions` (n,), ascending."""
+    texts: list[str] = []
+    start = int(positions[0])
+    for batch in documents.filled(docs, start, int(positions[-1]) + 1, template):
+        stop = start + len(batch)
+        first, last = np.searchsorted(positions, (start, stop))
+        texts += [batch[i] for i in positions[first:last] - start]
+        start = stop
     return texts
 
 
@@ -201,13 +221,13 @@ def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
     return encoder.embed(texts).astype(np.float16)
 
 
-def _write(_: Range, vectors: np.ndarray, path: Path) -> None:
+def _write(_: np.ndarray, vectors: np.ndarray, path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, vectors)
 
 
-def _mapped(file: Path) -> np.ndarray:
-    """A .npy file's array (rows, dim), memory-mapped; unlike by np.load, the file is closed."""
+def map_array(file: Path) -> np.ndarray:
+    """A .npy file's array, memory-mapped; unlike by np.load, the file is closed."""
     with pa.memory_map(str(file)) as source:
         buffer = source.read_buffer()
     header = io.BytesIO(buffer[:1024].to_pybytes())

@@ -47,7 +47,7 @@ def index_dense(
     from its shards. Raises LongtailError before any work if the corpus is empty, or the index does
     not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense_build, dense_tuning, documents, embeddings
+    from pipelines.retrieval import dense_build, dense_tuning, documents, embeddings, kept_vectors
     from pipelines.retrieval.encoder import Encoder
 
     encoder_settings = settings.retriever[retriever]
@@ -60,11 +60,11 @@ def index_dense(
 
     with atomic(out) as folder:
         folder.mkdir()
-        embeddings.embed_corpus(
+        n_new = kept_vectors.embed_new_texts(
             docs,
             model,
             folder / "embeddings",
-            retriever=encoder_settings,
+            encoder=encoder,
             compute=settings.compute,
             name=name,
         )
@@ -79,7 +79,16 @@ def index_dense(
         facts |= encoder.facts | {"dim": encoder.dim}
         write_json(folder / "meta.json", documents.describe(docs, model, **facts))
     embeddings.forget_embeddings(name)
-    return {"documents": count, "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
+
+    n_kept = count - n_new
+    print(f"{name}: {n_new:,} documents embedded, {n_kept:,} vectors kept of the last run")
+    return {
+        "documents": count,
+        "embedded": n_new,
+        "kept": n_kept,
+        "dim": encoder.dim,
+        "recall_at_10": facts["recall_at_10"],
+    }
 
 
 def stage_name(index: Method, corpus: str) -> str:

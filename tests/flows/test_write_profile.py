@@ -125,7 +125,7 @@ def test_many_gigabytes_are_not_stored_twice(checkout, monkeypatch):
     assert not any("cache.type" in line for line in write_profile.init(checkout, "small"))
     monkeypatch.setattr(write_profile, "LINKED_BYTES", 1)
     assert any("cache.type" in line for line in write_profile.init(checkout, "large"))
-    assert "reflink,hardlink" in Path(".dvc/config.local").read_text()
+    assert "hardlink,reflink" in Path(".dvc/config.local").read_text()
 
 
 def test_questions_passages_and_models_are_enough(checkout):

@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.retrieval import dense, dense_build, embeddings, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage.work_store import content_hash
+from pipelines.storage.work_store import KEPT, content_hash
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
 
@@ -64,6 +64,7 @@ def built(tmp_path_factory, settings):
         write_docs(DOCS, texts)
         tiny_models.encoder(MODEL)
         metrics = build(settings)
+        shutil.rmtree(KEPT.folder)
     return SimpleNamespace(folder=folder, texts=texts, metrics=metrics)
 
 
@@ -121,7 +122,7 @@ def test_the_stage_writes_the_same_bytes_again(made, settings):
     names = sorted(str(path.relative_to(OUT)) for path in OUT.rglob("*") if path.is_file())
     assert names == ["embeddings/000000.npy", "meta.json"]
     assert all((OUT / name).read_bytes() == ("again" / Path(name)).read_bytes() for name in names)
-    assert not list(Path(".longtail").rglob("*.npy"))  # nothing is kept of a stage that is done
+    assert not list(Path(".longtail/work").rglob("*.npy")), "the stage is done"
     meta = json.loads((OUT / "meta.json").read_text())
     assert meta["kind"] == "flat"
     assert meta["recall_at_10"] == made.metrics["recall_at_10"] == 1.0
@@ -186,19 +187,15 @@ def test_vectors_lie_on_disk_once_beside_the_shards(made, settings, monkeypatch)
     chosen, on_disk = indexed_as(settings, kind="ivf"), []
 
     def interrupted(*args):
-        of_index = [
-            path for path in sorted(Path().rglob("embeddings/*.npy")) if OUT not in path.parents
-        ]
-        on_disk.extend((path.stat().st_nlink, len(np.load(path))) for path in of_index)
+        for path in sorted(Path(".longtail/tmp").rglob("embeddings/*.npy")):
+            on_disk.append((path.stat().st_nlink, len(np.load(path))))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(dense_build, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
             build(chosen, Path("lists"))
-    assert on_disk == [(2, 20), (2, 20), (2, 10)], (
-        "two names of each file: a shard, and one of the index's"
-    )
+    assert on_disk == [(3, 20), (3, 20), (3, 10)], "a shard, a file of the index's, and a kept one"
     assert not Path("lists").exists()
     embedded, embed = [], Encoder.embed
     monkeypatch.setattr(

@@ -24,6 +24,8 @@ from pipelines.retrieval.bm25 import BM25
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.tower import Tower
 
+DOCUMENTS = 1000  # of the real pages
+
 
 @pytest.fixture(scope="module")
 def settings(root):
@@ -50,7 +52,9 @@ def excerpt(tmp_path_factory, settings, real) -> Path:
         )
         tokenizer.train_tokenizer([next(texts)[:100_000]], 1000, Path("tokenizer"))
         chunk.build(Path("raw/wikipedia"), Path("tokenizer"), Path("corpus"), "wikipedia", settings)
-    return folder / "corpus/docs.parquet"
+    docs = folder / "corpus/docs.parquet"
+    pq.write_table(pq.read_table(docs)[:DOCUMENTS], docs)
+    return docs
 
 
 def nameless(title: str, text: str) -> bool:
