@@ -13,7 +13,7 @@ import pytest
 import requests
 import yaml
 from http_faults import Fault, Handler, Server, reply, serving
-from prefect.blocks.webhook import Webhook
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from scheduled import Schedules
 from waiting import until
 from wikimedia_server import Dumps
@@ -145,9 +145,14 @@ def test_alerts_are_set_up_tested_and_removed(project, hook):
     assert project.prefect.ask("SELECT name FROM block_document") == []
 
     with project.here():
-        Webhook(url=hook.secret_address).save("ops")
-    for to, block in ((hook.secret_address, "longtail-alerts"), ("webhook/ops", "ops")):
-        assert alerts("--to", to)[:2] == ["a test alert was sent", f"alerts go to webhook/{block}"]
+        CustomWebhookNotificationBlock(
+            name="ops", url=hook.secret_address, json_data={"text": "{{subject}}: {{body}}"}
+        ).save("ops")
+    for to, block in (
+        (hook.secret_address, "webhook/longtail-alerts"),
+        ("custom-webhook/ops", "custom-webhook/ops"),
+    ):
+        assert alerts("--to", to)[:2] == ["a test alert was sent", f"alerts go to {block}"]
     assert len(hook.texts) == 2
     assert project.prefect.ask("SELECT count(*) FROM automation") == [(1,)]
 
