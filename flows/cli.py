@@ -13,6 +13,7 @@ import typer
 
 from flows import profiles, surroundings, terminal
 from flows.commands import (
+    accepting,
     alerting,
     answer_cache,
     asking,
@@ -23,12 +24,21 @@ from flows.commands import (
     publishing,
     rules,
     running,
+    sweeping,
 )
 from pipelines.errors import LongtailError
 
 Command = Callable[..., Any]
 GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for it
-    "Run": (running.run, running.schedule, alerting.alerts, running.plan, running.init),
+    "Run": (
+        running.run,
+        running.schedule,
+        accepting.accept,
+        alerting.alerts,
+        sweeping.sweep,
+        running.plan,
+        running.init,
+    ),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
     "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),

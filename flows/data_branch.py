@@ -8,13 +8,12 @@ that the same contents on the same commits give the same commit.
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-
-import yaml
 
 from flows import surroundings
 from pipelines import safe_text
+from pipelines.check import acceptances
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import Section
@@ -23,8 +22,7 @@ from pipelines.storage.atomic import scratch_folder
 BRANCH = "longtail/data"
 REF = f"refs/heads/{BRANCH}"
 PUSHED = ("refs/heads/longtail/*", "+refs/tags/data/*", "refs/tags/release/*")  # + lets tags move
-ACCEPTED = Path("conf/accepted.yaml")  # each failed expectation that someone accepted
-RECORDED = (ACCEPTED.as_posix(), "dvc.lock", "params.yaml")  # what differs from HEAD
+RECORDED = (acceptances.FILE.as_posix(), "dvc.lock", "params.yaml")  # what differs from HEAD
 PROFILES = "conf/profile/"  # may differ too: `longtail run --profile` writes them to params.yaml
 NAMES_SHOWN = 3  # files that an error names
 COMMIT_CHARS = 7  # of a commit's hash, as git shows it
@@ -74,10 +72,10 @@ def tag_month(root: Path, month: str, part: str, commit: str) -> str:
         return tag
 
     settings = _settings(root)
-    lines = [f"{month} landed: part {part}, profile {settings.profile}"]
-    acceptances = _acceptances(root, month)
-    if acceptances:
-        lines += ["", "Accepted although the expectation does not hold:", *acceptances]
+    lines = [f"{month} landed: part {part}, profile {settings.profile}", ""]
+    for acceptance in acceptances.read_acceptances(root / acceptances.FILE):
+        if acceptance.month == month:
+            lines.append(safe_text.line(f"- {acceptance}"))
     _tag(root, tag, "\n".join(lines), commit)
     return tag
 
@@ -112,10 +110,45 @@ def push(root: Path, remote: str) -> str:
 
 def how_to_push(root: Path) -> str:
     """Say how git's remote gets the data branch and its tags."""
-    remotes = _git(root, "remote").split()
-    if not remotes:
+    names = remotes(root)
+    if not names:
         return "git has no remote"
-    return f"git's remote does not have it yet: {_push_command(remotes[0])}"
+    return f"git's remote does not have it yet: {_push_command(names[0])}"
+
+
+def remotes(root: Path) -> list[str]:
+    """The names of git's remotes."""
+    return _git(root, "remote").split()
+
+
+def refs_at(root: Path, place: str) -> dict[str, str]:
+    """The branches and tags at a remote, or here (`.`), with their commits.
+
+    Raises LongtailError where git can't reach the remote.
+    """
+    commits = {}
+    for line in _git(root, "ls-remote", "--heads", "--tags", place).splitlines():
+        commit, ref = line.split("\t")
+        commits[ref.removesuffix("^{}")] = commit  # a tag's own line comes before its commit's
+    return commits
+
+
+def checked_out(root: Path) -> str:
+    """The commit that is checked out."""
+    return _git(root, "rev-parse", "--verify", "HEAD")
+
+
+def has_commit(root: Path, commit: str) -> bool:
+    """Whether this clone has a commit."""
+    return _commit_of(root, commit) is not None
+
+
+def remove_tags(root: Path, tags: Iterable[str]) -> None:
+    """Remove the tags that are in this clone."""
+    here = refs_at(root, ".")
+    for tag in tags:
+        if f"refs/tags/{tag}" in here:
+            _git(root, "tag", "--delete", tag)
 
 
 def check_committed(root: Path) -> None:
@@ -230,19 +263,6 @@ def _tree_of(root: Path, commit: str) -> str:
 
 def _settings(root: Path) -> _Settings:
     return params_file.load_settings(_Settings, root / "params.yaml")
-
-
-def _acceptances(root: Path, month: str) -> list[str]:
-    """A line on each expectation that someone accepted not to hold in a month."""
-    file = root / ACCEPTED
-    if not file.is_file():
-        return []
-    lines = []
-    for entry in yaml.safe_load(file.read_text(encoding="utf-8")) or []:
-        if entry["month"] == month:
-            line = f"- {entry['expectation']}: {entry['reason']}"
-            lines.append(safe_text.line(line))
-    return lines
 
 
 def _git(root: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:

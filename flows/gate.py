@@ -1,50 +1,121 @@
-"""The gate between what a run made and its release: results that got worse are reported."""
+"""The gate between what a run made and its release: expectations that do not hold stop it.
 
-from collections.abc import Sequence
+The stage `check` measures the tables. Here the measures are compared with those of earlier runs
+that landed (pipelines/check), and an expectation may have been accepted for the month.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import get_run_logger
+import pyarrow as pa
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
 
 from flows.graph import Stage
+from flows.parts import Part
+from pipelines.check import check_tables, history, judgement
+from pipelines.check.acceptances import Acceptance, read_acceptances
+from pipelines.check.expectations import Expectation, read_expectations
+from pipelines.check.judgement import Unmet
+from pipelines.check.table_measures import measure_tables
 from pipelines.errors import LongtailError
-from pipelines.evaluation import regressions
-from pipelines.evaluation.regressions import Regression
+from pipelines.params import params_file
+from pipelines.storage import parquet
 
-TOLERANCE = 0.05  # share by which a figure may get worse
-REGRESSIONS_LOGGED = 10  # the artifact lists all of them
+CHECK = "check"  # the stage that measures all tables
+UNMET_LOGGED = 20  # the artifact lists all of them
 
 
 class Stopped(LongtailError):
     """An expectation does not hold, and nobody has accepted that."""
 
 
-def compare(profile: str, stages: Sequence[Stage]) -> list[Regression] | None:
-    """What is worse than in the profile's last landed run; None if none has landed."""
-    return regressions.find_regressions(profile, _metrics_files(stages), TOLERANCE)
+@dataclass(frozen=True)
+class Judgement:
+    """What the gate finds in a run."""
+
+    measures: pa.Table  # MEASURES
+    unmet: list[Unmet]
+    accepted: list[Acceptance]  # of this month, those that let an expectation through
+    has_history: bool  # whether a run of the profile landed before
+
+    @property
+    def stopping(self) -> list[Unmet]:
+        """What does not hold, and is not accepted."""
+        accepted = {acceptance.expectation for acceptance in self.accepted}
+        return [failure for failure in self.unmet if failure.expectation not in accepted]
 
 
-def judge(worse: list[Regression] | None) -> list[str]:
-    """Say in the log what got worse; returns words for the flow's message."""
+def examine(profile: str, month: str, stages: Sequence[Stage]) -> Judgement:
+    """Compare what the stages made in a `month` with the expectations and with earlier runs.
+
+    Raises LongtailError where a file of expectations or acceptances is wrong.
+    """
+    expectations = read_expectations()
+    acceptances = [entry for entry in read_acceptances() if entry.month == month]
+    measures = _measure(expectations, stages)
+    return compare(profile, expectations, acceptances, measures)
+
+
+@task(name="gate", task_run_name="gate", cache_policy=NO_CACHE)
+def compare(
+    profile: str,
+    expectations: Mapping[str, Expectation],
+    acceptances: Sequence[Acceptance],
+    measures: pa.Table,
+) -> Judgement:
+    """Compare the measures of a run with the expectations, the last landed run and the
+    reference."""
+    unmet = judgement.judge(expectations, profile, measures)
+    names = {failure.expectation for failure in unmet}
+    accepted = [entry for entry in acceptances if entry.expectation in names]
+    return Judgement(measures, unmet, accepted, history.has_landed(profile))
+
+
+def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
+    """Say in the log what does not hold; returns words for the flow's message.
+
+    Raises Stopped where something that does not hold is not accepted.
+    """
     log = get_run_logger()
-    if worse is None:
-        log.info("no run of this profile has landed here yet: there are no figures to compare with")
-        return []
-    if not worse:
-        log.info(f"no figure is worse than the last landed run's by more than {TOLERANCE:.0%}")
-        return []
+    stopping = judged.stopping
+    history.mark_stopped(profile, part, bool(stopping))
+    if not judged.has_history:
+        log.info(
+            "gate: no run of this profile has landed here, so there is nothing to compare with"
+        )
+    for failure in stopping[:UNMET_LOGGED]:
+        log.warning(f"gate: {failure}")
+    if stopping:
+        raise Stopped(_stop_message(stopping))
 
-    for regression in worse[:REGRESSIONS_LOGGED]:
-        log.warning(f"regression: {regression}")
-    if len(worse) > REGRESSIONS_LOGGED:
-        n_more = len(worse) - REGRESSIONS_LOGGED
-        log.warning(f"and {n_more} more, see the artifact `run`")
-    return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
-
-
-def keep_baseline(profile: str, stages: Sequence[Stage]) -> None:
-    """Keep the figures of a run that landed, for the next run to be compared with."""
-    regressions.keep_figures(profile, _metrics_files(stages))
+    log.info(f"gate: {judged.measures.num_rows} measures are as expected or accepted")
+    return [str(acceptance) for acceptance in judged.accepted]
 
 
-def _metrics_files(stages: Sequence[Stage]) -> list[Path]:
-    return [file for stage in stages for file in stage.metrics]
+def _stop_message(stopping: Sequence[Unmet]) -> str:
+    names = list(dict.fromkeys(failure.expectation for failure in stopping))
+    message = f"stopped by the gate: {stopping[0]}"
+    if len(stopping) > 1:
+        message += f"; and {len(stopping) - 1} more, see the artifact `run`"
+    command = f"longtail accept {' '.join(names)} --because REASON"
+    return f"{message}; nothing was released or pushed; to accept it: `{command}`, then run again"
+
+
+def keep_baseline(profile: str, judged: Judgement, headlines: Mapping[str, float]) -> None:
+    """Keep what a run measured that landed, for the next run to be compared with."""
+    accepted = [acceptance.expectation for acceptance in judged.accepted]
+    history.keep_measures(profile, judged.measures, accepted)
+    history.keep_headlines(profile, headlines)
+
+
+def _measure(expectations: Mapping[str, Expectation], stages: Sequence[Stage]) -> pa.Table:
+    """The measures (MEASURES) of what the stages made: the stage's own, or those of a part."""
+    if any(stage.name == CHECK for stage in stages):
+        return parquet.read_parquet(check_tables.MEASURES)
+    settings = params_file.load_settings(check_tables.Settings)
+    outs: list[Path] = []
+    for stage in stages:
+        outs += stage.outs
+    return measure_tables(expectations, check_tables.DATA, settings.ingest.memory_gb, outs)

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flows.gate import Judgement
 from flows.graph import Reason, Stage
 from pipelines import safe_text
-from pipelines.evaluation import regressions
-from pipelines.evaluation.regressions import Regression
+from pipelines.check import history
 from pipelines.params import params_file
 from pipelines.work import run_log
 
@@ -87,26 +87,26 @@ def describe(
     return "\n".join(lines)
 
 
-def describe_changes(
-    profile: str, headlines: Mapping[str, float], worse: Sequence[Regression] | None
-) -> str:
-    """Say in Markdown what changed since the profile's last landed run.
-
-    `worse` has the figures that got worse. It is None if there is no run to compare with.
-    """
+def describe_changes(profile: str, headlines: Mapping[str, float], judged: Judgement) -> str:
+    """Say in Markdown what changed since the profile's last landed run, and what the gate finds."""
     lines = ["## Since the last landed run", ""]
-    if worse is None:
+    if not judged.has_history:
         lines.append("No run of this profile has landed here before.")
-        return "\n".join(lines)
+    else:
+        before = history.read_headlines(profile)
+        changes = []
+        for name, now in headlines.items():
+            if name in before and before[name] != now:
+                changes.append(f"- {name} from {before[name]:.4g} to {now:.4g}")
+        lines += changes or ["- No headline changed."]
+    return "\n".join([*lines, "", describe_unmet(judged)])
 
-    before = regressions.read_landed_figures(profile, HEADLINES)
-    changes = []
-    for name, now in headlines.items():
-        if name in before and before[name] != now:
-            changes.append(f"- {name} from {before[name]:.4g} to {now:.4g}")
-    lines += changes or ["- No headline changed."]
 
-    if worse:
-        lines += ["", "Figures that got worse, by more than their interval:", ""]
-        lines += [f"- {safe_text.markdown(str(figure))}" for figure in worse]
+def describe_unmet(judged: Judgement) -> str:
+    """Say in Markdown which expectations do not hold, and which of them are accepted."""
+    if not judged.unmet:
+        return "Every expectation holds."
+    lines = ["Expectations that do not hold:", ""]
+    lines += [f"- {safe_text.markdown(str(failure))}" for failure in judged.unmet]
+    lines += [f"- {safe_text.markdown(str(acceptance))}" for acceptance in judged.accepted]
     return "\n".join(lines)

@@ -161,15 +161,13 @@ def _refresh(part: Part, month: str | None, anew: bool, handover: Handover) -> S
     stages = graph.part(stages, graph.PARTS[part])
 
     work = Reproduction(stages, changed, settings.compute, anew)
-    changes = _reproduce(part, work, settings)
-    if work.failures:
-        return _failed(month, "; ".join(work.failures))
+    judged = _reproduce(part, work, settings)
     handed_over = _hand_over(handover, part, month, stages)
 
     # It landed: the next run is compared with it. A failed release or push leads to another try,
     # which is compared with the run before.
-    gate.keep_baseline(settings.profile, stages)
-    message = [work.summary(), *changes, *handed_over]
+    gate.keep_baseline(settings.profile, judged, landing.read_headlines(stages))
+    message = [work.summary(), *map(str, judged.accepted), *handed_over]
     if month:
         months.keep_landed(month, part)
         message.append(f"{month} has landed")
@@ -316,13 +314,14 @@ class Reproduction:
         return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
 
 
-def _reproduce(part: Part, work: Reproduction, settings: Settings) -> list[str]:
-    """Reproduce the stages, and log them to MLflow; returns words on what changed.
+def _reproduce(part: Part, work: Reproduction, settings: Settings) -> gate.Judgement:
+    """Reproduce the stages, and log them to MLflow; returns what the gate finds.
 
-    Raises gate.Stopped where the gate does not let the results through.
+    Raises LongtailError where a stage fails, and gate.Stopped where the gate does not let the
+    results through.
     """
     live.begin(stage.name for stage in work.stages)
-    with _mlflow_run(part, work.failures) as run, stopping_children():
+    with _mlflow_run(part) as run, stopping_children():
         while not work.is_done:
             work.start_ready()
             stage = work.wait_for_one()
@@ -331,29 +330,30 @@ def _reproduce(part: Part, work: Reproduction, settings: Settings) -> list[str]:
                 stages = dvc_repo.stages_of_copy(Path.cwd())
                 run.log(stage.name, record, stages.get(stage.name, {}))
         if work.failures:
-            return []
+            raise LongtailError("; ".join(work.failures))
         return _log_results(part, work, settings, run)
 
 
 @contextmanager
-def _mlflow_run(part: Part, failures: list[str]) -> Iterator[Run]:
-    """This flow's run in MLflow, which ends with the block, as failed if there are `failures`."""
+def _mlflow_run(part: Part) -> Iterator[Run]:
+    """This flow's run in MLflow, which ends with the block, as failed if that raises an error."""
     log = get_run_logger()
     key = str(flow_run.id)
     name = name_run(part, started=flow_run.scheduled_start_time)
     run = Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, name)
     state = "FAILED"
+    locked = {}  # a run that fails or is stopped registers no retriever
     try:
         yield run
-        if not failures:
-            state = "FINISHED"
+        state = "FINISHED"
+        locked = dvc_repo.stages_of_copy(Path.cwd())
     finally:
-        for line in run.end(state, dvc_repo.stages_of_copy(Path.cwd())):
+        for line in run.end(state, locked):
             log.info(line)
 
 
-def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> list[str]:
-    """Show in MLflow and Prefect what a run made; returns words on what changed.
+def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -> gate.Judgement:
+    """Show in MLflow and Prefect what a run made; returns what the gate finds.
 
     Raises gate.Stopped as `_reproduce` does.
     """
@@ -373,14 +373,15 @@ def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -
         len(stages),
     )
     report = landing.find_report(stages)
-    comparison = gate.compare(settings.profile, stages)
-    changes = landing.describe_changes(settings.profile, headlines, comparison)
+    judged = gate.examine(settings.profile, settings.popularity.month, stages)
+    changes = landing.describe_changes(settings.profile, headlines, judged)
     parts = [description, landing.link_report(report), changes]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())
 
-    messages = gate.judge(comparison)
-    run.land(about, headlines, description, report)
-    return messages
+    run.describe(f"{description}\n\n{landing.describe_unmet(judged)}")
+    gate.judge(settings.profile, part, judged)
+    run.land(about, headlines, report)
+    return judged
 
 
 def _release(to: str | None) -> str:

@@ -11,12 +11,17 @@ EXAMPLES = {
         "longtail run --month 2026-03..2026-08",
     ),
     "schedule": ("longtail schedule --port 4200",),
+    "accept": (
+        "longtail accept triples-rows --because 'Wikidata merged 2,000 films'",
+        "longtail accept popqa-rows popqa-views --because 'a smaller world'",
+    ),
     "alerts": (
         "longtail alerts --to https://hooks.example.org/longtail",
         "longtail alerts --to slack-webhook/ops",
     ),
     "plan": ("longtail plan --profile laptop", "longtail plan --json"),
     "init": ("longtail init FOLDER --lsr", "longtail init --profile sample"),
+    "sweep": ("longtail sweep", "longtail sweep --months 24 --remote --yes"),
     "status": ("longtail status --all", "longtail status --json"),
     "status cache": ("longtail status cache --drop http://localhost:8000/v1 --yes",),
     "report": ("longtail report --open",),

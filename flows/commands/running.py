@@ -51,12 +51,14 @@ def run(
     counts only with --profile, which composes params.yaml anew.
     """
     from flows import graph, months, profiles, surroundings, workspace
+    from pipelines.check import history  # takes long to import
 
     if month:
         months.check_choice(month)
     if profile:
         profiles.write_profile(profile, PARAMS)
-    params_file.load_params()  # before DVC, whose own error on a bad param does not help
+    # before DVC, whose own error on a bad param does not help
+    profile_at_work = params_file.load_params().profile
     disks.check_disks()
     surroundings.check_git_index(Path.cwd())
 
@@ -64,7 +66,9 @@ def run(
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         n_changed = sum(stage.name in changed for stage in stages)
-        if not (n_changed or push or commit or month):
+        # what the gate stopped is judged again, as it may be accepted now
+        stopped = history.is_stopped(profile_at_work, part)
+        if not (n_changed or push or commit or month or stopped):
             terminal.show(f"all {len(stages)} stages are up to date")
         else:
             _warn_of_mlflow()

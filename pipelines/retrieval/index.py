@@ -81,7 +81,7 @@ def index_dense(
     embeddings.forget_embeddings(name)
 
     n_kept = count - n_new
-    print(f"{name}: {n_new:,} documents embedded, {n_kept:,} vectors kept of the last run")
+    print(f"{name}: {n_new:,} documents embedded, {n_kept:,} vectors taken from the last run")
     return {
         "documents": count,
         "embedded": n_new,

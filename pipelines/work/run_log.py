@@ -179,14 +179,18 @@ class Run:
             finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, state, ended)
 
+    def describe(self, description: str) -> None:
+        """Log the description of the parent run, in Markdown."""
+        client = self._client
+        if client is None:
+            return
+        with self._never_an_error():
+            client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
+
     def land(
-        self,
-        params: Mapping[str, str],
-        headlines: Mapping[str, float],
-        description: str,
-        report: Path | None,
+        self, params: Mapping[str, str], headlines: Mapping[str, float], report: Path | None
     ) -> None:
-        """Log on the parent run that it landed, with its headlines and description.
+        """Log on the parent run that it landed, with its headlines.
 
         The folder `report` follows when the run ends.
         """
@@ -200,7 +204,6 @@ class Run:
         metrics = dict(sorted(named.items()))  # MLflow shows them in the order of logging
         with self._never_an_error():
             _log_values(client, self._parent, params, metrics, milliseconds)
-            client.set_tag(self._parent, NOTE, description[:NOTE_CHARS])
             client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
             client.set_experiment_tag(self._experiment, VIEW_TAG, json.dumps(_view()))
 

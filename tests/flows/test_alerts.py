@@ -2,7 +2,6 @@
 that lands is none.
 """
 
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -11,17 +10,18 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 import requests
+import webhook
 import yaml
-from http_faults import Fault, Handler, Server, reply, serving
+from http_faults import Fault
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from scheduled import Schedules
 from waiting import until
+from webhook import SECRET, Hook
 from wikimedia_server import Dumps
 
 from flows.server import port_for
 from pipelines import QUIET
 
-SECRET = "T0P-S3CRET"
 DEPLOYMENTS = """
 name: stand-in
 pull:
@@ -45,32 +45,9 @@ def gated():
 """
 
 
-class Hook(Server):
-    """A webhook, which keeps the text of each message that comes to its secret address."""
-
-    def reset(self) -> None:
-        super().reset()
-        self.texts: list[str] = []
-
-    @property
-    def secret_address(self) -> str:
-        return f"{self.address}/hooks/{SECRET}"
-
-
-class _Receives(Handler):
-    server: Hook
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        fault = self.server.begin(self.path, self.path)
-        if self.path == f"/hooks/{SECRET}" and fault.status == 200:
-            self.server.texts.append(json.loads(body)["text"])
-        reply(self, b"", fault, {})
-
-
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    with serving(Hook(_Receives)) as server:
+    with webhook.receiving() as server:
         yield server
 
 

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 from quick_project import Project, git
 
 from flows import data_branch
+from pipelines.check import acceptances
 from pipelines.errors import LongtailError
 
 TIP = data_branch.REF
@@ -163,19 +163,15 @@ def test_what_can_not_be_committed_is_one_line(run, spoil, error):
 
 
 def test_a_months_tag_says_what_landed_and_moves(run):
-    entries = [
-        {"expectation": "questions", "month": "2021-10", "reason": "a class\nwas merged"},
-        {"expectation": "views", "month": "2021-09", "reason": "of another month"},
-    ]
-    data_branch.ACCEPTED.write_text(yaml.safe_dump(entries))
+    acceptances.accept(["questions"], "2021-10", "a class\nwas merged")
+    acceptances.accept(["views"], "2021-09", "of another month")
     first = record()
     tag = data_branch.tag_month(Path.cwd(), "2021-10", "popqa", first)
     assert tag == "data/2021-10"
     assert here("tag", "-l", "--format=%(contents)", tag).splitlines() == [
         "2021-10 landed: part popqa, profile sample",
         "",
-        "Accepted although the expectation does not hold:",
-        "- questions: a class was merged",
+        "- questions, accepted for 2021-10: a class was merged",
     ]
     assert here("diff", "--name-only", "HEAD", first).split()[0] == "conf/accepted.yaml"
 

@@ -59,8 +59,12 @@ OF_REPO = {
     "index",
     "status",
     "lock",
+    "brancher",
+    "cache",
+    "cloud",
     "commit",
     "config",
+    "stage_cache",
 }  # what flows/ reads of a Repo, documented or not
 OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
 OF_OUT = {"fs_path", "metric"}

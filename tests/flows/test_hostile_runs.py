@@ -9,8 +9,10 @@ import sys
 import hostile
 from quick_project import LAST
 
-from flows import graph, landing
-from pipelines.evaluation.regressions import Regression
+from flows import gate, graph, landing
+from pipelines.check.acceptances import Acceptance
+from pipelines.check.judgement import Unmet
+from pipelines.check.table_measures import MEASURES
 
 STAGE = """
 import json, sys
@@ -71,10 +73,14 @@ def test_hostile_labels_steer_no_terminal_page_or_tag(
     (error,) = [line for line in texts[1].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
     stages = {label: [] for label in hostile.LABELS}
-    worse = [Regression(label, label, 2.0, 1.0) for label in hostile.LABELS]
+    unmet = [Unmet(label, label) for label in hostile.LABELS]
+    accepted = [
+        Acceptance(expectation=label, month="2021-10", reason=label) for label in hostile.LABELS
+    ]
+    judged = gate.Judgement(MEASURES.empty_table(), unmet, accepted, has_history=False)
     pages = [
         landing.describe(hostile.LABELS, hostile.LABELS, stages, len(stages)),
-        landing.describe_changes("sample", {}, worse),
+        landing.describe_changes("sample", {}, judged),
     ]
     shown = [line for page in pages for line in page.splitlines() if not line.startswith("    ")]
     assert len(shown) > 3 * len(hostile.LABELS)

@@ -11,7 +11,7 @@ from prefect.states import State
 from quick_project import Project, Untracked, git
 
 from flows import data_branch, months
-from pipelines.evaluation import regressions
+from pipelines.check import history
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
     state = land(ran, "nowhere")
     assert (state.type, state.name) == (StateType.FAILED, "Failed")
     assert re.match(
-        "git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
+        "2021-10: git push nowhere: .*not appear to be a git repository.*; again: git push nowhere",
         state.message,
     )
     assert not landed.exists(), "another try is due"
@@ -81,7 +81,7 @@ def test_a_month_lands_once_git_has_pushed_it(ran, remote, tmp_path):
     assert git(hub, "rev-parse", "data/2021-10^{}", data_branch.REF).split() == [commit, commit]
 
     (ran.folder / "work.py").write_text("")
-    assert land(ran, "origin").message.startswith("work.py: not as in git's last commit")
+    assert land(ran, "origin").message.startswith("2021-10: work.py: not as in git's")
 
 
 def land(project: Project, git_remote: str) -> State:
@@ -98,8 +98,8 @@ def land(project: Project, git_remote: str) -> State:
 def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
     (tmp_path / "file").touch()
     ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
-    landed = ran.folder / regressions.LANDED
-    landed.unlink()
+    landed = ran.folder / history.LANDED
+    shutil.rmtree(landed)
     done = ran.longtail("run", "corpus", "--push")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -110,4 +110,6 @@ def test_a_push_that_can_not_work_fails_once_by_name(ran, remote, tmp_path):
         line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line
     ]
     assert len(tried) == len(set(tried)) > 1
-    assert not landed.exists(), "another try compares with the run before"
+    assert not (landed / "sample" / history.LAST).exists(), (
+        "another try compares with the run before"
+    )

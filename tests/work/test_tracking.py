@@ -150,7 +150,7 @@ def test_a_server_that_is_away_is_told_of_once(project, monkeypatch, capsys):
     said: list[str] = []
     run = Run("a flow", {}, said.append, "a run")
     run.log("one", record(), {})
-    run.land({}, {"accuracy": 0.5}, "", None)
+    run.land({}, {"accuracy": 0.5}, None)
     assert run.end("FINISHED", {"one": {}}) == []
     assert len(said) == 1
 
@@ -251,7 +251,8 @@ def test_a_run_that_lands_has_its_headlines_and_report(project):
     (report / "a.svg").touch()
     headlines = {"accuracy": 0.5, "adaptive_gain": 0.1, "never_accuracy": 0.4}
     run = Run("a flow", {}, pytest.fail, "a run")
-    run.land({"profile": "smoke"}, headlines, "**what ran**", report.parent)
+    run.describe("**what ran**")
+    run.land({"profile": "smoke"}, headlines, report.parent)
     run.end("FINISHED")
     (parent,) = runs(project, f"tags.`{LANDED}` LIKE '2%'")
     assert parent.info.run_name == "a run"

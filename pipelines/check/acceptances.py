@@ -1,0 +1,56 @@
+"""Expectations that do not hold in a month and were accepted, in conf/accepted.yaml."""
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from pipelines.errors import LongtailError
+from pipelines.params.param_types import Month, Section
+from pipelines.storage.atomic import atomic
+
+FILE = Path("conf/accepted.yaml")
+HEAD = (
+    "# What `longtail accept` wrote: in this month the expectation need not hold (docs/gate.md).\n"
+)
+
+
+class Acceptance(Section):
+    """An entry of conf/accepted.yaml."""
+
+    expectation: str  # its name in conf/expectations.yaml
+    month: Month
+    reason: Annotated[str, Field(min_length=1)]
+
+    def __str__(self) -> str:
+        return f"{self.expectation}, accepted for {self.month}: {self.reason}"
+
+
+ENTRIES = TypeAdapter(list[Acceptance])
+
+
+def read_acceptances(path: Path = FILE) -> list[Acceptance]:
+    """All acceptances; none where there is no file. Raises LongtailError on a wrong file."""
+    if not path.is_file():
+        return []
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return ENTRIES.validate_python(values or [])
+    except (yaml.YAMLError, ValidationError) as error:
+        problem = " ".join(str(error).split())
+        raise LongtailError(f"{path}: {problem}; `longtail accept` writes this file") from None
+
+
+def accept(names: list[str], month: str, reason: str, path: Path = FILE) -> None:
+    """Write that expectations need not hold in the month. A new reason replaces an old one."""
+    acceptances = []
+    for acceptance in read_acceptances(path):
+        if acceptance.month != month or acceptance.expectation not in names:
+            acceptances.append(acceptance)
+    for name in dict.fromkeys(names):
+        acceptances.append(Acceptance(expectation=name, month=month, reason=reason))
+
+    text = yaml.safe_dump(ENTRIES.dump_python(acceptances), sort_keys=False, allow_unicode=True)
+    with atomic(path) as temporary:
+        temporary.write_text(HEAD + text, encoding="utf-8")

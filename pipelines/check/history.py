@@ -1,0 +1,117 @@
+"""What the runs of a profile that landed measured: the last one, and the reference.
+
+The reference has each value as it was when it was first measured in a run that landed, so that a
+small loss each month adds up. Only an acceptance renews it, for the accepted expectation alone. A
+run of a part of the pipeline replaces the values of its own tables.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.storage import database, parquet
+from pipelines.storage.atomic import SCRATCH, atomic, write_json
+
+LANDED = SCRATCH / "landed"  # <profile>/ with the files below
+LAST = "last.parquet"
+REFERENCE = "reference.parquet"
+HEADLINES = "headlines.json"
+NAMES = {LAST: "the last landed run", REFERENCE: "the reference"}
+
+CHANGES = """
+    SELECT expectation, file, measure, now.value, now.low, now.high,
+        before.value AS old_value, before.low AS old_low, before.high AS old_high
+    FROM now JOIN before USING (expectation, file, measure)
+    WHERE now.value IS NOT NULL AND before.value IS NOT NULL
+    ORDER BY ALL
+"""
+NEXT_LAST = "FROM now UNION ALL BY NAME (FROM before ANTI JOIN now USING (file)) ORDER BY ALL"
+NEXT_REFERENCE = """
+    WITH kept AS (
+        FROM before
+        WHERE NOT (list_contains($accepted, expectation) AND file IN (SELECT file FROM now))
+    )
+    FROM kept UNION ALL BY NAME (FROM now ANTI JOIN kept USING (expectation, file, measure))
+    ORDER BY ALL
+"""
+
+
+def has_landed(profile: str) -> bool:
+    """Whether a run of the profile landed here."""
+    return (LANDED / profile / LAST).is_file()
+
+
+def read_changes(profile: str, now: pa.Table) -> Iterator[dict[str, Any]]:
+    """What was measured before and now: a row for each value, with the name of the earlier `run`.
+
+    `now` are the measures (MEASURES) of a run. A value that one of the runs lacks has no row, and a
+    value that the reference shares with the last landed run has one.
+    """
+    told = set()
+    for file, run in NAMES.items():
+        before = LANDED / profile / file
+        if not before.is_file():
+            continue
+        with duckdb.connect() as db:
+            db.register("now", now)
+            database.view(db, "before", before)
+            changes = database.read_rows(db, CHANGES).to_pylist()
+        for change in changes:
+            text = str(change)
+            if text not in told:
+                told.add(text)
+                yield change | {"run": run}
+
+
+def keep_measures(profile: str, now: pa.Table, accepted: Collection[str]) -> None:
+    """Keep the measures of a run that landed, which had these `accepted` expectations."""
+    folder = LANDED / profile
+    folder.mkdir(parents=True, exist_ok=True)
+    _keep(folder / LAST, now, NEXT_LAST, None)
+    _keep(folder / REFERENCE, now, NEXT_REFERENCE, {"accepted": list(accepted)})
+
+
+def _keep(path: Path, now: pa.Table, query: str, values: Mapping[str, list[str]] | None) -> None:
+    """Replace a file of measures by the rows of a query over it (`before`) and `now`."""
+    before = parquet.read_parquet(path) if path.is_file() else now[:0]
+    with duckdb.connect() as db, atomic(path) as temporary:
+        db.register("now", now)
+        db.register("before", before)
+        database.write_query(db, query, temporary, values)
+
+
+def read_headlines(profile: str) -> dict[str, float]:
+    """The headlines of the last landed run; none if none has landed."""
+    path = LANDED / profile / HEADLINES
+    if not path.is_file():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def keep_headlines(profile: str, headlines: Mapping[str, float]) -> None:
+    """Keep the headlines of a run that landed, if it has some."""
+    if headlines:
+        write_json(LANDED / profile / HEADLINES, headlines)
+
+
+def mark_stopped(profile: str, part: str, stopped: bool) -> None:
+    """Keep whether the gate stopped the last run of this part of the pipeline."""
+    mark = _mark(profile, part)
+    if stopped:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    else:
+        mark.unlink(missing_ok=True)
+
+
+def is_stopped(profile: str, part: str) -> bool:
+    """Whether the gate stopped the last run of this part, which so has not landed."""
+    return _mark(profile, part).is_file()
+
+
+def _mark(profile: str, part: str) -> Path:
+    return LANDED / profile / f"stopped-{part}"

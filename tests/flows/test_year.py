@@ -1,0 +1,114 @@
+"""Twelve months by `longtail schedule`, with what goes wrong in a year: all that should has landed,
+and nothing else.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import webhook
+import year_table
+from quick_project import git
+from year import REASON, YEAR, Year
+
+TRIES = YEAR
+POPQA = "data/questions/popqa"
+pytestmark = pytest.mark.slow  # some twelve minutes on two cores
+
+
+@pytest.fixture
+def year(root, wikimedia, tmp_path):
+    wikimedia.version = '"one"'
+    with webhook.receiving() as hook:
+        year = Year(tmp_path, root, wikimedia, hook, TRIES)
+        yield year
+        year.close()
+
+
+def read_questions(folder: Path, column: str) -> list[str]:
+    return pq.read_table(folder / "popqa.parquet", columns=[column])[column].to_pylist()
+
+
+def get(clone: Path, revision: str, folder: Path) -> str:
+    """Bring the questions of a commit into a folder, as someone who only wants the data does;
+    returns their month.
+    """
+    words = ["get", ".", POPQA, "--rev", revision, "--out", str(folder)]
+    command = [sys.executable, "-m", "dvc", *words]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (month,) = set(read_questions(folder, "month"))
+    return month
+
+
+def files_of(year: Year, revision: str, store: Path) -> set[Path]:
+    """The files in a store of DVC's that the outputs of a commit are made of."""
+    files = set()
+    for md5 in year_table.outputs(year, revision).values():
+        file = store / md5[:2] / md5[2:]
+        files.add(file)
+        if md5.endswith(".dir"):
+            for entry in json.loads(file.read_text()):
+                files.add(store / entry["md5"][:2] / entry["md5"][2:])
+    return files
+
+
+def test_a_year_lands_month_by_month(year, tmp_path):
+    head = git(year.folder, "rev-parse", "HEAD")
+    year.play()  # looks at the states that the runs end in
+    months = year.months[1:]
+
+    assert year.unexpected == []
+    assert year.other_messages() == {f"nothing is due: {months[-1]} has landed"}
+    assert year.dumps.server.agents == {"longtail/0.1 (someone@example.org)"}
+    table = year_table.rows(year)
+    assert [row.alerts for row in table] == [attempt.alerts for attempt in TRIES]
+    assert len(year.hook.texts) == sum(row.alerts for row in table), year.hook.texts
+
+    assert git(year.folder, "rev-parse", "HEAD") == head, "the user's branch stays"
+    assert git(year.folder, "tag", "--list", "data/*").split() == [f"data/{m}" for m in months]
+    tagged = [git(year.folder, "rev-parse", f"data/{month}^{{commit}}") for month in months]
+    branch = git(year.folder, "rev-list", "--first-parent", "--reverse", "longtail/data").split()
+    assert [commit for commit in branch if commit != head] == tagged
+
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(year.folder), str(clone))
+    n_questions = []
+    with_reason = []
+    releases = []
+    for month, commit in zip(months, tagged, strict=True):
+        (version,) = git(year.folder, "tag", "--points-at", commit, "release/*").split()
+        releases.append(version)
+        release = year.folder / version
+        provenance = json.loads((release / "provenance.json").read_text())
+        assert provenance["commit"] == commit
+        dates = {entry["dataset"]: entry.get("date") for entry in provenance["sources"]}
+        assert (dates["wikidata"], dates["wikipedia"]) == (f"{month}-25", f"{month}-20")
+        assert set(read_questions(release, "month")) == {month}
+        n_questions.append(len(read_questions(release, "question_id")))
+        if REASON in git(year.folder, "cat-file", "tag", f"data/{month}"):
+            with_reason.append(month)
+    assert len(list((year.folder / "release").iterdir())) == len(months)
+    assert get(clone, f"data/{months[2]}", tmp_path / "third") == months[2]
+    assert get(clone, f"data/{months[-1]}", tmp_path / "last") == months[-1]
+
+    # each month has more questions than the one before, but where someone accepted fewer
+    fewer = []
+    for number, month in enumerate(months[1:], 1):
+        if n_questions[number] < n_questions[number - 1]:
+            fewer.append(month)
+    accepted = [year.months[attempt.month] for attempt in TRIES if attempt.happens == "accepted"]
+    assert fewer == with_reason == accepted
+
+    swept = year.schedules.project.real("sweep", "--months", "2", "--remote", "--yes")
+    assert swept.returncode == 0, swept.stderr
+    tags = git(year.folder, "tag", "--list", "data/*").split()
+    assert tags == [f"data/{month}" for month in months[-2:]]
+    for store in (year.folder / ".dvc/cache/files/md5", tmp_path / "longtail-remote/files/md5"):
+        for revision in (*releases, *tags):
+            missing = [file for file in files_of(year, revision, store) if not file.is_file()]
+            assert missing == [], (revision, swept.stdout)
+    assert get(clone, releases[2], tmp_path / "third release") == months[2]

@@ -1,0 +1,379 @@
+"""A year by `longtail schedule` beside a played Wikimedia: each month's dumps come, and things go
+wrong in some months.
+
+Every run of the schedule asks first whether the month's page views are there. The played server
+then sees that a new run has begun, and sets the scene for it: so a year has the same runs each time,
+however busy the machine is.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import tiny_models
+import waiting
+import yaml
+from finished_run import copy_tracked
+from growing_world import GrowingWorld
+from quick_project import Project, git
+from scheduled import Schedules
+from webhook import Hook
+from wikimedia_server import Dumps, Wikimedia
+
+from flows import profiles
+from pipelines import QUIET
+from pipelines.params import params_file
+from pipelines.sources import snapshots
+
+DEPLOYMENT = """
+name: monthly
+pull:
+  - prefect.deployments.steps.set_working_directory:
+      directory: "{{ $PWD }}"
+deployments:
+  - name: monthly
+    description: A release of each month
+    entrypoint: flows.refresh.refresh
+    parameters:
+      {month: next, make_up: 12, late_after: 40, anew: true, commit: true, release: true, push: true}
+    work_pool: {name: longtail}
+    schedules:
+      - interval: 5
+"""
+DISK = ".dvc/cache"  # a file system of its own, which gets full
+KILLED_STAGE = "pipelines.retrieval.index"
+DAYS_WAITED = 800  # for the dumps of a month: all months are waited for
+REASON = "Wikidata removed these items"
+ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
+
+
+@dataclass(frozen=True)
+class Try:
+    """A run of the schedule: the number of its month, what happens, how it ends, who hears."""
+
+    month: int
+    happens: str
+    ends: str = "Completed"
+    alerts: int = 0
+
+
+YEAR = (
+    Try(1, "whole"),
+    Try(2, "whole"),
+    Try(3, "late", "DumpsLate", alerts=1),
+    Try(3, "late", "DumpsLate"),  # the same message is not sent again
+    Try(3, "whole"),
+    Try(4, "damaged", "Failed", alerts=1),
+    Try(4, "whole"),
+    Try(5, "stage killed", "Failed", alerts=1),
+    Try(5, "whole"),
+    Try(6, "halved", "StoppedByGate", alerts=1),
+    Try(6, "whole"),
+    Try(7, "whole"),
+    Try(8, "flow killed", "Crashed", alerts=1),
+    Try(8, "whole"),
+    Try(9, "thinned", "StoppedByGate", alerts=1),
+    Try(9, "accepted"),
+    Try(10, "disk full", "Failed", alerts=1),
+    Try(10, "whole"),
+    Try(11, "whole"),
+    Try(12, "not whole", "AwaitingDumps"),  # this month has ended some days ago
+    Try(12, "whole"),
+)
+IN_WORDS = {
+    "whole": "the dumps come",
+    "late": "the page views are not there",
+    "not whole": "Wikidata's dump is still written",
+    "damaged": "Wikidata's dump has another checksum than published",
+    "stage killed": "the stage that embeds is killed",
+    "halved": "half of Wikidata's entities are gone, by mistake",
+    "flow killed": "the run is killed while it embeds",
+    "thinned": "a third of Wikidata's entities are gone, for good",
+    "accepted": "someone accepts that",
+    "disk full": "the disk gets full",
+}
+
+
+class Disk:
+    """A file system in memory, which may be full; only root may mount it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+
+    def fill(self) -> None:
+        """Leave some kB."""
+        used = shutil.disk_usage(self.folder).used >> 10
+        self._remount(f"size={used + 16}k")
+
+    def free(self) -> None:
+        self._remount("size=1g")
+
+    def close(self) -> None:
+        subprocess.run(["umount", "--lazy", self.folder], check=True)
+
+    def _remount(self, option: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{option}", self.folder], check=True)
+
+
+class Year:
+    """A checkout below `folder` whose schedule makes PopQA, an index and answers of each month."""
+
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        server: Wikimedia,
+        hook: Hook,
+        tries: tuple[Try, ...] = YEAR,
+    ) -> None:
+        self.tries = tries
+        self.hook = hook
+        self.runs: list[str] = []  # the ids of those that have begun
+        self.unexpected: list[str] = []
+        self.missing: set[str] = set()  # titles that Wikidata has lost
+        last, _ = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)
+        # the one before the first month of the year has landed
+        self.months = snapshots.months_until(last, 1 + tries[-1].month)
+        self.dumps = Dumps(server)
+
+        values = yaml.safe_load(profiles.compose("smoke", root))
+        sizes = params_file.parse(values).world
+        self.world = GrowingWorld(folder / "world", sizes, self.months)
+        tiny_models.language_model(folder / "models/lm")
+        tiny_models.encoder(folder / "models/encoder")
+
+        self.checkout = copy_tracked(root, folder / "checkout", without=("tests/", "dvc.lock"))
+        self.folder = self.checkout.folder
+        self.disk = Disk(self.folder / DISK)
+        self._write_params(values)
+        landed = {"smoke/refresh": self.months[0]}
+        (self.folder / ".longtail").mkdir()
+        (self.folder / ".longtail/months.json").write_text(json.dumps(landed))
+        self.schedules = Schedules(Project(self.folder, self.folder), DEPLOYMENT, services=QUIET)
+        self.checkout.commit()
+        git(self.folder, "config", "user.name", "someone")
+        git(self.folder, "config", "user.email", "someone@example.org")
+
+        for month in self.months[1:]:
+            self.dumps.views(month, lambda _, month=month: self._knock(month))
+
+    def _write_params(self, values: dict) -> None:
+        nothing = {name: [] for name in values["parts"]}
+        values["parts"] = nothing | {
+            "knowledge": ["wikidata"],
+            "question_sets": ["popqa"],
+            "answered": ["popqa"],
+            "corpora": ["wikipedia"],
+            "datastore": "wikipedia",
+            "tokenizers": ["documents"],
+            "local_files": ["followed"],
+        }
+        values["ways"] = ["closed_book", "dense"]
+        values["contact"] = "someone@example.org"
+        values["tokenizer"] |= {"source": "pretrained", "path": "../models/lm"}
+        values["lm"]["tiny"] |= {"source": "pretrained", "path": "../models/lm", "training": None}
+        encoder = {"source": "pretrained", "path": "../models/encoder", "training": None}
+        values["retriever"]["dense"] |= encoder
+        values["popularity"]["month"] = self.months[0]
+        values["popqa"]["sampling"] = "all"
+        values["fetch"] |= {
+            "source": "wikimedia",
+            "root": "../world",
+            "files": self.dumps.addresses(self.months[0]) | {"c4": ["c4/*.json.gz"]},
+            "days_apart": DAYS_WAITED,
+        }
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(values))
+
+    def play(self) -> None:
+        """Let the schedule run until the last month has landed and nothing more is due."""
+        self._hear()
+        self.schedules.start()
+        for number in range(len(self.tries)):
+            self.schedules.until(lambda number=number: self._has_ended(number))
+        self.schedules.until(self._says_nothing_is_due)
+        expected = sum(attempt.alerts for attempt in self.tries)
+        waiting.until(lambda: len(self.hook.texts) >= expected)
+        os.kill(self.schedules.process.pid, signal.SIGINT)
+        self.schedules.process.communicate(timeout=waiting.PATIENCE)
+
+    def _hear(self) -> None:
+        """Have alerts sent to the webhook."""
+        done = self.schedules.project.real("alerts", "--to", self.hook.secret_address)
+        assert done.returncode == 0, done.stderr
+        self.hook.texts.clear()  # of the test alert
+
+    def close(self) -> None:
+        process = self.schedules.process
+        if process and process.poll() is None:
+            process.kill()
+            process.communicate()
+        self.disk.close()
+
+    def states(self) -> list[tuple[str, str]]:
+        """The name and the message of the state of each try's run, in order."""
+        states = {run: (name, message) for run, name, message in self._runs()}
+        return [states[run] for run in self.runs]
+
+    def other_messages(self) -> set[str]:
+        """The messages of the scheduled runs that did not even ask for a month."""
+        return {message for run, _, message in self._runs() if run not in self.runs}
+
+    def _has_ended(self, number: int) -> bool:
+        assert self.unexpected == []
+        if len(self.runs) <= number:
+            return False
+        name, message = self.states()[number]
+        if name in ("Running", "Pending", "Cancelling"):
+            return False
+        assert name == self.tries[number].ends, (self.tries[number], name, message)
+        return True
+
+    def _says_nothing_is_due(self) -> bool:
+        return any(message.startswith("nothing is due") for _, _, message in self._runs())
+
+    def _runs(self) -> list[tuple[str, str, str]]:
+        """The id, state and message of each scheduled run that has begun, in order."""
+        query = (
+            "SELECT r.id, r.state_name, coalesce(s.message, '') FROM flow_run r"
+            " JOIN flow_run_state s ON s.id = r.state_id"
+            " WHERE r.start_time IS NOT NULL AND r.deployment_id IS NOT NULL ORDER BY r.start_time"
+        )
+        database = self.folder / ".longtail/prefect/prefect.db"
+        with closing(sqlite3.connect(database)) as connection:
+            return connection.execute(query).fetchall()
+
+    def _knock(self, month: str) -> bytes | None:
+        """The page views of a month, if they are there, after the scene of a new run is set."""
+        run = self._runs()[-1][0]
+        if run not in self.runs:
+            self.runs.append(run)
+            if len(self.runs) > len(self.tries):
+                self.unexpected.append(f"run {len(self.runs)} for {month}")
+                return None
+            attempt = self.tries[len(self.runs) - 1]
+            if self.months[attempt.month] != month:
+                self.unexpected.append(f"{attempt} for {month}")
+            self._set_scene(attempt)
+        if self.tries[len(self.runs) - 1].happens == "late":
+            return None
+        return self.world.views(month)
+
+    def _set_scene(self, attempt: Try) -> None:
+        self.disk.free()
+        scenes: dict[str, Callable[[int], None]] = {
+            "whole": self._add,
+            "late": lambda number: None,
+            "not whole": self._add_beginning,
+            "damaged": self._add_damaged,
+            "stage killed": self._kill_stage,
+            "halved": self._add_halved,
+            "flow killed": self._kill_flow,
+            "thinned": self._add_thinned,
+            "accepted": self._accept,
+            "disk full": self._fill_disk,
+        }
+        scenes[attempt.happens](attempt.month)
+
+    def _add(self, number: int) -> None:
+        """The month's dumps, as they should be."""
+        self._add_dumps(number, self._wikidata(number))
+
+    def _wikidata(self, number: int) -> bytes:
+        titles = [title for title in self.world.titles(number) if title not in self.missing]
+        return self.world.wikidata(titles)
+
+    def _add_dumps(self, number: int, wikidata: bytes) -> None:
+        month = self.months[number].replace("-", "")
+        pages = {"pages-articles.xml.bz2": self.world.wikipedia(number)}
+        self.dumps.wiki(f"{month}20", pages)
+        self.dumps.entities(self._day_of_entities(number), wikidata)
+
+    def _add_beginning(self, number: int) -> None:
+        """Wikidata's dump has no checksum yet."""
+        self._add(number)
+        day = self._day_of_entities(number)
+        self.dumps.entities(day, b"the beginning", whole=False)
+
+    def _add_damaged(self, number: int) -> None:
+        """Wikidata's file is not the one that its published checksum is of."""
+        self._add(number)
+        path = self._path_of_entities(number)
+        self.dumps.server.pages[path] = self.dumps.server.pages[path][:-8] + b"damaged!"
+
+    def _add_halved(self, number: int) -> None:
+        """Wikidata's dump is whole by its checksum, and has lost half of the entities."""
+        self._add_dumps(number, self.world.wikidata(self.world.titles(number)[::2]))
+
+    def _add_thinned(self, number: int) -> None:
+        """Wikidata has removed a third of the entities, for good."""
+        self.missing = set(self.world.titles(len(self.months))[::3])
+        self._add(number)
+
+    def _accept(self, number: int) -> None:
+        """Someone calls the command that the message of the stopped run names."""
+        _, message = self.states()[-2]
+        words = shlex.split(ACCEPT.search(message)[1])
+        done = self.checkout.longtail(*words, "--because", REASON)
+        assert done.returncode == 0, done.stderr
+        self._add(number)
+
+    def _fill_disk(self, number: int) -> None:
+        """The disk gets full while Wikidata's dump comes."""
+        self._add(number)
+        path = self._path_of_entities(number)
+        body = self.dumps.server.pages[path]
+
+        def page(_: dict) -> bytes:
+            self.disk.fill()
+            return body
+
+        self.dumps.server.pages[path] = page
+
+    def _day_of_entities(self, number: int) -> str:
+        return self.months[number].replace("-", "") + "25"
+
+    def _path_of_entities(self, number: int) -> str:
+        day = self._day_of_entities(number)
+        return f"/wikidatawiki/entities/{day}/wikidata-{day}-all.json.gz"
+
+    def _kill_stage(self, number: int) -> None:
+        self._add(number)
+        self._kill_at(KILLED_STAGE)
+
+    def _kill_flow(self, number: int) -> None:
+        self._add(number)
+        self._kill_at("prefect.engine")
+
+    def _kill_at(self, module: str) -> None:
+        """Kill the process of a module once the stage KILLED_STAGE has begun: that, or the run."""
+
+        def kill() -> None:
+            stage = waiting.until(self._find_stage)
+            for process in (stage, *stage.parents()):
+                if module in process.cmdline():
+                    process.kill()
+
+        threading.Thread(target=kill, daemon=True).start()
+
+    def _find_stage(self) -> psutil.Process | None:
+        schedule = psutil.Process(self.schedules.process.pid)
+        for process in schedule.children(recursive=True):
+            try:
+                if KILLED_STAGE in process.cmdline():
+                    return process
+            except psutil.NoSuchProcess:
+                continue
+        return None

@@ -1,0 +1,208 @@
+"""The table of a year and its page. Running this file plays the year twice, compares the bytes of
+all outputs, and writes docs/measured/tables/year.csv and docs/measured/year.md:
+
+    python tests/year_table.py FOLDER     # half an hour; FOLDER gets the two years
+"""
+
+import csv
+import hashlib
+import json
+import re
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import webhook  # noqa: E402 - these are found by the line above
+import wikimedia_server  # noqa: E402
+from quick_project import git  # noqa: E402
+from year import IN_WORDS, Year  # noqa: E402
+
+TABLE = ROOT / "docs/measured/tables/year.csv"
+PAGE = ROOT / "docs/measured/year.md"
+MEASURED = {  # column -> the stage and its metric
+    "embedded": ("index@wikipedia-dense", "embedded"),
+    "vectors_kept": ("index@wikipedia-dense", "kept"),
+    "prompts_asked": ("answer@popqa-tiny", "lm_asked"),
+    "prompts_kept": ("answer@popqa-tiny", "lm_kept"),
+}
+PAGE_TEXT = """\
+# A year by simulation
+
+[A schedule](../schedules.md) built {months} months of the sample's world, beside a server that plays Wikimedia. It started {runs} runs, of
+which {alerts} sent an alert. A person did one thing: accept a loss that was right. Each month has a few entities more than the one before,
+some changed articles, and other page views. A run makes PopQA, an index and answers, with two small models that have random weights. It
+embeds and asks what is new; the rest is kept from an earlier run.
+
+| month | what happened | the run ended as | what landed | texts embedded | prompts asked | alerts |
+|---|---|---|---|---|---|---|
+{rows}
+
+[The table](tables/year.csv) also has what each run said, and a hash of all outputs of a month. The year was played twice, and all outputs
+of all months had the same bytes. A fresh clone brought months back from the remote, before and after `longtail sweep`.
+
+```sh
+python tests/year_table.py FOLDER     # plays two years, and writes this page; needs the right to mount a file system
+pytest tests/flows/test_year.py       # plays one, and looks at everything that landed
+```
+"""
+COMMIT = re.compile(r"\bcommit [0-9a-f]{7}\b")
+TEMPORARY = re.compile(r"[^/ ]*\.tmp\b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run of the year."""
+
+    month: str
+    happened: str
+    state: str
+    landed: str  # the tag and the release
+    embedded: str  # texts
+    vectors_kept: str
+    prompts_asked: str  # by the stage that answers
+    prompts_kept: str
+    alerts: int
+    said: str
+    outputs: str  # one MD5 for all hashes in dvc.lock
+
+
+def rows(year: Year) -> list[Row]:
+    """A row for each run of a year that was played."""
+    metrics = _metrics(year)
+    table = []
+    for run, attempt, (state, message) in zip(year.runs, year.tries, year.states(), strict=True):
+        month = year.months[attempt.month]
+        has_landed = message.endswith("has landed")
+        measured = {}
+        for column, (stage, name) in MEASURED.items():
+            value = metrics.get(run, {}).get(stage, {}).get(name)
+            measured[column] = "" if value is None else f"{value:.0f}"
+        row = Row(
+            month=month,
+            happened=IN_WORDS[attempt.happens],
+            state=state,
+            landed=_landed(year, month) if has_landed else "",
+            **measured,
+            alerts=_alerts(year, message, state) if attempt.alerts else 0,
+            said=_said(year, message),
+            outputs=_digest(outputs(year, f"data/{month}")) if has_landed else "",
+        )
+        table.append(row)
+    return table
+
+
+def outputs(year: Year, revision: str) -> dict[str, str]:
+    """Path -> hash of each output, as dvc.lock of a commit says."""
+    stages = yaml.safe_load(git(year.folder, "show", f"{revision}:dvc.lock"))["stages"]
+    hashes = {}
+    for stage in stages.values():
+        for out in stage.get("outs", []):
+            hashes[out["path"]] = out["md5"]
+    return hashes
+
+
+def _digest(hashes: dict[str, str]) -> str:
+    return hashlib.md5(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def _landed(year: Year, month: str) -> str:
+    """The tags of the commit of a month."""
+    tags = git(year.folder, "tag", "--points-at", f"data/{month}^{{commit}}").split()
+    return ", ".join(tags)
+
+
+def _alerts(year: Year, message: str, state: str) -> int:
+    return sum(text.startswith(state) and message in text for text in year.hook.texts)
+
+
+def _said(year: Year, message: str) -> str:
+    """A message without what is another each time: an address, a commit, a temporary name."""
+    message = message.replace(year.dumps.server.address, "https://dumps.wikimedia.org")
+    message = TEMPORARY.sub("a temporary file", message)
+    return COMMIT.sub("a commit", message)
+
+
+def _metrics(year: Year) -> dict[str, dict[str, dict[str, float]]]:
+    """Prefect's id of a run -> stage -> what it measured, of the stages that ran."""
+    _, parents, children = year.schedules.project.runs()
+    metrics = {}
+    for parent in parents:
+        run = parent.data.tags.get("prefect.flow_run_id")
+        stages = children[parent.info.run_id]
+        metrics[run] = {name: stage.data.metrics for name, stage in stages.items()}
+    return metrics
+
+
+def _new_of_all(new: str, kept: str) -> str:
+    if not new:
+        return ""  # the stage did not run
+    return f"{new} of {int(new) + int(kept)}"
+
+
+def play_twice(folder: Path) -> tuple[list[Row], list[str]]:
+    """The table of the first of two years, and the lines in which the second one differs."""
+    tables = []
+    hashes = []
+    with wikimedia_server.running() as server:  # one: the outputs name its address
+        for name in ("first", "second"):
+            server.reset()
+            server.version = '"one"'
+            with webhook.receiving() as hook:
+                year = Year(folder / name, ROOT, server, hook)
+                try:
+                    year.play()
+                    tables.append(rows(year))
+                    tags = [f"data/{month}" for month in year.months[1:]]
+                    hashes.append({tag: outputs(year, tag) for tag in tags})
+                finally:
+                    year.close()
+
+    differences = []
+    for row, other in zip(*tables, strict=True):
+        if row != other:
+            differences.append(f"{row}\n{other}")
+    first, second = hashes
+    for tag, outs in first.items():
+        for path, digest in outs.items():
+            if second[tag].get(path) != digest:
+                differences.append(f"{tag}: {path}")
+    return tables[0], differences
+
+
+def write(table: list[Row]) -> None:
+    """Write TABLE and PAGE."""
+    names = [field.name for field in fields(Row)]
+    with TABLE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for row in table:
+            writer.writerow([getattr(row, name) for name in names])
+
+    lines = []
+    for row in table:
+        texts = _new_of_all(row.embedded, row.vectors_kept)
+        prompts = _new_of_all(row.prompts_asked, row.prompts_kept)
+        cells = (row.month, row.happened, row.state, row.landed, texts, prompts, str(row.alerts))
+        lines.append(f"| {' | '.join(cells)} |")
+    months = {row.month for row in table}
+    n_alerts = sum(row.alerts for row in table)
+    text = PAGE_TEXT.format(
+        rows="\n".join(lines), months=len(months), runs=len(table), alerts=n_alerts
+    )
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    table, differences = play_twice(Path(sys.argv[1]).resolve())
+    if differences:
+        print(*differences, sep="\n")
+        raise SystemExit("the two years differ; nothing is written")
+    write(table)
+
+
+if __name__ == "__main__":
+    main()
