@@ -122,13 +122,17 @@ def test_a_figure_is_worse_only_if_it_is_clearly_so():
 
 def test_a_run_of_a_part_keeps_the_other_tables():
     rows(1000)
-    right(0.8, wide=0.01)
-    look()
-    (DATA / "right/t.parquet").rename(DATA / "aside")
+    for value in (0.8, 0.9):
+        right(value, wide=0.01)
+        assert look() == []
+    (DATA / "right/t.parquet").unlink()
     rows(1300)
-    (line,) = look(lands=True)
+    (line,) = look()
     assert line.endswith("now 1,300 (+30.0%), expected at most the share 0.25 more")
-    (DATA / "aside").rename(DATA / "right/t.parquet")
-    assert len(look("another profile")) == 0
-    right(0.5, wide=0.01)
-    assert [line.partition(":")[0] for line in look()] == ["rows", "right"]
+    assert look("another profile") == []
+    right(0.85, wide=0.01)
+    of_reference, of_last = look()
+    assert of_reference.startswith("rows: rows of rows/t.parquet: 1,000 in the reference")
+    assert of_last.startswith(
+        "right: right of tiny in right/t.parquet: 0.9 [0.89, 0.91] in the last"
+    )
