@@ -18,6 +18,7 @@ from pipelines.errors import LongtailError
 POOL = "longtail"
 RUN_STOP_SECONDS = 60  # that a run may take to end in good order
 WORKER_STOP_SECONDS = RUN_STOP_SECONDS + 10
+INTERRUPTED = "the machine or `longtail schedule` ended during this run; the next run goes on"
 
 
 def serve(home: Path, port: int) -> None:
@@ -35,6 +36,7 @@ def serve(home: Path, port: int) -> None:
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
             _deploy(home)
+            _report_interrupted_runs()
             print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it and what runs)")
             with _worker(home) as worker:
                 print("waiting for their times", flush=True)
@@ -55,6 +57,20 @@ def _deploy(home: Path) -> None:
     words = ["prefect", "--no-prompt", "deploy", "--all"]
     if workspace.start_module(words, log, environment).wait():
         raise LongtailError(f"prefect.yaml: could not be deployed, see {log}")
+
+
+def _report_interrupted_runs() -> None:
+    """Tell Prefect that runs crashed which ended with an earlier worker: it could not say so."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
+    from prefect.states import Crashed
+
+    states = {"any_": ["PENDING", "RUNNING", "CANCELLING"]}
+    at_work = FlowRunFilter.model_validate({"state": {"type": states}})
+    of_pool = WorkPoolFilter.model_validate({"name": {"any_": [POOL]}})
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=of_pool):
+            client.set_flow_run_state(run.id, Crashed(message=INTERRUPTED), force=True)
 
 
 @contextmanager

@@ -7,17 +7,19 @@ import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import psutil
 import pytest
 import requests
 import webhook
 import yaml
 from http_faults import Fault
-from prefect.blocks.webhook import Webhook
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from scheduled import Schedules
 from waiting import until
 from webhook import SECRET, Hook
 from wikimedia_server import Dumps
 
+from flows.server import port_for
 from pipelines import QUIET
 
 DEPLOYMENTS = """
@@ -71,9 +73,8 @@ def scheduled(unserved, hook, wikimedia) -> Iterator[Schedules]:
         ]
     hook.texts.clear()
     yield schedules
-    if schedules.process.poll() is None:
-        schedules.process.kill()
-        schedules.process.communicate()
+    schedules.process.send_signal(signal.SIGINT)
+    schedules.process.communicate()
 
 
 class Runs:
@@ -90,10 +91,14 @@ class Runs:
         asked = {"parameters": parameters, "state": state}
         return self._ask("post", f"deployments/{deployment}/create_flow_run", asked)["id"]
 
-    def wait_for(self, run_id: str) -> None:
-        """Wait until a run has ended."""
-        ended = ("COMPLETED", "FAILED", "CRASHED")
-        until(lambda: self._ask("get", f"flow_runs/{run_id}")["state"]["type"] in ended)
+    def wait_for(self, run_id: str) -> dict:
+        """The state of a run, once it has ended."""
+
+        def state() -> dict | None:
+            state = self._ask("get", f"flow_runs/{run_id}")["state"]
+            return state if state["type"] in ("COMPLETED", "FAILED", "CRASHED") else None
+
+        return until(state)
 
     def run(self, name: str, **parameters) -> str:
         run_id = self.begin(name, **parameters)
@@ -118,12 +123,17 @@ def test_alerts_are_set_up_tested_and_removed(project, hook):
     hook.faults = [Fault(404)]
     refused = "error: the test alert was not accepted (status 404); nothing is changed"
     assert alerts("--to", hook.secret_address) == [refused]
-    assert alerts() == ["no alerts are set up; `longtail alerts --to ADDRESS` does"]
+    assert project.prefect.ask("SELECT name FROM block_document") == []
 
     with project.here():
-        Webhook(url=hook.secret_address).save("ops")
-    for to, block in ((hook.secret_address, "longtail-alerts"), ("webhook/ops", "ops")):
-        assert alerts("--to", to)[:2] == ["a test alert was sent", f"alerts go to webhook/{block}"]
+        CustomWebhookNotificationBlock(
+            name="ops", url=hook.secret_address, json_data={"text": "{{subject}}: {{body}}"}
+        ).save("ops")
+    for to, block in (
+        (hook.secret_address, "webhook/longtail-alerts"),
+        ("custom-webhook/ops", "custom-webhook/ops"),
+    ):
+        assert alerts("--to", to)[:2] == ["a test alert was sent", f"alerts go to {block}"]
     assert len(hook.texts) == 2
     assert project.prefect.ask("SELECT count(*) FROM automation") == [(1,)]
 
@@ -188,3 +198,15 @@ def test_each_run_that_needs_a_person_is_one_alert(scheduled, hook):
 
     for path in folder.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+    # the alert follows within 15 minutes: Prefect waits for the event before
+    (folder / "asleep").unlink()
+    interrupted = runs.begin("refresh/all")
+    until((folder / "asleep").exists)
+    process = psutil.Process(scheduled.process.pid)
+    for running in (process, *process.children(recursive=True)):
+        running.kill()
+    scheduled.process.communicate()
+    until(lambda: port_for(scheduled.port) == scheduled.port)
+    scheduled.start()
+    assert runs.wait_for(interrupted)["message"].startswith("the machine or `longtail schedule`")

@@ -12,8 +12,9 @@ from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import months, profiles, refresh
+from flows import gate, months, profiles, refresh
 from flows.parts import Part
+from pipelines.check.table_measures import MEASURES
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 
@@ -64,7 +65,10 @@ def test_before_any_has_landed_the_last_month_is_due(dumps, monkeypatch):
     monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
     monkeypatch.setattr(refresh.graph, "read_with_cache", lambda root, say: ([], {}))
     monkeypatch.setattr(refresh.graph, "part", lambda stages, part: stages)
-    monkeypatch.setattr(refresh, "_reproduce", lambda *_: [])
+    judged = gate.Judgement(
+        measures=MEASURES.empty_table(), unmet=[], accepted=[], has_history=False
+    )
+    monkeypatch.setattr(refresh, "_reproduce", lambda *_: judged)
     labelled: list[str] = []
     label = lambda part, settings: labelled.append(settings.popularity.month)  # noqa: E731
     monkeypatch.setattr(refresh, "_label", label)
