@@ -35,10 +35,11 @@ class Stopped(LongtailError):
 class Judgement:
     """What the gate finds in a run."""
 
+    runs: str  # the name of the runs that it was compared with
     measures: pa.Table  # MEASURES
     unmet: list[Unmet]
     accepted: list[Acceptance]  # of this month, those that let an expectation through
-    has_history: bool  # whether a run of the profile landed before
+    has_history: bool  # whether one of these runs landed before
 
     @property
     def stopping(self) -> list[Unmet]:
@@ -47,7 +48,7 @@ class Judgement:
         return [failure for failure in self.unmet if failure.expectation not in accepted]
 
 
-def examine(profile: str, month: str, stages: Sequence[Stage]) -> Judgement:
+def examine(month: str, stages: Sequence[Stage]) -> Judgement:
     """Compare what the stages made in a `month` with the expectations and with earlier runs.
 
     Raises LongtailError where a file of expectations or acceptances is wrong.
@@ -55,22 +56,23 @@ def examine(profile: str, month: str, stages: Sequence[Stage]) -> Judgement:
     expectations = read_expectations()
     acceptances = [entry for entry in read_acceptances() if entry.month == month]
     measures = _measure(expectations, stages)
-    return compare(profile, expectations, acceptances, measures)
+    runs = history.name_history(params_file.read_values())
+    return compare(runs, expectations, acceptances, measures)
 
 
 @task(name="gate", task_run_name="gate", cache_policy=NO_CACHE)
 def compare(
-    profile: str,
+    runs: str,
     expectations: Mapping[str, Expectation],
     acceptances: Sequence[Acceptance],
     measures: pa.Table,
 ) -> Judgement:
     """Compare the measures of a run with the expectations, the last landed run and the
     reference."""
-    unmet = judgement.judge(expectations, profile, measures)
+    unmet = judgement.judge(expectations, runs, measures)
     names = {failure.expectation for failure in unmet}
     accepted = [entry for entry in acceptances if entry.expectation in names]
-    return Judgement(measures, unmet, accepted, history.has_landed(profile))
+    return Judgement(runs, measures, unmet, accepted, history.has_landed(runs))
 
 
 def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
@@ -83,7 +85,7 @@ def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
     history.mark_stopped(profile, part, bool(stopping))
     if not judged.has_history:
         log.info(
-            "gate: no run of this profile has landed here, so there is nothing to compare with"
+            "gate: no run with these params has landed here, so there is nothing to compare with"
         )
     for failure in stopping[:UNMET_LOGGED]:
         log.warning(f"gate: {failure}")
@@ -106,7 +108,7 @@ def _stop_message(stopping: Sequence[Unmet]) -> str:
 def keep_baseline(profile: str, judged: Judgement, headlines: Mapping[str, float]) -> None:
     """Keep what a run measured that landed, for the next run to be compared with."""
     accepted = [acceptance.expectation for acceptance in judged.accepted]
-    history.keep_measures(profile, judged.measures, accepted)
+    history.keep_measures(judged.runs, judged.measures, accepted)
     history.keep_headlines(profile, headlines)
 
 

@@ -373,7 +373,7 @@ def _log_results(part: Part, work: Reproduction, settings: Settings, run: Run) -
         len(stages),
     )
     report = landing.find_report(stages)
-    judged = gate.examine(settings.profile, settings.popularity.month, stages)
+    judged = gate.examine(settings.popularity.month, stages)
     changes = landing.describe_changes(settings.profile, headlines, judged)
     parts = [description, landing.link_report(report), changes]
     create_markdown_artifact("\n\n".join(parts), ARTIFACT, work.summary())

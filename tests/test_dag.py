@@ -263,7 +263,8 @@ def test_predictions_alone_need_seven_stages(stages_of):
         "tokenizers": ["documents"],
         "tuned": ["dense"],
     }
-    stages = stages_of(parts=NOTHING | pile)
+    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    stages = stages_of(parts=NOTHING | pile, lsr=values["lsr"] | {"best_by": "bits_per_byte"})
     before = [
         "code",
         "fetch",

@@ -1,10 +1,12 @@
-"""What the runs of a profile that landed measured: the last one, and the reference.
+"""What the runs that landed measured: the last one, and the reference.
 
+Runs are compared that have the same params, whatever their month: other params make other tables.
 The reference has each value as it was when it was first measured in a run that landed, so that a
 small loss each month adds up. Only an acceptance renews it, for the accepted expectation alone. A
 run of a part of the pipeline replaces the values of its own tables.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -16,10 +18,13 @@ import pyarrow as pa
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
 
-LANDED = SCRATCH / "landed"  # <profile>/ with the files below
+LANDED = SCRATCH / "landed"  # <profile>/ with HEADLINES, and <profile>/<hash of params>/
 LAST = "last.parquet"
 REFERENCE = "reference.parquet"
 HEADLINES = "headlines.json"
+HASH_BYTES = 4  # of params
+# Sections of params.yaml that may differ between runs whose tables are compared.
+OF_THE_MACHINE = ("compute", "contact", "fetch", "plan")
 NAMES = {LAST: "the last landed run", REFERENCE: "the reference"}
 
 CHANGES = """
@@ -40,12 +45,24 @@ NEXT_REFERENCE = """
 """
 
 
-def has_landed(profile: str) -> bool:
-    """Whether a run of the profile landed here."""
-    return (LANDED / profile / LAST).is_file()
+def name_history(values: Mapping[str, Any]) -> str:
+    """The name of the runs that a run with these values of params.yaml is compared with.
+
+    It has the profile, and a hash of all params but the month and OF_THE_MACHINE.
+    """
+    compared = {name: value for name, value in values.items() if name not in OF_THE_MACHINE}
+    compared["popularity"] = values["popularity"] | {"month": None}
+    text = json.dumps(compared, sort_keys=True, default=str)
+    digest = hashlib.blake2b(text.encode(), digest_size=HASH_BYTES).hexdigest()
+    return f"{values['profile']}/{digest}"
 
 
-def read_changes(profile: str, now: pa.Table) -> Iterator[dict[str, Any]]:
+def has_landed(history: str) -> bool:
+    """Whether one of the runs with this name landed here."""
+    return (LANDED / history / LAST).is_file()
+
+
+def read_changes(history: str, now: pa.Table) -> Iterator[dict[str, Any]]:
     """What was measured before and now: a row for each value, with the name of the earlier `run`.
 
     `now` are the measures (MEASURES) of a run. A value that one of the runs lacks has no row, and a
@@ -53,7 +70,7 @@ def read_changes(profile: str, now: pa.Table) -> Iterator[dict[str, Any]]:
     """
     told = set()
     for file, run in NAMES.items():
-        before = LANDED / profile / file
+        before = LANDED / history / file
         if not before.is_file():
             continue
         with duckdb.connect() as db:
@@ -67,9 +84,9 @@ def read_changes(profile: str, now: pa.Table) -> Iterator[dict[str, Any]]:
                 yield change | {"run": run}
 
 
-def keep_measures(profile: str, now: pa.Table, accepted: Collection[str]) -> None:
+def keep_measures(history: str, now: pa.Table, accepted: Collection[str]) -> None:
     """Keep the measures of a run that landed, which had these `accepted` expectations."""
-    folder = LANDED / profile
+    folder = LANDED / history
     folder.mkdir(parents=True, exist_ok=True)
     _keep(folder / LAST, now, NEXT_LAST, None)
     _keep(folder / REFERENCE, now, NEXT_REFERENCE, {"accepted": list(accepted)})

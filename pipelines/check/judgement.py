@@ -26,15 +26,15 @@ class Unmet:
         return f"{self.expectation}: {self.problem}"
 
 
-def judge(expectations: Mapping[str, Expectation], profile: str, measures: pa.Table) -> list[Unmet]:
-    """The values of a run (MEASURES) that are not as expected, by themselves or beside the runs of
-    the profile that landed, in the order of the expectations.
+def judge(expectations: Mapping[str, Expectation], runs: str, measures: pa.Table) -> list[Unmet]:
+    """The values of a run (MEASURES) that are not as expected, by themselves or beside the
+    `runs` that landed (history.name_history), in the order of the expectations.
     """
     unmet = []
     for row in measures.to_pylist():
         if not row["holds"]:
             unmet.append(Unmet(row["expectation"], _out_of_bounds(row)))
-    for change in history.read_changes(profile, measures):
+    for change in history.read_changes(runs, measures):
         name = change["expectation"]
         for problem in _problems(expectations[name], change):
             unmet.append(Unmet(name, problem))

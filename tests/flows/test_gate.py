@@ -35,7 +35,7 @@ def expect(project: Project) -> None:
 def land(rows: int) -> list[str]:
     """What a run of so many rows says when it lands. Raises Stopped where it does not."""
     write_parquet(pa.table({"row": range(rows)}), Path("data/t.parquet"))
-    judged = gate.examine("sample", "2021-10", [MADE])
+    judged = gate.examine("2021-10", [MADE])
     said = gate.judge("sample", Part.refresh, judged)
     gate.keep_baseline("sample", judged, {})
     return said
@@ -44,6 +44,12 @@ def land(rows: int) -> list[str]:
 def test_what_was_lost_in_two_months_stops_until_accepted(project):
     """Each month loses 4 %, and the acceptance is the new reference."""
     expect(project)
+    params_file = project.folder / "params.yaml"
+    params = yaml.safe_load(params_file.read_text())
+
+    def change_params(**changes) -> None:
+        params.update(changes)
+        params_file.write_text(yaml.safe_dump(params))
 
     @flow
     def months() -> None:
@@ -61,11 +67,16 @@ def test_what_was_lost_in_two_months_stops_until_accepted(project):
         assert not history.is_stopped("sample", Part.refresh)
         acceptances.FILE.unlink()
         assert land(900) == []
+        change_params(seed=1)
+        assert land(500) == [], "another history"
+        change_params(popularity=params["popularity"] | {"month": "2021-11"})
+        with pytest.raises(gate.Stopped, match="500 in the last landed run, now 400"):
+            land(400)
 
     with project.here():
         months()
     names = project.prefect.ask(f"SELECT name FROM task_run WHERE flow_run_id = {LAST}")
-    assert names == [("gate",)] * 5
+    assert names == [("gate",)] * 7
 
 
 def test_an_acceptance_names_an_expectation_and_a_reason(project):
@@ -102,7 +113,8 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(project, tmp_path):
     git(project.folder, "add", "-A")
     git(project.folder, "commit", "-qm", "a table")
     assert project.longtail("run", tracked=True).returncode == 0
-    landed = (project.folder / history.LANDED / "sample" / history.LAST).read_bytes()
+    (last,) = (project.folder / history.LANDED / "sample").glob(f"*/{history.LAST}")
+    landed = last.read_bytes()
 
     source.write_text("90")
     git(project.folder, "commit", "-qam", "fewer rows")
@@ -117,7 +129,7 @@ def test_a_run_that_is_stopped_leaves_nothing_behind(project, tmp_path):
         assert state == [("FAILED", "StoppedByGate")]
     assert lines[0] == lines[1]
     assert "rows of t.parquet: 100 in the last landed run, now 90 (-10.0%)" in lines[0]
-    assert (project.folder / history.LANDED / "sample" / history.LAST).read_bytes() == landed
+    assert last.read_bytes() == landed
     assert not (tmp_path / "remote").exists()
     assert git(project.folder, "branch", "--format=%(refname:short)").split() != ["longtail/data"]
     assert git(project.folder, "tag") == ""
