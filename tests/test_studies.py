@@ -129,6 +129,7 @@ def test_a_study_is_deleted_with_its_files(copied, study):
                 assert study not in ast.unparse(node.value), file
 
 
+@pytest.mark.slow  # all tables and the report, by a process of its own
 def test_without_studies_everything_else_works(copied, root, tmp_path):
     for study in STUDIES:
         delete(copied, study)
