@@ -52,7 +52,7 @@ deployments:
       - interval: 5
 """
 DISK = ".dvc/cache"  # a file system of its own, which gets full
-KILLED_STAGE = "pipelines.retrieval.index"
+KILLED_STAGE = ["pipelines.retrieval.index", "wikipedia", "dense_dense"]  # words of its command
 DAYS_WAITED = 800  # for the dumps of a month: all months are waited for
 REASON = "Wikidata removed these items"
 ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
@@ -351,7 +351,7 @@ class Year:
 
     def _kill_stage(self, number: int) -> None:
         self._add(number)
-        self._kill_at(KILLED_STAGE)
+        self._kill_at(KILLED_STAGE[0])
 
     def _kill_flow(self, number: int) -> None:
         self._add(number)
@@ -372,7 +372,7 @@ class Year:
         schedule = psutil.Process(self.schedules.process.pid)
         for process in schedule.children(recursive=True):
             try:
-                if KILLED_STAGE in process.cmdline():
+                if process.cmdline()[-3:] == KILLED_STAGE:
                     return process
             except psutil.NoSuchProcess:
                 continue
