@@ -4,24 +4,29 @@ The stage `check` measures the tables. Here the measures are compared with those
 that landed (pipelines/check), and an expectation may have been accepted for the month.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from flows.graph import Stage
 from flows.parts import Part
-from pipelines.check import check_tables, history, judgement
-from pipelines.check.acceptances import Acceptance, read_acceptances
-from pipelines.check.expectations import Expectation, read_expectations
-from pipelines.check.judgement import Unmet
-from pipelines.check.table_measures import measure_tables
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.storage import parquet
+
+# pipelines.check is imported in functions: it needs DuckDB, which complains on standard error when
+# a run is interrupted.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipelines.check.acceptances import Acceptance
+    from pipelines.check.expectations import Expectation
+    from pipelines.check.judgement import Unmet
 
 CHECK = "check"  # the stage that measures all tables
 UNMET_LOGGED = 20  # the artifact lists all of them
@@ -53,6 +58,10 @@ def examine(month: str, stages: Sequence[Stage]) -> Judgement:
 
     Raises LongtailError where a file of expectations or acceptances is wrong.
     """
+    from pipelines.check import history
+    from pipelines.check.acceptances import read_acceptances
+    from pipelines.check.expectations import read_expectations
+
     expectations = read_expectations()
     acceptances = [entry for entry in read_acceptances() if entry.month == month]
     measures = _measure(expectations, stages)
@@ -69,6 +78,8 @@ def compare(
 ) -> Judgement:
     """Compare the measures of a run with the expectations, the last landed run and the
     reference."""
+    from pipelines.check import history, judgement
+
     unmet = judgement.judge(expectations, runs, measures)
     names = {failure.expectation for failure in unmet}
     accepted = [entry for entry in acceptances if entry.expectation in names]
@@ -80,6 +91,8 @@ def judge(profile: str, part: Part, judged: Judgement) -> list[str]:
 
     Raises Stopped where something that does not hold is not accepted.
     """
+    from pipelines.check import history
+
     log = get_run_logger()
     stopping = judged.stopping
     history.mark_stopped(profile, part, bool(stopping))
@@ -107,6 +120,8 @@ def _stop_message(stopping: Sequence[Unmet]) -> str:
 
 def keep_baseline(profile: str, judged: Judgement, headlines: Mapping[str, float]) -> None:
     """Keep what a run measured that landed, for the next run to be compared with."""
+    from pipelines.check import history
+
     accepted = [acceptance.expectation for acceptance in judged.accepted]
     history.keep_measures(judged.runs, judged.measures, accepted)
     history.keep_headlines(profile, headlines)
@@ -114,6 +129,10 @@ def keep_baseline(profile: str, judged: Judgement, headlines: Mapping[str, float
 
 def _measure(expectations: Mapping[str, Expectation], stages: Sequence[Stage]) -> pa.Table:
     """The measures (MEASURES) of what the stages made: the stage's own, or those of a part."""
+    from pipelines.check import check_tables
+    from pipelines.check.table_measures import measure_tables
+    from pipelines.storage import parquet
+
     if any(stage.name == CHECK for stage in stages):
         return parquet.read_parquet(check_tables.MEASURES)
     settings = params_file.load_settings(check_tables.Settings)

@@ -158,7 +158,7 @@ def make(folder: Path, root: Path) -> Path:
     (folder / "dvc.yaml").write_text(STAGES.replace("PYTHON", sys.executable))
     (folder / "work.py").write_text(WORK)
     (folder / "input.txt").write_text("one")
-    (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\nbegun.txt\n")
+    (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\nbegun.txt\n__pycache__\n")
     git(folder, "init", "-q")
     dvc_init(folder, scm=True)
     (folder / ".dvc/config").write_text("[core]\n    site_cache_dir = .longtail/dvc\n")

@@ -6,17 +6,19 @@ small loss each month adds up. Only an acceptance renews it, for the accepted ex
 run of a part of the pipeline replaces the values of its own tables.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
-import pyarrow as pa
-
-from pipelines.storage import database, parquet
 from pipelines.storage.atomic import SCRATCH, atomic, write_json
+
+# DuckDB is imported where it is needed: it complains on standard error when a run is interrupted.
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LANDED = SCRATCH / "landed"  # <profile>/ with HEADLINES, and <profile>/<hash of params>/
 LAST = "last.parquet"
@@ -68,6 +70,10 @@ def read_changes(history: str, now: pa.Table) -> Iterator[dict[str, Any]]:
     `now` are the measures (MEASURES) of a run. A value that one of the runs lacks has no row, and a
     value that the reference shares with the last landed run has one.
     """
+    import duckdb
+
+    from pipelines.storage import database
+
     told = set()
     for file, run in NAMES.items():
         before = LANDED / history / file
@@ -94,6 +100,10 @@ def keep_measures(history: str, now: pa.Table, accepted: Collection[str]) -> Non
 
 def _keep(path: Path, now: pa.Table, query: str, values: Mapping[str, list[str]] | None) -> None:
     """Replace a file of measures by the rows of a query over it (`before`) and `now`."""
+    import duckdb
+
+    from pipelines.storage import database, parquet
+
     before = parquet.read_parquet(path) if path.is_file() else now[:0]
     with duckdb.connect() as db, atomic(path) as temporary:
         db.register("now", now)

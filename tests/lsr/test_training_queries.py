@@ -60,6 +60,9 @@ def test_training_and_validation_texts_have_own_splits(project):
 ])  # fmt: skip
 def test_queries_are_of_the_first_scored_corpus(changes, names, project):
     project.params.parts = project.params.parts.model_copy(update=changes)
+    if not project.params.parts.answered:
+        lsr = project.params.lsr.model_copy(update={"best_by": "bits_per_byte"})
+        project.params.lsr = lsr
     assert [
         (corpus.name, corpus.corpus)
         for corpus in training_queries.read_training_queries(project.params, "dense")

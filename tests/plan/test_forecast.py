@@ -208,6 +208,7 @@ HOURS = {
     "laptop": (0.3, 1.5),
     "paper-popqa": (15, 1000),
     "paper-replug": (100, 10_000),
+    "monthly": (0, 0),
     "predictions": (0, 0),
     "paper-popqa-rebuilt": (0, 0),
 }
