@@ -7,14 +7,13 @@ its results are released and pushed where that is asked for.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
-from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
@@ -30,10 +29,11 @@ from flows import (
     run_states,
     workspace,
 )
-from flows.dvc_tasks import push_commits, push_outputs, reproduce_stage, stopping_children
-from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
+from flows.dvc_tasks import push_commits, push_outputs, stopping_children
+from flows.live import WORK
 from flows.months import Month
 from flows.parts import Part
+from flows.reproduction import Reproduction
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.params.param_types import LMName, Section
@@ -107,7 +107,7 @@ def refresh(
     try:
         with workspace.alone(waiting=log.info):
             if month and months.is_range(month):
-                return _refresh_months(part, months.between(month), anew, handover)
+                return _refresh_months(part, months.between(month), late_after, anew, handover)
             if month:
                 month = months.begin(month, make_up, late_after, part, log.info)
             return _refresh(part, month, anew, handover)
@@ -130,13 +130,16 @@ def _failed(month: str | None, message: str, name: str = "Failed") -> State:
     return Failed(name=name, message=message)
 
 
-def _refresh_months(part: Part, listed: list[str], anew: bool, handover: Handover) -> State:
+def _refresh_months(
+    part: Part, listed: list[str], late_after: int, anew: bool, handover: Handover
+) -> State:
     """Run this flow for each month, in order, until one does not land."""
     messages = []
     for number, month in enumerate(listed):
         state = refresh(
             part=part,
             month=month,
+            late_after=late_after,
             anew=anew,
             **asdict(handover),
             return_state=True,
@@ -232,86 +235,6 @@ def _label(part: Part, settings: Settings) -> None:
     tags = [*flow_run.tags, *landing.tags(settings.profile, settings.popularity.month)]
     with get_client(sync_client=True) as client:
         client.update_flow_run(UUID(flow_run.id), name=name, tags=tags)
-
-
-@dataclass
-class Reproduction:
-    """The stages of a run as Prefect's tasks; each begins when those that it needs are done."""
-
-    stages: list[graph.Stage]
-    changed: dict[str, list[graph.Reason]]  # stage -> why it is not up to date
-    compute: params.Compute
-    anew: bool  # fetch the sources again
-    futures: dict[str, PrefectFuture] = field(default_factory=dict)  # stage -> its task
-    running: dict[PrefectFuture, graph.Stage] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-
-    def start_ready(self) -> None:
-        """Start the tasks that can begin now; none after a failure."""
-        if self.failures:
-            return
-        started = set(self.futures)
-        running = list(self.running.values())
-        for stage in graph.ready(self.stages, started, running, self.compute):
-            future = self._start(stage)
-            self.futures[stage.name] = future
-            self.running[future] = stage
-
-    def _start(self, stage: graph.Stage) -> PrefectFuture:
-        reasons = self.changed.get(stage.name, [])
-        outputs_changed = any(Path(reason.path) in stage.outs for reason in reasons)
-        force = any(reason.forced for reason in reasons)
-        if self.anew and stage.name == "fetch":
-            force = True
-        needs_no_dvc = not force and not reasons and all(self._reads_the_same(stage))
-
-        task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
-        needs = [self.futures[name] for name in stage.needs]
-        return task.submit(
-            stage, needs_no_dvc, force, outputs_changed, return_state=False, wait_for=needs
-        )
-
-    def _reads_the_same(self, stage: graph.Stage) -> Iterator[bool]:
-        """For each stage that `stage` needs, whether `stage` reads from it what it read before."""
-        outs = {needed.name: needed.outs for needed in self.stages}
-        for name in stage.needs:
-            if self.futures[name].result().same_outputs:
-                yield True
-            else:
-                yield dvc_repo.reads_same_params(Path.cwd(), stage.name, outs[name])
-
-    def wait_for_one(self) -> graph.Stage:
-        """Wait until a task has ended, and show how; returns its stage."""
-        future = next(as_completed(list(self.running)))
-        stage = self.running.pop(future)
-        future.wait()  # until its state has arrived as well
-        if future.state.is_completed():
-            live.end(stage.name, future.result().kind)
-        else:
-            message = future.state.message or f"{stage.name}: {future.state.name}"
-            self.failures.append(message)
-            WORK[stage.name].say(message)
-            live.end(stage.name, FAILED)
-        return stage
-
-    @property
-    def is_done(self) -> bool:
-        if self.running:
-            return False
-        return bool(self.failures) or len(self.futures) == len(self.stages)
-
-    def ran(self) -> dict[str, list[graph.Reason]]:
-        """The stages that ran, and why each was not up to date when the flow began."""
-        reasons_by_stage = {}
-        for name, future in self.futures.items():
-            if future.result().kind == RAN:
-                reasons_by_stage[name] = self.changed.get(name, [])
-        return reasons_by_stage
-
-    def summary(self) -> str:
-        """How many stages ran, were restored, and were unchanged."""
-        kinds = [future.result().kind for future in self.futures.values()]
-        return ", ".join(f"{kinds.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))
 
 
 def _reproduce(part: Part, work: Reproduction, settings: Settings) -> gate.Judgement:
