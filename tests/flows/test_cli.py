@@ -28,7 +28,7 @@ from waiting import PATIENCE, until
 from flows import cli, graph, schedules, server, workspace
 from flows.commands import help_examples, running
 from pipelines.adaptive.ask import AskedQuestion
-from pipelines.plan import model_sizes
+from pipelines.plan import speed
 from pipelines.work.run_log import FLOW
 
 MLFLOW = """
@@ -124,7 +124,7 @@ def test_ask_prints_the_documented_keys(root):
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_sizes, "matrix_products", lambda threads, device, half: 1e9)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
     before = (tmp_path / "params.yaml").read_bytes()
     assert longtail("plan", "--profile", "wikipedia")[1].startswith("profile wikipedia, on this ")
     code, said, error = longtail("plan", "--json")
