@@ -131,6 +131,7 @@ def schedule(
     """
     from flows import schedules, server
 
+    terminal.take_termination_for_interrupt()
     try:
         schedules.serve(server.HOME, port)
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ import typer
 import yaml
 from waiting import PATIENCE, until
 
-from flows import cli, graph, server, workspace
+from flows import cli, graph, schedules, server, workspace
 from flows.commands import help_examples, running
 from pipelines.adaptive.ask import AskedQuestion
 from pipelines.plan import speed
@@ -329,6 +329,16 @@ def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
         assert child.returncode == 0
         assert [process for process in started if workspace._runs(process)] == []
         prefect.shutdown()
+
+
+def test_sigterm_ends_schedules_as_ctrl_c_does(longtail, monkeypatch):
+    """What `serve` started ends with its blocks."""
+    monkeypatch.setattr(schedules, "serve", lambda *_: signal.raise_signal(signal.SIGTERM))
+    by_default = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert longtail("schedule") == (0, "closed\n", "")
+    finally:
+        signal.signal(signal.SIGTERM, by_default)
 
 
 def test_status_beside_a_run_says_what_runs(unserved):
