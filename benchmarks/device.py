@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True)
 class LanguageModelSize:
     shape: LlamaConfig
-    questions: int  # without passages; an eighth of them with passages
+    questions: int  # without passages; fewer with passages
     queries: int  # that are scored
 
 
@@ -41,7 +41,9 @@ class Sizes:
     encoder: BertConfig
     language_models: dict[str, LanguageModelSize]
     texts: int
-    steps: int
+    steps: int  # of LSR
+    batch_size: int  # queries of a step
+    top_k: int  # documents of each query
     embeddings: int
     dimensions: int
     searches: int
@@ -75,6 +77,8 @@ FULL = Sizes(
     },
     texts=40_000,
     steps=20,
+    batch_size=16,
+    top_k=20,
     embeddings=2_000_000,
     dimensions=768,
     searches=4096,
@@ -85,6 +89,8 @@ QUICK = Sizes(
     language_models={"tiny": LanguageModelSize(llama(64, 2, 128, 1, 500), questions=32, queries=2)},
     texts=16,
     steps=2,
+    batch_size=2,
+    top_k=3,
     embeddings=1000,
     dimensions=32,
     searches=20,

@@ -65,13 +65,14 @@ class LanguageModels:
         return 2.0 * (read * self.layer_weights + predicted * self.output_weights)
 
 
-def answering(device: Device) -> Iterator[Row]:
+def language_models(device: Device) -> Iterator[Row]:
     for name, size in device.sizes.language_models.items():
         models = LanguageModels(device, name, size)
         few = size.questions // 8
         yield device.row(compare_answers(models, "closed_book", size.questions))
         yield device.row(compare_answers(models, "dense", few))
-        yield device.row(compare_answers(models, "replug", few))
+        yield device.row(compare_answers(models, "replug", few // 2))
+        yield device.row(compare_scores(models, size.queries))
 
 
 def compare_answers(models: LanguageModels, method: str, n_questions: int) -> Comparison:
@@ -174,12 +175,6 @@ def make_source(method: str, questions: list[str], words: int) -> Source:
         return pa.Table.from_pylist([rows[text] for text in texts], schema=passages.SCHEMA)
 
     return Source(find, at_once=passages.SEARCHED_AT_ONCE, written=False)
-
-
-def scoring(device: Device) -> Iterator[Row]:
-    for name, size in device.sizes.language_models.items():
-        models = LanguageModels(device, name, size)
-        yield device.row(compare_scores(models, size.queries))
 
 
 def compare_scores(models: LanguageModels, n_queries: int) -> Comparison:

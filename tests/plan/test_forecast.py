@@ -201,10 +201,20 @@ def test_a_gpu_reaches_the_measured_shares(composed, monkeypatch, has_gpu):
     assert share(7e9, "answers") == share(7e9, "answers", "auto") == pytest.approx(0.20)
     assert share(7e9, "scores") == pytest.approx(0.65)
     assert share(1.1e8, "training", "fp32") == pytest.approx(0.20 / 5)
-    assert speed.number_format("auto", speed.CPU) == "fp32"
     assert share(1e8, "answers") < 0.02, "a small model's kernels are as many as a large one's"
     device = "this machine's GPU" if has_gpu else "one H200 or H100, by measured rates"
     assert device in planned(values)[0]
+
+
+def test_auto_and_null_follow_the_device(composed):
+    values = composed("paper-popqa")
+    values["lms"] = ["opt-1b3"]
+    values["lm"]["opt-1b3"] |= {"dtype": "auto", "batch_tokens": None}
+    (memory,) = starting(planned(values), "memory: lm.opt-1b3")
+    assert "2.5 GiB of weights in bf16" in memory
+    values["compute"]["device"] = "cpu"
+    (memory,) = starting(planned(values), "memory: lm.opt-1b3")
+    assert "4.9 GiB of weights in fp32" in memory
 
 
 def test_stages_side_by_side_use_all_threads(composed, monkeypatch):
