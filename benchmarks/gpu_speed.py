@@ -45,6 +45,7 @@ def embedding(device: Device) -> Iterator[Row]:
     lengths = encoder_speed.lengths(DOCUMENTS_KIND, device.sizes.texts)
     params = read_profile("paper-popqa", device)
     retriever = params.retriever[params.retrievers[0]]
+    retriever = retriever.model_copy(update={"dtype": device.number_format})
     encoder = Encoder.open(folder, retriever, device.compute)
 
     model = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=device.dtype)
@@ -56,7 +57,9 @@ def embedding(device: Device) -> Iterator[Row]:
             folder, texts, device.name, device.dtype
         ),
     }
-    work = f"embedding {DOCUMENTS_KIND}, BERT-base's shape"
+    # bf16 is refused where vectors would differ from fp32's
+    our_format = encoder.numerics.dtype
+    work = f"embedding {DOCUMENTS_KIND}, BERT-base's shape, ours in {our_format}"
     for name, way in ways.items():
         peer = f"{name}, {plain_ways.TEXTS_AT_ONCE} at once"
         if way is None:

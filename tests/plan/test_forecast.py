@@ -242,7 +242,7 @@ HOURS = {
     "excerpt": (0.02, 2),
     "laptop": (0.3, 1.5),
     "paper-popqa": (17, 20),
-    "paper-replug": (350, 400),
+    "paper-replug": (300, 400),
     "monthly": (0, 0),
     "predictions": (0, 0),
     "paper-popqa-rebuilt": (0, 0),
@@ -265,7 +265,7 @@ def test_each_profiles_hours_are_within_bounds(composed, root, profile, monkeypa
     if profile in ("paper-popqa", "paper-replug"):
         readme = (root / "README.md").read_text(encoding="utf-8")
         stated = re.search(rf"`{profile}` .* (\d+) hours on an H200", readme)
-        assert float(stated[1]) == pytest.approx(hours, rel=0.05)
+        assert float(stated[1]) == pytest.approx(hours, rel=0.1)
 
 
 def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
