@@ -1,5 +1,5 @@
-"""What `longtail compare` and `longtail thresholds` show beside the published rule: whole words, exact
-match, F1 and abstentions.
+"""What `longtail compare` and `longtail thresholds` show beside the published rule: whole words,
+exact match, F1 and abstentions.
 """
 
 import math
