@@ -12,7 +12,7 @@ import torch
 from local_models import open_model, pairs
 
 from pipelines.errors import LongtailError
-from pipelines.lm import weights
+from pipelines.lm import shortcuts, weights
 from pipelines.lm.open_lm import difference_from_fp32
 from pipelines.lm.shortcuts import TOLERANCE
 from pipelines.work import devices
@@ -73,6 +73,13 @@ def test_a_model_too_large_to_compare_is_used_as_it_is(smooth, monkeypatch, caps
     assert "not compared" in capsys.readouterr().out
 
 
+def test_padding_may_differ_as_the_number_format_does(smooth, rough, monkeypatch):
+    monkeypatch.setattr(shortcuts._Trial, "difference_of_padding", lambda trial, pad: 0.3)
+    assert open_model(rough, dtype="bf16").nats_from_fp32 > 0.15
+    with pytest.raises(LongtailError, match="something follows"):
+        open_model(smooth, dtype="bf16")
+
+
 def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypatch, capsys):
     folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
     Path(".longtail").mkdir()
@@ -93,6 +100,13 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     assert metric == {"nats_from_fp32": pytest.approx(0, abs=TOLERANCE)}
     in_fp32 = settings.model_copy(update={"dtype": "fp32"})
     assert difference_from_fp32(folder, in_fp32, tiny_models.compute()) == {}
+
+    monkeypatch.setattr(weights, "has_bf16", lambda device: True)
+    rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
+    chosen = settings.model_copy(update={"dtype": "auto"})
+    open_model(rough, dtype="auto")
+    assert difference_from_fp32(rough, settings, tiny_models.compute())["nats_from_fp32"] > 0.1
+    assert difference_from_fp32(rough, chosen, tiny_models.compute()) == {}, "fp32 is used"
 
 
 def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
