@@ -217,6 +217,9 @@ class Corpus(Section):
     query_share: Share
     # glob of the file names of a published test split; null: queries.test_share
     test_files: str | None
+    # WikiText: so many lines of a test file are joined into one text, as REPLUG's authors do; null:
+    # each article is a text
+    test_lines: PositiveInt | None = None
     # glob of the file names of a published validation split
     validation_files: str | None
 
@@ -376,6 +379,8 @@ class HubModel(Section):
     hidden_size: PositiveInt
     # number of tokens that have an embedding
     vocabulary: PositiveInt
+    # tokens that a language model reads at once; null: any number
+    max_tokens: PositiveInt | None = None
     # number format of the weights on the Hub
     dtype: Literal["fp32", "fp16", "bf16"]
 
