@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -68,6 +69,11 @@ def check_folder(out: Path) -> None:
         if path.is_file():
             expected = "expected a folder or nothing there; name another"
             raise LongtailError(f"--out {out}: {path} is a file, {expected}")
+
+
+def take_termination_for_interrupt() -> None:
+    """Have SIGTERM act as Ctrl-C, so that what the command started ends with it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> None:

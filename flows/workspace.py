@@ -19,6 +19,7 @@ from pipelines.storage.atomic import SCRATCH
 
 LOCK = SCRATCH / "run.lock"  # the system frees it when the process that holds it ends
 LOOK_SECONDS = 1.0  # between looks whether it is free
+END_SECONDS = 10.0  # that a process whose parent is gone has to end by SIGTERM
 
 _held = False
 
@@ -124,7 +125,8 @@ def close(process: subprocess.Popen, patience: float) -> None:
 def end_with_standard_input(before: Callable[[], None] | None = None) -> None:
     """Have this process end by SIGTERM when its standard input closes, as it does with its parent.
 
-    It calls `before` first.
+    It calls `before` first. It is killed if SIGTERM does not end it within END_SECONDS: Prefect's
+    worker would look on for a server that is gone.
     """
 
     def watch() -> None:
@@ -132,6 +134,8 @@ def end_with_standard_input(before: Callable[[], None] | None = None) -> None:
         if before:
             before()
         signal.raise_signal(signal.SIGTERM)
+        time.sleep(END_SECONDS)
+        signal.raise_signal(signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 

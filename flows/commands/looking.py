@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import fields
@@ -209,8 +208,7 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
     """
     from flows import explorer
 
-    # SIGTERM acts as Ctrl-C: what this starts ends with it
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    terminal.take_termination_for_interrupt()
     places: list[tuple[str, str, str]] = []
     with ExitStack() as stack:
         pages = stack.enter_context(explorer.serving(port, places))

@@ -131,6 +131,7 @@ def schedule(
     """
     from flows import schedules, server
 
+    terminal.take_termination_for_interrupt()
     try:
         schedules.serve(server.HOME, port)
     except KeyboardInterrupt:
@@ -143,8 +144,8 @@ def plan(
 ) -> None:
     """Estimate a run's hours, memory, disk, downloads and cost.
 
-    The hours are those of this machine. With --profile it plans for a profile, and params.yaml
-    stays as it is.
+    The hours are those of this machine, or of an H200 where a run is for a GPU and this machine
+    has none. With --profile it plans for a profile, and params.yaml stays as it is.
     """
     import yaml
 

@@ -83,7 +83,6 @@ class Choices:
     workers: int  # processes at once
     threads: int  # of each process
     memory_gb: float
-    batch_tokens: int
     positions: int  # tokens that the shortest language model reads at once
     most_shots: int
     n_shots: int
@@ -153,11 +152,9 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
     memory_gb = float(machine.memory // GIB // 4)
     positions = min((lm.positions for lm in lms), default=0)
     most_shots = CPU_SHOTS
-    batch_tokens = 4096
     max_questions = _questions_in_time(machine, lms)
     if machine.gpu:
         most_shots = PAPER_SHOTS
-        batch_tokens = 65536
         max_questions = MOST_QUESTIONS
     n_shots = min(_fitting_shots(positions), most_shots)
     return Choices(
@@ -175,7 +172,6 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> Choice
         workers=workers,
         threads=max(1, machine.cores // workers),
         memory_gb=max(1.0, memory_gb),
-        batch_tokens=batch_tokens,
         positions=positions,
         most_shots=most_shots,
         n_shots=max(0, n_shots),

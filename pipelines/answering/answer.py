@@ -42,11 +42,8 @@ from pipelines.work import stage, workers
 
 DATA = Path("data")
 CODE = DATA / "code.json"
-# Prompts of a shard. A killed run loses an unfinished shard if the LM is local. No answer depends
-# on the number.
-PROMPTS_PER_SHARD = 64
-# A local LM reads long prompts slowly: prompts and demonstrations with passages, together, of a
-# shard.
+# A local LM on a CPU reads long prompts slowly: prompts and demonstrations with passages, together,
+# of a shard.
 LONG_PROMPTS_PER_SHARD = 128
 METRICS = {  # name of a metric -> the column of PREDICTIONS whose mean it is
     "accuracy": "correct",
@@ -82,6 +79,7 @@ class Setup:
     language: language.Language = language.ENGLISH
     # a larger share of questions without an answer is an error
     max_unanswered: float = 1.0
+    device: str = "cpu"  # of a local LM
 
     @property
     def written(self) -> bool:
@@ -96,8 +94,8 @@ class Setup:
     @property
     def questions_per_shard(self) -> int:
         """How many questions are answered at once."""
-        prompts_per_shard = PROMPTS_PER_SHARD
-        if self.source is not None and self.server is None:
+        prompts_per_shard = workers.PROMPTS_PER_SHARD[self.device]
+        if self.source is not None and self.server is None and self.device == "cpu":
             long_prompts = LONG_PROMPTS_PER_SHARD // (1 + self.answer.n_shots)
             prompts_per_shard = min(prompts_per_shard, long_prompts)
         prompts_of_question = self.replug.top_k if self.ensemble else 1
@@ -299,6 +297,7 @@ def _answer_missing(
                 replug=settings.replug,
                 seed=settings.seed,
                 key=file.name,
+                device=settings.compute.device,
                 server=lm_settings.http,
                 language=spoken,
                 max_unanswered=settings.ingest.max_reject_share,
@@ -324,7 +323,9 @@ def _answer_missing(
             forget_answers(dataset, lm_name, way, file.name)
             for name, value in _metrics(table, taken).items():
                 metrics[f"{way}/{name}"] = value
-        return metrics | lm.usage
+        folder = open_lm.MODELS / lm_name
+        difference = open_lm.difference_from_fp32(folder, lm_settings, settings.compute)
+        return metrics | lm.usage | difference
 
 
 def _file_name(way: str, settings: Settings) -> str:
@@ -351,8 +352,8 @@ def _key(way: str, settings: Settings, lm_settings: params.LM, questions: Path, 
         "threads": settings.compute.threads,
         "retriever": settings.retriever.get(method.retriever),
         "reranker": settings.reranker if method.kind == "reranked" else None,
-        "lm": lm_settings,
-        "shards": (PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
+        "lm": lm_settings.model_copy(update={"batch_tokens": None}),
+        "shards": (workers.PROMPTS_PER_SHARD, LONG_PROMPTS_PER_SHARD, workers.ROUNDS),
     }
     # Given passages say which questions all methods answer.
     files: list[Path] = []

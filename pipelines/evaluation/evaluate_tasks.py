@@ -47,8 +47,6 @@ from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code, stage, workers
 
 DATA = Path("data")
-# prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
-SHARD = 64
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
 SCHEMA = pa.schema(
     {
@@ -116,6 +114,7 @@ def evaluate_benchmark(
                 replug=replug,
                 key=keys[method],
                 server=lm_settings.http,
+                device=settings.compute.device,
             )
             tables.append(table)
         table = pa.concat_tables(tables)
@@ -140,7 +139,8 @@ def evaluate_benchmark(
         logged = {}
         for method, figure in figures.items():
             logged[f"{method}.accuracy"] = figure["accuracy"]["value"]
-        return logged | lm.usage
+        difference = open_lm.difference_from_fp32(model, lm_settings, settings.compute)
+        return logged | lm.usage | difference
 
 
 def answered_by(task: Task, lm: LanguageModel | open_lm.LMWorkers, replug: Replug) -> str | None:
@@ -185,8 +185,8 @@ def _key(
         main_retriever,
         answer.passage,
         answer.clipped,
-        settings.lm[lm_name],
-        SHARD,
+        settings.lm[lm_name].model_copy(update={"batch_tokens": None}),
+        workers.PROMPTS_PER_SHARD,
         workers.ROUNDS,
     )
     inputs = passages.inputs(method, settings, data)
@@ -205,6 +205,7 @@ def evaluate_task(
     replug: Replug,
     key: str,
     server: LMServer | None = None,
+    device: str = "cpu",
 ) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item does not fit, its
     prediction is null.
@@ -241,7 +242,7 @@ def evaluate_task(
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
     n_prompts = replug.top_k if has_ensemble else 1
-    size = workers.shard_size(SHARD, n_prompts, server)
+    size = workers.shard_size(workers.PROMPTS_PER_SHARD[device], n_prompts, server)
     n = len(task.items)
     parts = []
     for start in range(0, n, size):

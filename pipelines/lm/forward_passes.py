@@ -21,8 +21,9 @@ from pipelines.lm.key_value_cache import KeysAndValues, PassCache, Prefixes, rea
 from pipelines.lm.language_model import no_tokens
 from pipelines.lm.ragged import Ragged, joined, longest_first, padded
 from pipelines.lm.shared_prefixes import shared_prefixes
+from pipelines.lm.sizes import Sizes
+from pipelines.work.devices import to_device
 
-MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # cached tokens that count as one new token when a batch is sized
 HEAD_TRIAL_TOKENS = 8  # tokens that the model's head is tried on
 
@@ -36,7 +37,7 @@ class Pass(NamedTuple):
 
 
 class ForwardPasses:
-    """Runs `model` over texts, at most `batch_tokens` tokens at a time.
+    """Runs `model` over texts, at most `sizes.batch_tokens` tokens at a time.
 
     The token `pad` fills up shorter texts.
     """
@@ -44,10 +45,10 @@ class ForwardPasses:
     # whether texts can be continued from the keys and values of what was read before
     can_continue = False
 
-    def __init__(self, model, pad: int, batch_tokens: int) -> None:
+    def __init__(self, model, pad: int, sizes: Sizes) -> None:
         self.model = model
         self.device = model.device
-        self.batch_tokens = batch_tokens
+        self.sizes = sizes
         self.usage = no_tokens()
         self._pad = pad
         self._vocabulary = model.config.get_text_config().vocab_size
@@ -78,7 +79,7 @@ class ForwardPasses:
     ) -> Iterator[Pass]:
         """`over` the rows `members`. Those of a group share their first `length` tokens."""
         _, leaders, owners = np.unique(groups, return_index=True, return_inverse=True)
-        step = max(1, self.batch_tokens // length)
+        step = max(1, self.sizes.batch_tokens // length)
         for start in range(0, len(leaders), step):
             leading = members[leaders[start : start + step]]
             prefixes = rows.take(leading).slice(0, length)
@@ -93,12 +94,12 @@ class ForwardPasses:
     ) -> Iterator[tuple[slice, torch.Tensor]]:
         """Logits (positions, vocabulary) float32 at rows and columns of a pass's outputs.
 
-        They come in parts of at most MAX_LOGITS, each with its slice of the positions.
+        They come in parts of at most `sizes.logits`, each with its slice of the positions.
         """
         states = outputs.last_hidden_state if self._head.separable else outputs.logits
-        row_of_position = torch.from_numpy(rows).to(states.device)
-        column_of_position = torch.from_numpy(columns).to(states.device)
-        step = max(1, MAX_LOGITS // self._vocabulary)
+        row_of_position = to_device(rows, states.device)
+        column_of_position = to_device(columns, states.device)
+        step = max(1, self.sizes.logits // self._vocabulary)
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             logits = states[row_of_position[part], column_of_position[part]]
@@ -158,7 +159,7 @@ class ForwardPasses:
         """`decoding` from kept keys and values."""
         n_prompts = len(beginnings)
         rows = np.arange(n_prompts)
-        kept = KeysAndValues(prompts.lengths, new_tokens)
+        kept = KeysAndValues(prompts.lengths, new_tokens, self.device)
 
         def passes() -> Iterator[Pass]:
             for part in held.continued_by(beginnings):
@@ -166,9 +167,8 @@ class ForwardPasses:
 
         token = yield self._table(n_prompts, self.after(prompts, passes()), total)
         while True:
-            inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
-            real = kept.real.astype(np.int64)
-            mask = torch.from_numpy(real).to(self.device)
+            cache, mask = kept.append()
+            inputs = {"input_ids": token[:, None], "past_key_values": cache}
             if self._takes_positions:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
@@ -178,7 +178,7 @@ class ForwardPasses:
 
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""
-        kept = KeysAndValues(np.ones(1, np.int64), 0)
+        kept = KeysAndValues(np.ones(1, np.int64), 0, self.device)
         one_token = Ragged.of([[self._pad]])
         first = np.zeros(1, np.int64)
         for _ in self._continued(one_token, first, None, first, kept):
@@ -188,13 +188,13 @@ class ForwardPasses:
     def batches(self, lengths: np.ndarray, max_tokens: int | None = None) -> Iterator[np.ndarray]:
         """Row numbers in batches of similar length, the longest first.
 
-        Memory then runs out early if at all. A batch has at most `batch_tokens` tokens.
+        Memory then runs out early if at all. A batch has at most `sizes.batch_tokens` tokens.
         `max_tokens` replaces this limit for batches that no forward pass reads at once.
         """
-        limit = max_tokens or self.batch_tokens
+        limit = max_tokens or self.sizes.batch_tokens
         makes_all_logits = max_tokens is None and not self._head.separable
         if makes_all_logits:
-            limit = min(limit, MAX_LOGITS // self._vocabulary)
+            limit = min(limit, self.sizes.logits // self._vocabulary)
         return longest_first(lengths, limit)
 
     def _table(
@@ -206,7 +206,7 @@ class ForwardPasses:
         """
         table = torch.empty(n_rows, self._vocabulary, device=self.device)
         for rows, logits in parts:
-            table[torch.from_numpy(rows)] = logits.to(self.device)
+            table[to_device(rows, self.device)] = logits.to(self.device)
             progress.advance(len(rows), total)
         return table
 
@@ -240,6 +240,7 @@ class ForwardPasses:
                     kept=kept,
                     texts=numbers,
                     lengths=lengths + skipped,
+                    device=self.device,
                 )
             yield Pass(numbers, self._run(**inputs), skipped)
 
@@ -256,7 +257,7 @@ class ForwardPasses:
         """Token ids (rows, longest), padded on the right, where a causal model never sees it."""
         longest = int(rows.lengths.max())
         ids, _ = padded(rows, longest, self._pad)
-        return torch.from_numpy(ids).to(self.device)
+        return to_device(ids, self.device)
 
     def _run(self, **inputs):
         """One forward pass: hidden states if the head can be run alone, else all logits."""

@@ -47,7 +47,6 @@ class KeptModel(LocalAbilities):
     """
 
     def __init__(self, model: LocalModel, results: Path) -> None:
-        """Raises LongtailError if the file in the folder `results` is damaged."""
         self.model = model
         self.name = model.name
         self.max_tokens = model.max_tokens
@@ -60,7 +59,7 @@ class KeptModel(LocalAbilities):
         self.usage = model.usage
         self.usage |= nothing_asked()
 
-        self._kept = KeptAnswers(results)
+        self._folder = results
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """See LanguageModel and LocalModel."""
@@ -136,13 +135,18 @@ class KeptModel(LocalAbilities):
         requests: Sequence[Any],
         ask: Callable[[Sequence[int]], list[bytes]],
     ) -> list[bytes]:
-        """The result of each request: the kept one, or what `ask` gives for the missing rows."""
+        """The result of each request: the kept one, or what `ask` gives for the missing rows.
+
+        Raises LongtailError if the file of the results is damaged. It is opened for each call,
+        because a worker lives on when someone has removed it.
+        """
         keys = []
         for request in requests:
             digest = hashlib.blake2b(repr((kind, request)).encode(), digest_size=HASH_BYTES)
             keys.append(digest.hexdigest())
 
-        kept = self._kept.use(keys)
+        answers = KeptAnswers(self._folder)
+        kept = answers.use(keys)
         missing = [row for row, key in enumerate(keys) if key not in kept]
         self.usage["lm_asked"] += len(missing)
         self.usage["lm_kept"] += len(keys) - len(missing)
@@ -152,7 +156,8 @@ class KeptModel(LocalAbilities):
             for row, result in zip(missing, ask(missing), strict=True):
                 results[row] = result
                 new[keys[row]] = result
-            self._kept.put(new, waiting=True)
+            answers.put(new, waiting=True)
+        answers.close()
         return results
 
 

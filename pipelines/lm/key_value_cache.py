@@ -16,6 +16,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
 from pipelines.lm.ragged import Ragged, spans
+from pipelines.work.devices import to_device
 
 States = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
@@ -54,7 +55,7 @@ class Prefixes:
             cache = None
             if length:
                 ids = beginnings.take(numbers).values.reshape(len(numbers), length)
-                cache = read_prefixes(model, torch.from_numpy(ids).to(model.device))
+                cache = read_prefixes(model, to_device(ids, model.device))
             self._groups.append(_PrefixesOfLength(numbers, cache))
 
     def continued_by(self, owners: np.ndarray) -> Iterator[Continuations]:
@@ -80,14 +81,16 @@ class PassCache(Cache):
         kept: KeysAndValues | None,
         texts: np.ndarray,
         lengths: np.ndarray,
+        device: torch.device,
     ) -> None:
         layers = []
         if read:
-            layers = [_PrefixLayer(layer, torch.from_numpy(owners)) for layer in read.layers]
+            owners_there = to_device(owners, device)
+            layers = [_PrefixLayer(layer, owners_there) for layer in read.layers]
         super().__init__(layers=layers)
         self._kept = kept
-        self._texts = texts
-        self._lengths = lengths
+        if kept:
+            self._places = kept.places(texts, lengths)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
@@ -97,7 +100,7 @@ class PassCache(Cache):
         if self.layers:
             states = self.layers[layer_idx].update(*states)
         if self._kept:
-            self._kept.keep(layer_idx, states, self._texts, self._lengths)
+            self._kept.keep(layer_idx, states, self._places)
         return states
 
 
@@ -123,52 +126,66 @@ class _PrefixLayer(DynamicLayer):
         return torch.cat([past, new], dim=-2)
 
 
+class _Places(NamedTuple):
+    """Where the tokens of a pass stand, and where their states are kept, (tokens,) each."""
+
+    row: torch.Tensor  # in the pass
+    token: torch.Tensor
+    text: torch.Tensor  # among the texts that are decoded together
+    column: torch.Tensor
+
+
 class KeysAndValues:
     """Keys and values of texts that are decoded together, padded on the left.
 
     They have `lengths` (texts,) tokens, and room for `new_tokens` more.
     """
 
-    def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
-        longest = int(lengths.max(initial=0))
-        self._padding = longest - lengths
-        self._n_columns = longest + new_tokens
-        # (texts, columns): which columns hold tokens
-        self.real = np.arange(longest) >= self._padding[:, None]
+    def __init__(self, lengths: np.ndarray, new_tokens: int, device: torch.device) -> None:
+        self._device = device
+        self._n_filled = int(lengths.max(initial=0))  # columns
+        self._padding = self._n_filled - lengths
+        columns = np.arange(self._n_filled + new_tokens)
+        is_real = columns >= self._padding[:, None]
+        # (texts, columns): 1 where a column holds a token, or will
+        self._real = to_device(is_real.astype(np.int64), device)
         self._cache: Cache | None = None
         self._layers: list[States] = []  # (texts, heads, columns, width) each
 
-    def keep(self, layer: int, states: States, texts: np.ndarray, lengths: np.ndarray) -> None:
-        """Keep a layer's keys and values of the first `lengths` tokens of each of `texts`.
+    def places(self, texts: np.ndarray, lengths: np.ndarray) -> _Places:
+        """Where the first `lengths` (rows,) tokens of each of `texts` (rows,) are kept."""
+        row = np.repeat(np.arange(len(texts)), lengths)
+        token = spans(0 * lengths, lengths)
+        column = self._padding[texts][row] + token
+        arrays = (row, token, texts[row], column)
+        return _Places(*[to_device(array, self._device) for array in arrays])
 
-        The states are (texts, heads, tokens, width) each.
-        """
+    def keep(self, layer: int, states: States, places: _Places) -> None:
+        """Keep a layer's keys and values (texts, heads, tokens, width) of a pass."""
         if layer == len(self._layers):  # memory is taken when the first states come
             keys, values = states
             self._layers.append((self._zeros(keys), self._zeros(values)))
 
-        rows = np.repeat(np.arange(len(texts)), lengths)
-        tokens = spans(0 * lengths, lengths)
-        text_of_token = torch.from_numpy(texts[rows])
-        column = torch.from_numpy(self._padding[texts][rows] + tokens)
-        row = torch.from_numpy(rows)
-        token = torch.from_numpy(tokens)
+        row, token, text, column = [place.to(states[0].device) for place in places]
         for all_states, new_states in zip(self._layers[layer], states, strict=True):
-            all_states[text_of_token, :, column] = new_states[row, :, token]
+            all_states[text, :, column] = new_states[row, :, token]
 
     def _zeros(self, states: torch.Tensor) -> torch.Tensor:
         """Room for all texts' states of a layer."""
         _, heads, _, width = states.shape
-        return states.new_zeros((len(self.real), heads, self._n_columns, width))
+        n_texts, n_columns = self._real.shape
+        return states.new_zeros((n_texts, heads, n_columns, width))
 
-    def append(self) -> Cache:
-        """Note that a token of each text follows; returns the cache of the tokens before."""
+    def append(self) -> tuple[Cache, torch.Tensor]:
+        """Note that a token of each text follows.
+
+        Returns the cache of the tokens before, and a mask (texts, columns) of them and this token.
+        """
         if self._cache is None:
-            n_filled = self.real.shape[1]
-            layers = [_FilledLayer(keys, values, n_filled) for keys, values in self._layers]
+            layers = [_FilledLayer(keys, values, self._n_filled) for keys, values in self._layers]
             self._cache = Cache(layers=layers)
-        self.real = np.pad(self.real, ((0, 0), (0, 1)), constant_values=True)
-        return self._cache
+        self._n_filled += 1
+        return self._cache, self._real[:, : self._n_filled]
 
     @property
     def bytes(self) -> int:

@@ -5,8 +5,9 @@ It decodes greedily (REPLUG §3.2).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from pipelines import progress, reasoning
 from pipelines.errors import LongtailError
+from pipelines.lm.decoding import GeneratedTexts, PromptWeights, Questions
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import (
     Generation,
@@ -25,14 +27,15 @@ from pipelines.lm.language_model import (
     no_answer,
 )
 from pipelines.lm.local_answers import LocalAnswers
-from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, check_config, max_tokens
-from pipelines.lm.ragged import Ragged, joined, spans
+from pipelines.lm.model_files import UNREADABLE, check_config, max_tokens
+from pipelines.lm.ragged import joined, spans
 from pipelines.lm.server_answers import Silent
-from pipelines.lm.shared_prefixes import shared_prefixes
 from pipelines.lm.shortcuts import choose_shortcut
+from pipelines.lm.sizes import choose_sizes
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
+from pipelines.work.devices import Fetched
 
 PROBE = "one two three"
 PROBE_TOKENS = 8  # tokens of the answer to PROBE; reasoning shows in them
@@ -51,7 +54,7 @@ class LocalModel(LocalAbilities):
         *,
         name: str,
         dtype: str,
-        batch_tokens: int,
+        batch_tokens: int | None,
         device: str,
         threads: int,
         chat: bool = False,
@@ -66,10 +69,11 @@ class LocalModel(LocalAbilities):
             self.tokenizer = read_tokenizer(folder)
         except UNREADABLE as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
-        self.model = load(folder, self.tokenizer, dtype, device)
+        loaded = load(folder, self.tokenizer, dtype, device)
+        self.model = loaded.model
+        self.nats_from_fp32 = loaded.difference
 
         self.name = name
-        self.batch_tokens = batch_tokens
         self.max_tokens = max_tokens(folder, self.tokenizer)
         self.begins = "" if chat else " "
         self._vocabulary = self.model.config.get_text_config().vocab_size
@@ -77,14 +81,19 @@ class LocalModel(LocalAbilities):
         self.fits = self._texts.fits
         self._answers = LocalAnswers(self._texts)
         self._ends = self._end_tokens()
+        # Decoding steps that are computed before the tokens of a step are looked at.
+        self._steps_ahead = 1 if self.model.device.type == "cuda" else 0
         self._holding = cache(self._tokens_holding)
 
-        self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens)
-        choose_shortcut(self._passes, self.tokenizer, folder, self.max_tokens)
+        self.sizes = choose_sizes(self.model, batch_tokens)
+        pad = self.tokenizer.pad_token_id or 0
+        self._passes = ForwardPasses(self.model, pad, self.sizes)
+        choose_shortcut(self._passes, self.tokenizer, folder, self.max_tokens, loaded.difference)
         # The tokens of a batch of texts that are continued, if no pass reads all of them at once.
         self._decoded_tokens = None
         if self._passes.can_continue:
-            self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
+            fitting = self.sizes.cache_bytes // self._passes.bytes_kept()
+            self._decoded_tokens = max(self.sizes.batch_tokens, fitting)
         self._reasons = False  # whether the model reasons before it answers
         self.usage = self._passes.usage
         if chat:
@@ -170,7 +179,7 @@ class LocalModel(LocalAbilities):
         """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         check_room(self, max_tokens)
         tokens = self._texts.prompts(prompts, max_tokens)
-        questions = _Questions(tokens, log_weights, find_shared=self._passes.can_continue)
+        questions = Questions(tokens, log_weights, find_shared=self._passes.can_continue)
 
         generations: dict[int, Generation] = {}
         n_silent = 0
@@ -234,14 +243,14 @@ class LocalModel(LocalAbilities):
         print(message, flush=True)
 
     def _decodings(
-        self, questions: _Questions, max_tokens: int
+        self, questions: Questions, max_tokens: int
     ) -> Iterator[tuple[np.ndarray, Generator[torch.Tensor, torch.Tensor, None]]]:
         """Yield batches of questions, as their numbers, and the decoding of their prompts.
 
         Prefixes are read for a window of questions, which has many batches.
         """
         n_read = int(questions.read.sum())
-        for window in questions.windows(self.batch_tokens):
+        for window in questions.windows(self.sizes.batch_tokens):
             groups, prefixes = questions.prefixes(window)
             held = self._passes.hold(prefixes)
 
@@ -267,7 +276,7 @@ class LocalModel(LocalAbilities):
     def _greedy(
         self,
         passes: Generator[torch.Tensor, torch.Tensor, None],
-        questions: _Questions,
+        questions: Questions,
         batch: np.ndarray,
         *,
         max_tokens: int,
@@ -280,47 +289,39 @@ class LocalModel(LocalAbilities):
         question's prompts of weight * p(token | prompt, text so far). The tokens end with the one
         that completes `stop` in the answer, or before the end token.
         """
-        n_questions = len(batch)
         device = self.model.device
         read = questions.read[batch]
         rows_of_prompts, _ = np.nonzero(read)  # (prompts,): each prompt's question in the batch
         log_weights = questions.log_weights[batch][read]
-        weights = _Weights(rows_of_prompts, log_weights, device, moving=sequence_mixture)
+        weights = PromptWeights(rows_of_prompts, log_weights, device, moving=sequence_mixture)
         row_of_prompt = torch.from_numpy(rows_of_prompts).to(device)
-        completes_stop = self._holding(stop[-1])
+        texts = GeneratedTexts(
+            len(batch),
+            max_tokens,
+            ends=self._ends,
+            completes_stop=self._holding(stop[-1]),
+            is_complete=partial(self._answers.is_complete, stop=stop),
+        )
 
-        lengths = np.full(n_questions, max_tokens)
-        unfinished = np.ones(n_questions, bool)
-        tokens = np.zeros((n_questions, max_tokens), np.int64)
-        log_probs = np.zeros((n_questions, max_tokens), np.float32)
+        # On a GPU, the tokens of a step are looked at while the next step is computed.
+        coming: deque[tuple[Fetched, Fetched]] = deque()
         logits = next(passes)
         for step in range(max_tokens):
             # Probabilities, not their logs: the largest of a mixture never underflows.
             mixture = weights.matrix @ torch.softmax(logits.float(), dim=-1)
             largest, next_token = mixture.max(1)
-            tokens[:, step] = next_token.cpu().numpy()
-            log_probs[:, step] = largest.log().cpu().numpy()
-
-            ended = unfinished & np.isin(tokens[:, step], self._ends)
-            lengths[ended] = step
-            unfinished[ended] = False
-            may_complete_stop = unfinished & completes_stop[tokens[:, step]]
-            for question in np.flatnonzero(may_complete_stop):
-                if self._answers.is_complete(tokens[question, : step + 1], stop):
-                    lengths[question] = step + 1
-                    unfinished[question] = False
-            if step + 1 == max_tokens or not unfinished.any():
+            coming.append((Fetched(next_token), Fetched(largest.log())))
+            if len(coming) > self._steps_ahead:
+                texts.add(*coming.popleft())
+            if step + 1 == max_tokens or texts.all_ended:
                 break
 
             token_of_prompt = next_token[row_of_prompt]
             weights.follow(logits, token_of_prompt)
             logits = passes.send(token_of_prompt)
-
-        generated = []
-        for question, length in enumerate(lengths):
-            tokens_of_question = tokens[question, :length]
-            generated.append((tokens_of_question, log_probs[question, :length]))
-        return generated
+        for token, log_prob in coming:
+            texts.add(token, log_prob)
+        return texts.as_list()
 
     def _end_tokens(self) -> list[int]:
         """The tokens that end a text: the model's, which are one, several or none, and the
@@ -338,83 +339,3 @@ class LocalModel(LocalAbilities):
         """
         texts = self._texts.texts_of_ids(self._vocabulary)
         return np.array([character in text for text in texts], bool)
-
-
-class _Questions:
-    """Questions whose answers are generated, each under k prompts."""
-
-    def __init__(self, tokens: Ragged, log_weights: np.ndarray, *, find_shared: bool) -> None:
-        """`tokens` (questions * k sequences) are the prompts', `log_weights` are (questions, k).
-
-        With `find_shared`, common beginnings of prompts are found.
-        """
-        shape = log_weights.shape
-        self.tokens = tokens
-        self.log_weights = log_weights
-        self.prompts = np.arange(len(tokens.lengths)).reshape(shape)  # (questions, k): numbers
-        self.read = np.isfinite(log_weights)  # (questions, k): whether each prompt is read
-        self.lengths = np.where(self.read, tokens.lengths[self.prompts], 0)  # (questions, k)
-        # (questions, k): the length of the common beginning of each prompt, and its group;
-        # both are 0 for a prompt without one
-        self.shared = np.zeros(shape, np.int64)
-        self.groups = np.zeros(shape, np.int64)
-        if find_shared:
-            read_tokens = tokens.take(self.prompts[self.read])
-            limits = self.lengths[self.read] - 1
-            shared, groups = shared_prefixes(read_tokens, limits)
-            self.shared[self.read] = shared
-            self.groups[self.read] = groups
-
-    def windows(self, max_tokens: int) -> Iterator[np.ndarray]:
-        """Runs of questions whose prefixes, each counted once, have at most `max_tokens`."""
-        start = 0
-        prefixes: dict[int, int] = {}  # group -> length, of the questions from `start` on
-        rows = zip(self.groups.tolist(), self.shared.tolist(), strict=True)
-        for question, (groups, lengths) in enumerate(rows):
-            prefixes_of_question = dict(zip(groups, lengths, strict=True))
-            together = prefixes | prefixes_of_question
-            if question > start and sum(together.values()) > max_tokens:
-                yield np.arange(start, question)
-                start = question
-                together = prefixes_of_question
-            prefixes = together
-        if start < len(self.groups):
-            yield np.arange(start, len(self.groups))
-
-    def prefixes(self, window: np.ndarray) -> tuple[np.ndarray, Ragged]:
-        """The groups of the prompts of the questions `window`, and each group's prefix."""
-        groups, first = np.unique(self.groups[window], return_index=True)
-        prompts = self.prompts[window].ravel()[first]
-        lengths = self.shared[window].ravel()[first]
-        return groups, self.tokens.take(prompts).slice(0, lengths)
-
-
-class _Weights:
-    """The weights of prompts, `matrix` (questions, prompts) float32.
-
-    They are 0 for the prompts of other questions. If `moving`, they follow the text as the sequence
-    mixture wants it (see LanguageModel.generate_mixture).
-    """
-
-    def __init__(
-        self, questions: np.ndarray, log_weights: np.ndarray, device: torch.device, *, moving: bool
-    ) -> None:
-        """`questions` (prompts,) and `log_weights` (prompts,) are each prompt's."""
-        # The logs of weight * probability of the text so far.
-        prompts = np.arange(len(questions))
-        logs = np.full((questions.max() + 1, len(questions)), -np.inf)
-        logs[questions, prompts] = log_weights
-        matrix = np.exp(logs).astype(np.float32)
-        self.matrix = torch.from_numpy(matrix).to(device)
-        self._logs = torch.from_numpy(logs).to(device) if moving else None
-
-    def follow(self, logits: torch.Tensor, token: torch.Tensor) -> None:
-        """Go on to the position after `token` (prompts,).
-
-        `logits` (prompts, vocabulary) are those that the token was chosen by.
-        """
-        if self._logs is None:
-            return
-        log_probs = torch.log_softmax(logits.double(), dim=-1)
-        self._logs += log_probs.gather(1, token[:, None])[:, 0]
-        self.matrix = torch.softmax(self._logs, dim=1).float()

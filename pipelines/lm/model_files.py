@@ -24,9 +24,6 @@ LAYER = re.compile(r"\.\d+\.")  # in a weight's name, the number of its layer
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 # Tokens read at once by a model without a limit (ALiBi): those that BLOOM was trained on.
 TOKENS_WITHOUT_LIMIT = 2048
-# Bytes of keys and values of texts that are continued at once, or those of `batch_tokens` tokens
-# if that is more.
-CACHE_BYTES = 1 << 29
 MESSAGE_LENGTH = 300  # characters of a library's message that are shown
 WEIGHTS = (
     "model.safetensors",

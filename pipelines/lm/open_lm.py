@@ -15,7 +15,8 @@ from pipelines.lm.language_model import (
     no_tokens,
     nothing_asked,
 )
-from pipelines.lm.model_files import CACHE_BYTES, check_config, count_parameters, max_tokens
+from pipelines.lm.model_files import check_config, count_parameters, max_tokens
+from pipelines.lm.sizes import CPU_CACHE_BYTES
 from pipelines.lm.token_prompts import read_tokenizer
 from pipelines.params.param_types import LMName, Section
 from pipelines.params.params import Compute
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pipelines.lm.local import LocalModel
 
 MODELS = Path("data/models/lm")
-BYTES_PER_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
+BYTES_PER_WEIGHT = {"auto": 4, "fp32": 4, "bf16": 2, "int8": 1}
 WORKING_SHARE = 1.2  # memory of a working model, as a share of its weights'
 TORCH_BYTES = 1 << 29  # bytes that a process takes with torch and no model
 
@@ -109,6 +110,19 @@ def _settings(lm: LM, compute: Compute, scoring: bool) -> tuple:
     return lm, compute, chat, torch.are_deterministic_algorithms_enabled()
 
 
+def difference_from_fp32(folder: Path, lm: LM, compute: Compute) -> dict[str, float]:
+    """A stage's metric of a local model in bf16 or int8: how far its log-probs are from fp32's.
+
+    It is in nats a token. There is none for fp32, and where nothing was compared.
+    """
+    if lm.source == "http" or lm.dtype == "fp32":
+        return {}
+    from pipelines.lm.weights import stored_difference
+
+    difference = stored_difference(folder, lm.dtype, compute.device)
+    return {} if difference is None else {"nats_from_fp32": difference}
+
+
 @contextmanager
 def lm_at_work(
     folder: Path, lm: LM, compute: Compute, *, scoring: bool = False, keeps_for: str = ""
@@ -155,7 +169,7 @@ class LMWorkers(workers.Workers, LocalAbilities):
         # On a CPU, each number format is compared with fp32 first.
         dtype = "fp32" if compute.device == "cpu" else lm.dtype
         weights_bytes = int(WORKING_SHARE * BYTES_PER_WEIGHT[dtype] * parameters)
-        memory = weights_bytes + TORCH_BYTES + CACHE_BYTES
+        memory = weights_bytes + TORCH_BYTES + CPU_CACHE_BYTES
         model = workers.Model(opening, folder, settings, parameters, memory)
         super().__init__(model, compute)
         self.name = Path(folder).name

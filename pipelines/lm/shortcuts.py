@@ -36,16 +36,21 @@ UNABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, R
 
 
 @torch.inference_mode()
-def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
+def choose_shortcut(
+    passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int, difference: float | None
+) -> None:
     """Have `passes` continue texts from keys and values where that gives plain passes' numbers.
 
-    The model in `folder` reads `max_tokens` at once. Raises LongtailError where it can't read
-    padded texts, or what follows a text changes its numbers.
+    The model in `folder` reads `max_tokens` at once, and its log-probs have a `difference` from
+    fp32's, None if that is unknown. Raises LongtailError where the model can't read padded texts,
+    or what follows a text changes its numbers.
     """
     n_tokens = min(TRIAL_TOKENS, max_tokens - 2)
     ids = tokenizer(TEXT, verbose=False)["input_ids"]
     trial = _Trial(passes, np.array(ids[:n_tokens], np.int64))
-    format_difference = 0.0 if passes.model.dtype == torch.float32 else 2 * TOLERANCE
+    format_difference = 0.0
+    if passes.model.dtype != torch.float32:
+        format_difference = 2 * max(TOLERANCE, difference or 0.0)
 
     _check_padding(trial, tokenizer.pad_token_id or 0, folder, format_difference)
 
@@ -53,8 +58,9 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
         return
     passes.can_continue = True
     try:
-        difference = trial.difference_of_decoding()
-        passes.can_continue = difference <= max(MAX_SHORTCUT_DIFFERENCE, format_difference)
+        difference_of_decoding = trial.difference_of_decoding()
+        limit = max(MAX_SHORTCUT_DIFFERENCE, format_difference)
+        passes.can_continue = difference_of_decoding <= limit
     except UNABLE:
         passes.can_continue = False  # the model can do without
 

@@ -5,7 +5,7 @@ The last two are compared with fp32. Faster layers of the same formulas replace 
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -17,11 +17,12 @@ from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
-from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
 from pipelines.lm.shortcuts import TEXT, TOLERANCE
 from pipelines.storage.atomic import SCRATCH
 from pipelines.storage.work_store import WorkStore, content_hash, content_key
+from pipelines.work import devices
+from pipelines.work.devices import has_bf16
 
 logging.disable_progress_bar()  # loading weights takes no time
 # int8 keeps some weights in fp16.
@@ -33,53 +34,105 @@ DTYPES = {
 }
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 COMPARED_TOKENS = 64  # the most tokens of TEXT that are compared
-MEMORY_SHARE = 0.8  # share of the free memory that the weights in fp32 may take
+# Share of the device's memory that the weights in fp32 may take. Not of the free memory: whether
+# formats are compared does not depend on what else runs.
+MEMORY_SHARE = 0.6
+BYTES_IN_FP32 = 4  # of a weight
 
 
-def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
+class Loaded(NamedTuple):
+    """A model that is open, and how far it is from fp32."""
+
+    model: PreTrainedModel
+    # mean absolute difference of a token's log-prob, in nats; 0 for fp32, None: not compared
+    difference: float | None
+
+
+def load(folder: Path, tokenizer, dtype: str, device: str) -> Loaded:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
-    `dtype` is fp32, bf16 (fp16 on a GPU without it) or int8 (LLM.int8, the rest in fp16). Raises
-    LongtailError where bf16 or int8 differ from fp32 by more than TOLERANCE. They are compared
-    once, if the weights in fp32 fit into memory.
+    `dtype` is fp32, bf16 (fp16 on a GPU without it), int8 (LLM.int8, the rest in fp16), or auto:
+    bf16 where the device multiplies it fast and log-probs differ from fp32's by at most TOLERANCE,
+    otherwise fp32. Other formats are compared with fp32 once, and used as they are.
     """
-    wants_bf16 = dtype == "bf16" and device == "cuda"
-    if wants_bf16 and not torch.cuda.is_bf16_supported(including_emulation=False):
-        dtype = "fp16"
-    if dtype == "fp32":
-        return _open(folder, dtype, device)
+    number_format = _number_format(dtype, device)
+    if number_format == "fp32":
+        return Loaded(_open(folder, "fp32", device), 0.0)
 
+    loaded = _compare(folder, tokenizer, number_format, device)
+    if loaded.difference is None:
+        print(
+            f"warning: {folder}: {number_format} not compared with fp32, whose weights do not fit "
+            "into memory",
+            flush=True,
+        )
+        return loaded
+    message = (
+        f"{folder}: log-probs in {number_format} are {loaded.difference:.4f} nats a token from "
+        "those in fp32"
+    )
+    if loaded.difference <= TOLERANCE:
+        print(message, flush=True)
+        return loaded
+    if dtype == "auto":
+        print(f"{message}, more than {TOLERANCE}: fp32 is used", flush=True)
+        return Loaded(_open(folder, "fp32", device), 0.0)
+    print(f"warning: {message}, more than {TOLERANCE}; dtype auto would use fp32", flush=True)
+    return loaded
+
+
+def stored_difference(folder: Path, dtype: str, device: str) -> float | None:
+    """The difference from fp32 that an earlier `load` found in this project.
+
+    None where fp32 was used, or nothing was compared.
+    """
+    number_format = _number_format(dtype, device)
+    file = WorkStore().path("trials", _trial_key(folder, number_format, device))
+    if number_format == "fp32" or not file.is_file():
+        return None
+    difference = json.loads(file.read_text(encoding="utf-8"))
+    if dtype == "auto" and difference > TOLERANCE:
+        return None
+    return difference
+
+
+def _number_format(dtype: str, device: str) -> str:
+    """The format that a dtype of the params asks for on a device."""
+    if dtype == "auto":
+        return "bf16" if has_bf16(device) else "fp32"
+    if dtype == "bf16" and device == "cuda" and not has_bf16(device):
+        return "fp16"
+    return dtype
+
+
+def _trial_key(folder: Path, number_format: str, device: str) -> str:
+    """The key of a comparison with fp32 in the work store."""
     versions = (torch.__version__, transformers.__version__)
-    key = content_key((dtype, device, versions), content_hash(Path(__file__)), folder)
+    return content_key((number_format, device, versions), content_hash(Path(__file__)), folder)
+
+
+def _compare(folder: Path, tokenizer, number_format: str, device: str) -> Loaded:
+    """The model in a number format, with its difference from fp32, which a project keeps."""
+    key = _trial_key(folder, number_format, device)
     stored = WorkStore().path("trials", key)
     if stored.is_file():
-        model = _open(folder, dtype, device)
         difference = json.loads(stored.read_text(encoding="utf-8"))
-    else:
-        fp32_bytes = 4 * (count_parameters(folder) or 0)
-        if fp32_bytes >= MEMORY_SHARE * psutil.virtual_memory().available:
-            size = f"{fp32_bytes / 1e9:.0f} GB"
-            message = f"{dtype} not compared with fp32, which takes {size}"
-            print(f"warning: {folder}: {message}", flush=True)
-            return _open(folder, dtype, device)
-        expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
-        model = _open(folder, dtype, device)
-        difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
+        return Loaded(_open(folder, number_format, device), difference)
 
-    if not difference <= TOLERANCE:
-        raise LongtailError(
-            f"{folder}: log-probs in {dtype} are {difference:.3f} nats a token from those in fp32, "
-            f"expected {TOLERANCE} at most; set its dtype to fp32"
-        )
+    memory = devices.total_memory(device) or psutil.virtual_memory().total
+    if BYTES_IN_FP32 * (count_parameters(folder) or 0) > MEMORY_SHARE * memory:
+        return Loaded(_open(folder, number_format, device), None)
+
+    expected = _log_probs(_open(folder, "fp32", device), tokenizer)
+    model = _open(folder, number_format, device)
+    difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
 
     def write(path: Path) -> None:
         path.write_text(json.dumps(difference), encoding="utf-8")
 
     if SCRATCH.is_dir():  # in a project
         WorkStore().file("trials", key, write)
-    message = f"log-probs in {dtype} are {difference:.4f} nats a token from those in fp32"
-    print(f"{folder}: {message}", flush=True)
-    return model
+    return Loaded(model, difference)
 
 
 def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:

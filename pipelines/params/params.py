@@ -376,6 +376,8 @@ class HubModel(Section):
     hidden_size: PositiveInt
     # number of tokens that have an embedding
     vocabulary: PositiveInt
+    # tokens that a language model reads at once; null: any number
+    max_tokens: PositiveInt | None = None
     # number format of the weights on the Hub
     dtype: Literal["fp32", "fp16", "bf16"]
 

@@ -89,10 +89,11 @@ class LM(Section):
     revision: str | None
     # http: the server
     http: LMServer | None
-    # number format of the weights; bf16: fp16 on GPUs without it; first compared with fp32
-    dtype: Literal["fp32", "bf16", "int8"]
-    # tokens in one forward pass, at most
-    batch_tokens: PositiveInt
+    # number format of the weights; bf16: fp16 on GPUs without it; auto: bf16 if the device has it
+    # and log-probs are within 0.05 nats a token of those in fp32, else fp32
+    dtype: Literal["auto", "fp32", "bf16", "int8"]
+    # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit on a GPU
+    batch_tokens: PositiveInt | None
     # train: how
     training: LMTraining | None
     # answers: prompts are a user's message, by the model's own template or the server's chat

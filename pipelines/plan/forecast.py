@@ -1,9 +1,9 @@
 """What a run will take, in downloads, tokens, hours, memory, disk and money.
 
-Tokens are upper bounds: what earlier runs kept is not read again. They are divided by this
-machine's speed: a model reads at half the speed of matrix products, which are measured. Sizes are
-read from what is at hand: a local folder, the Hub's cache, or the params, where profiles have the
-sizes of their models. The Hub itself is not asked. What nothing at hand tells is unknown.
+Tokens are upper bounds: what earlier runs kept is not read again. They are divided by the speed of
+this machine, or of an H200 where a run is for a GPU and this machine has none (see speed.py). Sizes
+are read from what is at hand: a local folder, the Hub's cache, or the params, where profiles have
+the sizes of their models. The Hub itself is not asked. What nothing at hand tells is unknown.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.params import params_file
 from pipelines.params.params import LM, Params
-from pipelines.plan import model_sizes, token_counts
+from pipelines.plan import model_sizes, speed, token_counts
 from pipelines.plan.model_sizes import Model, Size
 from pipelines.plan.token_counts import QUESTION_TOKENS, Reading
 from pipelines.retrieval.dense_build import Plan as IndexPlan
@@ -66,7 +66,7 @@ class Forecast:
     """The plan for a run; None: unknown."""
 
     profile: str
-    device: str  # of this machine
+    device: str  # CPU or GPU, which are this machine's, or H200
     documents: dict[str, CorpusSize]  # by corpus
     work: list[Work]
     together: Work  # the sum over all work that is known
@@ -84,16 +84,12 @@ def forecast(values: dict[str, Any]) -> Forecast:
     params = params_file.parse(values)
     documents = count_documents(params, values)
     models = model_sizes.read_models(params)
-    device = "CPU"
-    if model_sizes.device_at_hand(params.compute) == "cuda":
-        device = "GPU"
-
     work = list(_all_work(params, documents, models))
     unknown = [place for place, model in models.items() if model.size is None]
     download = None if unknown else model_sizes.count_download(models)
     return Forecast(
         profile=params.profile,
-        device=device,
+        device=speed.device_of(params.compute),
         documents=documents,
         work=work,
         together=_sum(work),
@@ -145,8 +141,9 @@ def _all_work(
     for name in params.parts.rerankers:
         yield _reranker_work(params, name, models["reranker"].size)
     scores = token_counts.count_scores(params)
-    benchmarks = token_counts.count_benchmarks(params)
     for name in params.lms:
+        max_tokens = model_sizes.max_tokens(models, name)
+        benchmarks = token_counts.count_benchmarks(params, max_tokens)
         answers = token_counts.count_answers(params, params.lm[name])
         for reading in (answers, scores, benchmarks):
             if reading.prompts:
@@ -186,7 +183,7 @@ def _retriever_work(
         tokens = documents * params.chunk.tokens
     threads = _all_threads(params)
     dtype = params.retriever[name].dtype
-    rate = model_sizes.tokens_per_second(size, threads, params.compute, dtype)
+    rate = speed.tokens_per_second(size, "indexes", threads, params.compute, dtype)
     yield Work(f"{name}: indexes", tokens, rate)
 
     if is_tuned:  # LSR is one process
@@ -195,9 +192,7 @@ def _retriever_work(
         yield _lm_work(params, models, lsr.lm, tuning.reading, threads, label)
         # forward, and backward twice as long; with micro-batches forward once more
         passes = 4 if lsr.micro_batch else 3
-        rate = model_sizes.tokens_per_second(
-            size, threads, params.compute, lsr.dtype, passes=passes
-        )
+        rate = speed.tokens_per_second(size, "training", threads, params.compute, lsr.dtype, passes)
         note = f"{lsr.steps:,} steps, forward and backward"
         yield Work(f"{name}: training", tuning.trained_tokens, rate, note)
 
@@ -207,7 +202,7 @@ def _reranker_work(params: Params, name: str, size: Size | None) -> Work:
     pairs = questions * len(params.lms) * params.reranker.candidates
     tokens = pairs * (QUESTION_TOKENS + params.chunk.tokens)
     threads = params.compute.threads
-    rate = model_sizes.tokens_per_second(size, threads, params.compute, "fp32")
+    rate = speed.tokens_per_second(size, "indexes", threads, params.compute, "fp32")
     return Work(f"{name}: answers", tokens, rate, f"{show_number(pairs)} pairs, at most")
 
 
@@ -224,7 +219,7 @@ def _lm_work(
     note = f"{show_number(reading.prompts)} prompts, at most"
     if section.source != "http":
         size = models[f"lm.{lm}"].size
-        rate = model_sizes.tokens_per_second(size, threads, params.compute, section.dtype)
+        rate = speed.tokens_per_second(size, reading.work, threads, params.compute, section.dtype)
         return Work(label, reading.read_tokens, rate, note)
 
     server = section.http
@@ -260,13 +255,14 @@ def _sum(work: list[Work]) -> Work:
 def _memory(
     params: Params, corpora: Mapping[str, CorpusSize], models: Mapping[str, Model]
 ) -> Iterator[Memory]:
+    device = speed.device_of(params.compute)
     counts = [corpus.documents for corpus in corpora.values() if corpus.documents]
     for place, model in models.items():
         if model.size is None:
             continue
         dtype = "fp32"
         if isinstance(model.section, LM):
-            dtype = model.section.dtype
+            dtype = speed.number_format(model.section.dtype, device)
         section, _, name = place.partition(".")
         training = None
         if section == "retriever" and name in params.parts.tuned:

@@ -1,15 +1,12 @@
-"""How large a run's models are, and how fast this machine computes. Nothing is downloaded."""
+"""How large a run's models are. Nothing is downloaded."""
 
-import timeit
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.params.params import (
     LM,
-    Compute,
     HubModel,
     LMTraining,
     Params,
@@ -20,7 +17,6 @@ from pipelines.params.params import (
 
 Section = LM | Retriever | Reranker
 
-MODEL_SHARE = 0.5  # a whole model reaches this share of the matrix products' speed
 BYTES_OF_WEIGHT = {"fp32": 4, "fp16": 2, "bf16": 2}  # in files on the Hub
 WEIGHTS = (  # files of which a model on the Hub has one
     "model.safetensors",
@@ -35,6 +31,7 @@ class Size(NamedTuple):
     multiplied: int  # parameters that each token meets; an encoder's embeddings are looked up
     hidden: int  # width of the model's vectors
     download: int  # bytes; 0 for a model that is on this machine
+    max_tokens: int | None = None  # that a language model reads at once; None: unknown
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,8 @@ def _trained_size(training: LMTraining | RetrieverTraining, vocabulary: int, is_
     layers = training.layers * (attention + feed_forward)
     parameters = layers + vocabulary * width
     multiplied = parameters if is_lm else layers
-    return Size(parameters, multiplied, hidden=width, download=0)
+    max_tokens = getattr(training, "positions", None)
+    return Size(parameters, multiplied, hidden=width, download=0, max_tokens=max_tokens)
 
 
 def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size | None:
@@ -125,7 +123,9 @@ def size_by_config(path: str | None, revision: str | None, is_lm: bool) -> Size 
     if not _has_weights(path, revision):
         dtype = config.dtype or torch.float32
         download = parameters * dtype.itemsize
-    return Size(parameters, multiplied, config.get_text_config().hidden_size, download)
+    text = config.get_text_config()
+    max_tokens = getattr(text, "max_position_embeddings", None)
+    return Size(parameters, multiplied, text.hidden_size, download, max_tokens)
 
 
 def _has_weights(path: str, revision: str | None) -> bool:
@@ -150,8 +150,22 @@ def size_by_profile(
             if not is_lm:
                 multiplied -= model.vocabulary * model.hidden_size
             download = model.parameters * BYTES_OF_WEIGHT[model.dtype]
-            return Size(model.parameters, multiplied, model.hidden_size, download)
+            return Size(
+                parameters=model.parameters,
+                multiplied=multiplied,
+                hidden=model.hidden_size,
+                download=download,
+                max_tokens=model.max_tokens,
+            )
     return None
+
+
+def max_tokens(models: Mapping[str, Model], lm: str) -> int | None:
+    """How many tokens a language model reads at once; None where that is unknown."""
+    model = models.get(f"lm.{lm}")
+    if model is None or model.size is None:
+        return None
+    return model.size.max_tokens
 
 
 def count_download(models: Mapping[str, Model]) -> int:
@@ -161,51 +175,3 @@ def count_download(models: Mapping[str, Model]) -> int:
         if model.size:
             downloads[model.path, model.revision] = model.size.download
     return sum(downloads.values())
-
-
-def tokens_per_second(
-    size: Size | None, threads: int, compute: Compute, dtype: str, passes: float = 1.0
-) -> float | None:
-    """How many tokens a model reads in a second, by the measured speed of matrix products.
-
-    `passes` are the passes that a token takes; a backward pass counts as two.
-    """
-    if size is None:
-        return None
-    device = device_at_hand(compute)
-    is_half = dtype != "fp32"
-    if dtype == "auto":
-        is_half = device == "cuda"
-    operations = 2.0 * size.multiplied * passes
-    return MODEL_SHARE * matrix_products(threads, device, is_half) / operations
-
-
-def device_at_hand(compute: Compute) -> str:
-    """The device of the params if this machine has it, otherwise the CPU."""
-    import torch
-
-    if compute.device == "cuda" and torch.cuda.is_available():
-        return "cuda"
-    return "cpu"
-
-
-@cache
-def matrix_products(threads: int, device: str, half: bool) -> float:
-    """Multiplications and additions a second, in a product of a model's shape: the fastest of
-    five.
-    """
-    import torch
-
-    torch.set_num_threads(threads)
-    dtype = torch.bfloat16 if half else torch.float32
-    left = torch.randn(2048, 768, device=device, dtype=dtype)
-    right = torch.randn(768, 3072, device=device, dtype=dtype)
-
-    def product() -> None:
-        left @ right
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    operations = 2 * 2048 * 768 * 3072
-    seconds = timeit.repeat(product, number=1, repeat=5)
-    return operations / min(seconds[1:])  # the first product warms up

@@ -5,12 +5,13 @@ from dataclasses import asdict
 from typing import Any
 
 from pipelines.plan.forecast import Forecast, Memory, Work, show_number
+from pipelines.plan.speed import H200
 from pipelines.retrieval.dense_build import GIB
 
 
 def plan_lines(plan: Forecast) -> Iterator[str]:
     """The plan as lines: documents, a table of what models read, and space."""
-    yield f"profile {plan.profile}, on this machine's {plan.device}"
+    yield f"profile {plan.profile}, on {_device(plan)}"
     yield f"documents: {_documents(plan)}"
     yield ""
     if plan.work:
@@ -68,6 +69,12 @@ def _work_as_json(work: Work) -> dict[str, Any]:
         "cost": work.cost,
         "note": work.note,
     }
+
+
+def _device(plan: Forecast) -> str:
+    if plan.device == H200:
+        return "one H200 or H100, by measured rates; this machine has no GPU"
+    return f"this machine's {plan.device}"
 
 
 def _documents(plan: Forecast) -> str:

@@ -114,10 +114,12 @@ def count_scores(params: Params) -> Reading:
     return Reading("scores", corpora * prompts, corpora * tokens, corpora * tokens)
 
 
-def count_benchmarks(params: Params) -> Reading:
+def count_benchmarks(params: Params, max_tokens: int | None = None) -> Reading:
     """The benchmarks' questions: closed-book, by ensembles, and with all documents in one prompt.
 
-    There are two ensembles where the main retriever is tuned too.
+    There are two ensembles where the main retriever is tuned too. A benchmark is left out if the
+    documents of a prompt alone do not fit a language model that reads `max_tokens` tokens at once;
+    None: it reads any number.
     """
     tasks = params.tasks
     documents = params.replug.top_k
@@ -141,6 +143,8 @@ def count_benchmarks(params: Params) -> Reading:
             questions = min(questions, MMLU_QUESTIONS)
             shots = tasks.mmlu_shots
             question_tokens = MMLU_QUESTION_TOKENS
+        if max_tokens is not None and max_tokens < (shots + 1) * document_tokens:
+            continue
         prompt_tokens = (shots + 1) * (question_tokens + document_tokens) + tasks.new_tokens
         prompts += questions * prompts_of_question
         tokens += questions * (prompts_of_question * prompt_tokens + concatenated_tokens)

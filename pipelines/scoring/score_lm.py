@@ -69,7 +69,7 @@ def score_corpus(
 
     Raises LongtailError if there are no test queries.
     """
-    from pipelines.lm.open_lm import MODELS, lm_at_work
+    from pipelines.lm.open_lm import MODELS, difference_from_fp32, lm_at_work
 
     folder = Path("data/corpus", corpus)
     docs = folder / "docs.parquet"
@@ -87,7 +87,8 @@ def score_corpus(
         pairs = union(len(queries), retrieved)
         parts = _parts(pairs, len(queries))
         digest_of_pairs = hashlib.blake2b(pairs.tobytes()).digest()
-        result_depends_on = (lm_settings, QUERIES, digest_of_pairs)
+        lm_facts = lm_settings.model_copy(update={"batch_tokens": None})
+        result_depends_on = (lm_facts, QUERIES, digest_of_pairs)
         fingerprint = code.fingerprint("pipelines.scoring.score_lm")
         key = content_key(result_depends_on, fingerprint, MODELS / name, folder)
         files = logprobs.score_parts(work, key, lm, queries, docs, parts)
@@ -123,7 +124,8 @@ def score_corpus(
             store.forget(scored.work, scored.key)
             metadata = parquet.metadata(out / f"{table}.parquet")
             metrics[table] = metadata.num_rows
-        return metrics | dict(lm.usage)
+        difference = difference_from_fp32(MODELS / name, lm_settings, settings.compute)
+        return metrics | lm.usage | difference
 
 
 def _parts(pairs: np.ndarray, n_queries: int) -> list[np.ndarray]:

@@ -29,7 +29,7 @@ def working_memory(device: str, weights: int) -> int | None:
     total = total_memory(device)
     if total is None:
         return None
-    return int(WORK_SHARE * (total - weights))
+    return int(WORK_SHARE * max(0, total - weights))
 
 
 def held_memory(device: str) -> int | None:
@@ -40,9 +40,36 @@ def held_memory(device: str) -> int | None:
     return int(HELD_SHARE * total)
 
 
+def has_bf16(device: str) -> bool:
+    """Whether the device multiplies bf16 in hardware, several times faster than fp32."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
+
+
 def to_device(array: np.ndarray, device: torch.device | str) -> torch.Tensor:
     """The array on a device. The copy to a GPU does not wait for the work that is queued there."""
     tensor = torch.from_numpy(array)
     if torch.device(device).type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+class Fetched:
+    """A tensor on its way from a device to this process, which goes on in the meantime."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+        self._copied: torch.cuda.Event | None = None
+        if tensor.device.type == "cuda":
+            self._tensor = torch.empty_like(tensor, device="cpu", pin_memory=True)
+            self._tensor.copy_(tensor, non_blocking=True)
+            self._copied = torch.cuda.Event()
+            self._copied.record(torch.cuda.current_stream(tensor.device))
+
+    def numpy(self) -> np.ndarray:
+        """The tensor as an array, once it is here."""
+        if self._copied:
+            self._copied.synchronize()
+        return self._tensor.numpy()

@@ -24,6 +24,9 @@ from pipelines.work.executors import processes, visible_gpus
 
 # Floating-point operations, some 20 seconds of them: less is not worth a worker's start.
 OPERATIONS_PER_WORKER = {"cpu": 4e12, "cuda": 1e15}
+# Prompts of a shard that a local language model gets, by device. No answer depends on the number. A
+# killed run loses an unfinished shard; a GPU works on many prompts at once.
+PROMPTS_PER_SHARD = {"cpu": 64, "cuda": 1024}
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
 MEMORY_SHARE = 0.8  # share of the free memory that models may take
 SHARDS_PER_WORKER = 2  # shards begun or waiting, for each worker

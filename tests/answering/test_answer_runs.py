@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 from pipelines import progress
 from pipelines.answering import answer, latency, timed_shards
 from pipelines.answering.latency import Batch, Taken
+from pipelines.work import workers
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -31,7 +33,7 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
     questions, method, size, monkeypatch
 ):
     whole = ask(questions, method, key="whole")
-    monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", size)
+    monkeypatch.setitem(workers.PROMPTS_PER_SHARD, "cpu", size)
     shuffled = questions.take(np.random.default_rng(0).permutation(questions.num_rows))
     assert ask(shuffled, method, key=f"shards of {size}", at_once=size + 1).equals(whole)
 
@@ -50,20 +52,25 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(
 )
 def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, server, expected):
     """A server has at least four rounds of prompts."""
-    chosen, replug = (
-        CHOSEN.model_copy(update={"n_shots": n_shots}),
-        REPLUG.model_copy(update={"top_k": top_k}),
-    )
-    finds, served = (
-        source(method, EchoingLM()),
-        server and settings("http://localhost", **server).http,
-    )
-    assert (
-        answer.Setup(
-            "popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served
-        ).questions_per_shard
-        == expected
-    )
+    setup = _setup(method, top_k, n_shots)
+    if server:
+        served = settings("http://localhost", **server).http
+        setup = replace(setup, server=served)
+    assert setup.questions_per_shard == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("closed_book", 1024), ("dense", 1024), ("replug", 102)]
+)
+def test_a_gpu_gets_many_prompts_at_once(method, expected):
+    assert replace(_setup(method, 10, 15), device="cuda").questions_per_shard == expected
+
+
+def _setup(method, top_k, n_shots):
+    chosen = CHOSEN.model_copy(update={"n_shots": n_shots})
+    replug = REPLUG.model_copy(update={"top_k": top_k})
+    finds = source(method, EchoingLM())
+    return answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k")
 
 
 def test_progress_is_in_questions(questions, monkeypatch):
@@ -90,7 +97,7 @@ def test_progress_is_in_questions(questions, monkeypatch):
 
 def test_a_killed_run_goes_on_where_it_stopped(questions, monkeypatch):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
-    monkeypatch.setattr(answer, "PROMPTS_PER_SHARD", 10)
+    monkeypatch.setitem(workers.PROMPTS_PER_SHARD, "cpu", 10)
     monkeypatch.setattr(timed_shards, "time", SimpleNamespace(monotonic=itertools.count().__next__))
 
     def answered(lm, key):

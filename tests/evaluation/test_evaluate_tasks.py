@@ -24,6 +24,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.params import params, params_file
 from pipelines.retrieval import bm25_build
+from pipelines.work import workers
 
 pytestmark = pytest.mark.usefixtures("workplace")
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
@@ -139,7 +140,7 @@ def test_documents_with_the_answer_raise_accuracy(raw, monkeypatch):
     assert whole.schema == evaluate_tasks.SCHEMA
     assert whole["correct"].to_pylist() == [True] * 40
     assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in task.items)
-    monkeypatch.setattr(evaluate_tasks, "SHARD", 30)
+    monkeypatch.setitem(workers.PROMPTS_PER_SHARD, "cpu", 30)
     for method, finds, sizes in (
         ("closed_book", None, [30, 10]),
         (

@@ -25,10 +25,10 @@ import typer
 import yaml
 from waiting import PATIENCE, until
 
-from flows import cli, graph, server, workspace
+from flows import cli, graph, schedules, server, workspace
 from flows.commands import help_examples, running
 from pipelines.adaptive.ask import AskedQuestion
-from pipelines.plan import model_sizes
+from pipelines.plan import speed
 from pipelines.work.run_log import FLOW
 
 MLFLOW = """
@@ -124,7 +124,7 @@ def test_ask_prints_the_documented_keys(root):
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, root, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_sizes, "matrix_products", lambda threads, device, half: 1e9)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
     before = (tmp_path / "params.yaml").read_bytes()
     assert longtail("plan", "--profile", "wikipedia")[1].startswith("profile wikipedia, on this ")
     code, said, error = longtail("plan", "--json")
@@ -329,6 +329,16 @@ def test_explore_all_shows_the_pages_of_a_schedule(longtail, tmp_path, root):
         assert child.returncode == 0
         assert [process for process in started if workspace._runs(process)] == []
         prefect.shutdown()
+
+
+def test_sigterm_ends_schedules_as_ctrl_c_does(longtail, monkeypatch):
+    """What `serve` started ends with its blocks."""
+    monkeypatch.setattr(schedules, "serve", lambda *_: signal.raise_signal(signal.SIGTERM))
+    by_default = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert longtail("schedule") == (0, "closed\n", "")
+    finally:
+        signal.signal(signal.SIGTERM, by_default)
 
 
 def test_status_beside_a_run_says_what_runs(unserved):

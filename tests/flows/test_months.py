@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prefect.exceptions import ParameterTypeError
+from prefect.states import Completed, State
 from prefect.utilities.callables import parameter_schema
 from wikimedia_server import Dumps, Wikimedia
 
@@ -158,6 +159,20 @@ def test_a_wrong_part_or_month_is_one_line():
             refresh.refresh.validate_parameters(parameters)
     with pytest.raises(LongtailError, match="month 2026-13: expected YYYY-MM, "):
         months.check_choice("2026-13")
+
+
+def test_months_of_a_range_have_its_limit_of_late_dumps(monkeypatch):
+    begun = []
+
+    def begin_month(**parameters) -> State:
+        begun.append((parameters["month"], parameters["late_after"]))
+        return Completed(message="landed")
+
+    monkeypatch.setattr(refresh, "get_run_logger", logging.getLogger)
+    range_of_months = refresh.refresh.fn
+    monkeypatch.setattr(refresh, "refresh", begin_month)
+    range_of_months(month="2026-08..2026-09", late_after=9)
+    assert begun == [("2026-08", 9), ("2026-09", 9)]
 
 
 def test_a_range_of_months_has_both_ends():

@@ -39,7 +39,7 @@ def scheduled(unserved):
 
 
 @pytest.mark.slow  # Prefect's server, worker and runner in processes of their own
-def test_a_scheduled_run_lands_and_ctrl_c_ends_it(scheduled):
+def test_a_scheduled_run_lands_and_sigterm_ends_all(scheduled):
     second = scheduled.project.longtail("schedule", "--port", str(scheduled.port))
     assert second.returncode == 0
     assert second.stdout == f"the schedules run already, see http://127.0.0.1:{scheduled.port}\n"
@@ -54,7 +54,7 @@ def test_a_scheduled_run_lands_and_ctrl_c_ends_it(scheduled):
     scheduled.until(lambda: scheduled.ended("COMPLETED"))
     process = psutil.Process(scheduled.process.pid)
     family = [process, *process.children(recursive=True)]
-    os.kill(scheduled.process.pid, signal.SIGINT)
+    os.kill(scheduled.process.pid, signal.SIGTERM)
     assert scheduled.process.communicate(timeout=PATIENCE) == ("closed\n", "")
     assert scheduled.process.returncode == 0
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []

@@ -15,8 +15,11 @@ from flows import workspace
 from pipelines.errors import LongtailError
 
 HOLDER = """
-import time
+import signal, time
 from flows import workspace
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+workspace.END_SECONDS = 0.1
+workspace.end_with_standard_input()
 with workspace.alone():
     print("held", flush=True)
     time.sleep(600)
@@ -28,18 +31,15 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('dea
 
 @pytest.fixture
 def holder(root, tmp_path, monkeypatch):
-    """Another process that holds the checkout."""
+    """Another process that holds the checkout until its standard input closes, deaf to SIGTERM."""
     monkeypatch.chdir(tmp_path)
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout.readline() == "held\n"
-    yield child
-    child.kill()
-    child.communicate()
+    command = [sys.executable, "-c", HOLDER]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout.readline() == "held\n"
+        yield child
+        child.kill()
 
 
 def test_the_second_run_is_refused_or_waits(holder, monkeypatch):
@@ -54,7 +54,8 @@ def test_the_second_run_is_refused_or_waits(holder, monkeypatch):
 
     def waiting(line: str) -> None:
         said.append(line)
-        os.kill(holder.pid, signal.SIGKILL)
+        holder.stdin.close()
+        holder.wait(PATIENCE)
 
     with workspace.alone(waiting):
         assert len(said) == 1

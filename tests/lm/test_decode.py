@@ -8,10 +8,11 @@ import torch
 from local_models import counted, encode, open_model
 from scipy.special import logsumexp
 
-from pipelines.lm import local as local_model
+from pipelines.lm import sizes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.shared_prefixes import BLOCK_TOKENS
 from pipelines.replug import ensemble
+from pipelines.work import devices
 
 STEPS = 12
 SHOTS = (
@@ -190,11 +191,29 @@ def test_batches_equal_documents_and_empty_places_change_nothing(tiny, local):
 
 @pytest.mark.parametrize(("cache_bytes", "at_once"), [(0, 2), (1 << 24, 9)])
 def test_as_many_prompts_are_decoded_as_fit(tiny, monkeypatch, cache_bytes, at_once):
-    monkeypatch.setattr(local_model, "CACHE_BYTES", cache_bytes)
+    monkeypatch.setattr(sizes, "CPU_CACHE_BYTES", cache_bytes)
     prompts = [Prompt(f"Q: Who wrote The Long Field? {i} A:") for i in range(9)]
     longest = max(len(ids_of(open_model(tiny), prompt)) for prompt in prompts)
     lm = open_model(tiny, batch_tokens=2 * (longest + STEPS))
     with counted(lm) as shapes:
         lm.generate(prompts, STEPS)
-    assert max(rows * columns for rows, columns in shapes if columns > 1) <= lm.batch_tokens
+    assert max(rows * columns for rows, columns in shapes if columns > 1) <= lm.sizes.batch_tokens
     assert max(rows for rows, columns in shapes if columns == 1) == at_once
+
+
+@pytest.mark.parametrize("memory", [10**6, 10**8])
+def test_on_a_gpu_sizes_follow_its_memory(tiny, local, monkeypatch, memory):
+    """The CPU has the memory of a GPU, which decodes a step before it looks at the last one."""
+    prompts, log_weights = asked(9, 4)
+    expected = local.generate_mixture(prompts, log_weights, STEPS)
+    monkeypatch.setattr(devices, "total_memory", lambda device: memory)
+    lm = open_model(tiny, batch_tokens=None)
+    lm._steps_ahead = 1
+    with counted(lm) as shapes:
+        same(lm.generate_mixture(prompts, log_weights, STEPS), expected)
+
+    decoded = max(rows for rows, columns in shapes if columns == 1)
+    n_read = int(np.isfinite(log_weights).sum())
+    assert decoded == n_read if memory == 10**8 else decoded < n_read
+    assert lm.sizes.batch_tokens == min(sizes.MOST_TOKENS, lm.sizes.batch_tokens)
+    assert open_model(tiny, batch_tokens=50).sizes.batch_tokens == 50, "the params bound it"

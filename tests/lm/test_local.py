@@ -12,10 +12,9 @@ from completions_server import settings
 from local_models import counted, encode, open_model, pairs, save_family
 
 from pipelines.errors import LongtailError
-from pipelines.lm.forward_passes import MAX_LOGITS
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.model_files import CACHE_BYTES
 from pipelines.lm.open_lm import lm_at_work, open_lm
+from pipelines.lm.sizes import CPU_CACHE_BYTES, CPU_LOGITS
 
 LONG = " ".join(tiny_models.words(8, 5, at_least=20))
 
@@ -151,7 +150,7 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
         lm.score(prompts, [text * 3 for text in continuations])
     events = profile.profiler.kineto_results.events()
     held = np.cumsum([event.nbytes() for event in events if event.name() == "[memory]"])
-    assert 4 * weights < held.max() < 4 * 4 * MAX_LOGITS, "three arrays of so many logits"
+    assert 4 * weights < held.max() < 4 * 4 * CPU_LOGITS, "three arrays of so many logits"
 
 
 def test_a_local_model_opens_without_modules_for_servers(tiny, monkeypatch):
@@ -193,6 +192,6 @@ def test_a_model_at_work_says_what_it_is_without_its_weights(tiny):
         opened = lm.here()
         assert before == {name: getattr(opened, name) for name in said}
     assert lm.model.parameters == sum(weight.numel() for weight in opened.model.parameters())
-    assert lm.model.bytes > 4 * lm.model.parameters + CACHE_BYTES, (
+    assert lm.model.bytes > 4 * lm.model.parameters + CPU_CACHE_BYTES, (
         "workers begin that memory has no room for"
     )

@@ -1,4 +1,4 @@
-"""The weights' number formats: bf16 and int8 are compared with fp32 and refused where they differ;
+"""The weights' number formats: bf16 and int8 are compared with fp32, and auto takes what agrees;
 fast layers."""
 
 import platform
@@ -12,28 +12,76 @@ import torch
 from local_models import open_model, pairs
 
 from pipelines.errors import LongtailError
-from pipelines.lm import weights
+from pipelines.lm import shortcuts, weights
+from pipelines.lm.open_lm import difference_from_fp32
+from pipelines.lm.shortcuts import TOLERANCE
+from pipelines.work import devices
 
 
 def score(lm) -> np.ndarray:
     return np.concatenate(lm.score(*pairs(8)).log_probs)
 
 
-def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsys):
-    folder = tiny_models.language_model(tmp_path / "model", scale=0.02)
-    expected = score(open_model(folder))
+@pytest.fixture(autouse=True)
+def outside_a_project(tmp_path, monkeypatch):
+    """A project would keep comparisons with fp32."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def smooth(tmp_path):
+    """A model whose log-probs in bf16 are near those in fp32."""
+    return tiny_models.language_model(tmp_path / "model", scale=0.02)
+
+
+@pytest.fixture
+def rough(tmp_path):
+    """A model whose log-probs in bf16 are far from those in fp32."""
+    return tiny_models.language_model(tmp_path / "rough", scale=1.0)
+
+
+def test_bf16_is_obeyed_and_its_difference_from_fp32_said(smooth, rough, capsys):
+    expected = score(open_model(smooth))
     assert "log-probs in" not in capsys.readouterr().out
-    lm = open_model(folder, dtype="bf16")
+    lm = open_model(smooth, dtype="bf16")
     assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
     assert lm.model.dtype == torch.bfloat16
+    assert 0 < lm.nats_from_fp32 <= TOLERANCE
     np.testing.assert_allclose(score(lm), expected, atol=0.05)
-    with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
-        open_model(tiny_models.language_model(tmp_path / "rough", scale=1.0), dtype="bf16")
+
+    lm = open_model(rough, dtype="bf16")
+    assert lm.model.dtype == torch.bfloat16
+    assert lm.nats_from_fp32 > TOLERANCE
+    assert "warning: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_auto_takes_bf16_where_it_is_fast_and_agrees(smooth, rough, monkeypatch, has_bf16):
+    monkeypatch.setattr(weights, "has_bf16", lambda device: has_bf16)
+    fast = torch.bfloat16 if has_bf16 else torch.float32
+    assert open_model(smooth, dtype="auto").model.dtype == fast
+    lm = open_model(rough, dtype="auto")
+    assert lm.model.dtype == torch.float32
+    assert lm.nats_from_fp32 == 0
+
+
+def test_a_model_too_large_to_compare_is_used_as_it_is(smooth, monkeypatch, capsys):
+    monkeypatch.setattr(weights, "MEMORY_SHARE", 0.0)
+    lm = open_model(smooth, dtype="bf16")
+    assert lm.model.dtype == torch.bfloat16
+    assert lm.nats_from_fp32 is None
+    assert "not compared" in capsys.readouterr().out
+
+
+def test_padding_may_differ_as_the_number_format_does(smooth, rough, monkeypatch):
+    monkeypatch.setattr(shortcuts._Trial, "difference_of_padding", lambda trial, pad: 0.3)
+    assert open_model(rough, dtype="bf16").nats_from_fp32 > 0.15
+    with pytest.raises(LongtailError, match="something follows"):
+        open_model(smooth, dtype="bf16")
 
 
 def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypatch, capsys):
     folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
-    monkeypatch.chdir(tmp_path)
     Path(".longtail").mkdir()
     open_weights = weights._open
     monkeypatch.setattr(
@@ -47,6 +95,19 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     open_model(folder, dtype="bf16")
     assert opened[3:] == ["fp32", "bf16"], "other weights"
 
+    settings = tiny_models.trained_lm().model_copy(update={"dtype": "bf16"})
+    metric = difference_from_fp32(folder, settings, tiny_models.compute())
+    assert metric == {"nats_from_fp32": pytest.approx(0, abs=TOLERANCE)}
+    in_fp32 = settings.model_copy(update={"dtype": "fp32"})
+    assert difference_from_fp32(folder, in_fp32, tiny_models.compute()) == {}
+
+    monkeypatch.setattr(weights, "has_bf16", lambda device: True)
+    rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
+    chosen = settings.model_copy(update={"dtype": "auto"})
+    open_model(rough, dtype="auto")
+    assert difference_from_fp32(rough, settings, tiny_models.compute())["nats_from_fp32"] > 0.1
+    assert difference_from_fp32(rough, chosen, tiny_models.compute()) == {}, "fp32 is used"
+
 
 def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
     """No GPU is needed: the model opens on the CPU, as the format is chosen before."""
@@ -58,14 +119,16 @@ def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
         return open_weights(folder, dtype, "cpu")
 
     monkeypatch.setattr(weights, "_open", on_cpu)
+    monkeypatch.setattr(devices, "total_memory", lambda device: 10**9)
     tokenizer = open_model(folder).tokenizer
     opened.clear()
     for has_bf16, kind in ((False, torch.float16), (True, torch.bfloat16)):
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda including_emulation, has=has_bf16: has
         )
-        assert weights.load(folder, tokenizer, "bf16", "cuda").dtype == kind
-    assert [which for which in opened if which[1] == "cuda"] == [("fp16", "cuda"), ("bf16", "cuda")]
+        assert weights.load(folder, tokenizer, "bf16", "cuda").model.dtype == kind
+    # both are compared with fp32 on the GPU itself
+    assert opened == [("fp32", "cuda"), ("fp16", "cuda"), ("fp32", "cuda"), ("bf16", "cuda")]
     assert "log-probs in fp16 are 0.0" in capsys.readouterr().out
 
 

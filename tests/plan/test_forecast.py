@@ -1,5 +1,6 @@
 """`longtail plan` says what a run will take by what is at hand, and "unknown" otherwise."""
 
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.plan import forecast, model_sizes, plan_lines, token_counts
+from pipelines.plan import forecast, model_sizes, plan_lines, speed, token_counts
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPEED = 1e9  # of this machine's matrix products, which tests do not measure
@@ -29,7 +30,7 @@ def known_machine(monkeypatch, workplace):
     def no_network(*_, **__):
         raise AssertionError("the plan asked the network")
 
-    monkeypatch.setattr(model_sizes, "matrix_products", lambda threads, device, half: SPEED)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: SPEED)
     monkeypatch.setattr(socket.socket, "connect", no_network)
 
 
@@ -165,16 +166,17 @@ def test_sizes_are_those_of_the_configs_at_hand(at_hand, tmp_path):
 
 def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     (name,) = at_hand["retrievers"]
+    at_hand["compute"]["device"] = "cpu"
     lines = planned(at_hand)
     parsed = params_file.parse(at_hand)
-    speed = {
+    rates = {
         place: 0.5 * SPEED / (2 * model.size.multiplied)
         for place, model in model_sizes.read_models(parsed).items()
     }
     read = token_counts.count_answers(parsed, parsed.lm["here"]).read_tokens
     seconds = {
-        f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[f"retriever.{name}"],
-        "here: answers": read / speed["lm.here"],
+        f"{name}: indexes": 1000 * parsed.chunk.tokens / rates[f"retriever.{name}"],
+        "here: answers": read / rates["lm.here"],
     }
     for label, took in (seconds | {"together": sum(seconds.values())}).items():
         (line,) = starting(lines, f"{label} ")
@@ -182,10 +184,33 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     assert "unknown" not in "\n".join(lines)
 
 
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_gpu_reaches_the_measured_shares(composed, monkeypatch, has_gpu):
+    """Without a GPU at hand the products are an H200's."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    values = composed("paper-popqa")
+    compute = params_file.parse(values).compute
+    products = SPEED if has_gpu else 788e12
+
+    def share(parameters: float, work: str, dtype: str = "bf16") -> float:
+        size = model_sizes.Size(int(parameters), int(parameters), hidden=768, download=0)
+        rate = speed.tokens_per_second(size, work, 1, compute, dtype)
+        return rate * 2 * parameters / products
+
+    assert share(1e9, "answers") == pytest.approx(0.08)
+    assert share(7e9, "answers") == share(7e9, "answers", "auto") == pytest.approx(0.20)
+    assert share(7e9, "scores") == pytest.approx(0.65)
+    assert share(1.1e8, "training", "fp32") == pytest.approx(0.20 / 5)
+    assert speed.number_format("auto", speed.CPU) == "fp32"
+    assert share(1e8, "answers") < 0.02, "a small model's kernels are as many as a large one's"
+    device = "this machine's GPU" if has_gpu else "one H200 or H100, by measured rates"
+    assert device in planned(values)[0]
+
+
 def test_stages_side_by_side_use_all_threads(composed, monkeypatch):
     used = []
     monkeypatch.setattr(
-        model_sizes, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
+        speed, "matrix_products", lambda threads, device, half: used.append(threads) or SPEED
     )
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 8)
     values = composed("sample")
@@ -197,7 +222,7 @@ def test_stages_side_by_side_use_all_threads(composed, monkeypatch):
     assert max(used) == 8
 
 
-# Least and most hours that each profile's plan may have, on two cores or one GPU. README says an
+# Least and most hours that each profile's plan may have, on two cores or one H200. README says an
 # hour of `laptop`.
 HOURS = {
     "sample": (0.02, 0.2),
@@ -206,8 +231,8 @@ HOURS = {
     "pile": (0.02, 2),
     "excerpt": (0.02, 2),
     "laptop": (0.3, 1.5),
-    "paper-popqa": (15, 1000),
-    "paper-replug": (100, 10_000),
+    "paper-popqa": (17, 20),
+    "paper-replug": (350, 400),
     "monthly": (0, 0),
     "predictions": (0, 0),
     "paper-popqa-rebuilt": (0, 0),
@@ -215,20 +240,22 @@ HOURS = {
 
 
 @pytest.mark.parametrize("profile", profiles.names())
-def test_each_profiles_hours_are_within_bounds(composed, profile, monkeypatch):
+def test_each_profiles_hours_are_within_bounds(composed, root, profile, monkeypatch):
     """The profile alone tells the sizes of its models and corpora."""
-    speed = {"cpu": 1.5e11, "cuda": 1e14}
     monkeypatch.setattr(model_sizes, "size_by_config", lambda path, revision, is_lm: None)
-    monkeypatch.setattr(model_sizes, "device_at_hand", lambda compute: compute.device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(
-        model_sizes, "matrix_products", lambda threads, device, half: speed[device] * threads
-    )
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1.5e11 * threads)
     lines = planned(composed(profile))
     assert "unknown" not in "\n".join(lines)
     together = [line.split(" h ")[0].split()[-1] for line in starting(lines, "together")]
     least, most = HOURS[profile]
-    assert least <= sum(float(hours.replace(",", "")) for hours in together) <= most
+    hours = sum(float(hours.replace(",", "")) for hours in together)
+    assert least <= hours <= most
+    if profile in ("paper-popqa", "paper-replug"):
+        readme = (root / "README.md").read_text(encoding="utf-8")
+        stated = re.search(rf"`{profile}` .* (\d+) hours on an H200", readme)
+        assert float(stated[1]) == pytest.approx(hours, rel=0.05)
 
 
 def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
@@ -316,6 +343,8 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     assert scores.prompts == 2 * (with_one + controls)
     assert scores.sent_tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
     assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 1 + 2 * 10)
+    opt_benchmarks = token_counts.count_benchmarks(replug, max_tokens=2048)
+    assert opt_benchmarks.prompts == 14_042 * (1 + 1 + 2 * 10), "the others' documents do not fit"
 
 
 def test_a_corpus_is_counted_where_these_params_made_it(project):
@@ -337,7 +366,13 @@ def test_a_model_that_is_trained_has_the_size_of_its_settings(params):
     training, vocabulary = sample.lm["tiny"].training, sample.tokenizer.vocab_size
     width, inner = training.hidden_size, training.intermediate_size
     weights = training.layers * (4 * width**2 + 3 * width * inner) + vocabulary * width
-    assert model_sizes.read_models(sample)["lm.tiny"].size == (weights, weights, width, 0)
+    assert model_sizes.read_models(sample)["lm.tiny"].size == (
+        weights,
+        weights,
+        width,
+        0,
+        training.positions,
+    )
 
 
 def test_shipped_sizes_are_those_of_the_architectures(composed):
