@@ -108,14 +108,22 @@ def _licence(settings: Facts) -> str:
         return TRAINED
     if settings["source"] != "pretrained":
         return UNKNOWN
-    file: Any = Path(settings["path"], contents.CARD)
+    file = Path(settings["path"], contents.CARD)
     if not file.parent.is_dir():
-        revision = settings["revision"]
-        file = try_to_load_from_cache(settings["path"], contents.CARD, revision=revision)
-    if not isinstance(file, str | Path) or not Path(file).is_file():
+        file = _cached_card(settings["path"], settings["revision"])
+    if not file.is_file():
         return UNKNOWN
     front_matter = metadata_load(file) or {}
     return str(front_matter.get("license") or UNKNOWN)
+
+
+def _cached_card(name: str, revision: str | None) -> Path:
+    """The card of a model in the Hub's cache; a file that is not there where it lacks the card."""
+    try:
+        cached = try_to_load_from_cache(name, contents.CARD, revision=revision)
+    except ValueError:  # a folder that is gone, which is no name of the Hub
+        cached = None
+    return Path(cached if isinstance(cached, str) else f"{name}/{contents.CARD}")
 
 
 def _queries(metrics: Facts, params: Facts) -> list[str]:

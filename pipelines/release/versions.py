@@ -165,7 +165,12 @@ def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Pat
         if entry:
             tables[table.name] = entry
     of_retrievers = retrievers.changes_since(previous, new)
-    changes = {"previous": None, "level": None, "tables": tables, "retrievers": of_retrievers}
+    changes: Facts = {
+        "previous": None,
+        "level": None,
+        "tables": tables,
+        "retrievers": of_retrievers,
+    }
     if previous is not None:
         changes |= {"previous": previous.name, "level": _level(tables, of_retrievers)}
     return changes
