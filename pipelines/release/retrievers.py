@@ -26,13 +26,16 @@ ORIGINS = {  # source of a model in params -> in words
 }
 TRAINED = "that of its training texts"
 UNKNOWN = "not named in its files"
+LIBRARY = "sentence-transformers"
 TITLE = "Hamlet"  # of the card's example
 TEXT = "A tragedy by William Shakespeare."
 
 
 def changes_since(previous: Path | None, new: Path) -> dict[str, list[str]]:
     """The names of the retrievers that are added, gone and changed since a release."""
-    old_retrievers = contents.retrievers(previous) if previous else {}
+    old_retrievers = {}
+    if previous:
+        old_retrievers = contents.retrievers(previous)
     new_retrievers = contents.retrievers(new)
     in_both = old_retrievers.keys() & new_retrievers.keys()
     changed = [name for name in in_both if old_retrievers[name] != new_retrievers[name]]
@@ -53,44 +56,45 @@ def write_cards(data: Path, folder: Path, params: Facts, *, generated: bool) -> 
         encoder = folder / contents.RETRIEVERS / name
         facts = _facts(data, name, params)
         facts |= {"version": folder.name, "generated": generated}
-        (encoder / contents.CARD).write_text(
-            card.render("model_card.md.j2", facts), encoding="utf-8"
-        )
+        text = card.render("model_card.md.j2", facts)
+        (encoder / contents.CARD).write_text(text, encoding="utf-8")
         contents.write_sums(encoder)
 
 
 def _facts(data: Path, name: str, params: Facts) -> Facts:
     """What a model card says of a retriever."""
-    settings = params["retriever"][name]
     lsr = params["lsr"]
-    base = _model(settings)
-    base_licence = base["licence"]
-    spoken = language.read_language(params["language"])
-    metrics = json.loads((data / f"metrics/lsr_{name}.json").read_text(encoding="utf-8"))
-    (passage,) = fill(settings["document"], [TITLE], [TEXT])
-    front_matter = {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "language": [params["language"]],
-        "tags": ["sentence-transformers", "feature-extraction", "replug-lsr"],
-    }
-    if base_licence not in (TRAINED, UNKNOWN):
-        front_matter["license"] = base_licence
-    return {
-        "front_matter": yaml.safe_dump(front_matter, sort_keys=False),
-        "name": name,
-        "base": base,
-        "teacher": _model(params["lm"][lsr["lm"]]) | {"name": lsr["lm"]},
-        "queries": _queries(metrics, params),
-        "kept_step": metrics["kept_step"],
-        "lsr": lsr,
-        "settings": settings,
-        "two_towers": bool(settings["query_path"]),
-        "passage": passage.removeprefix(settings["document"].partition("{")[0]),
-        "language": spoken.name,
-        "recall": _recall(data, name, params),
-        "bits": _bits(data, name, params),
-    }
+    settings = params["retriever"][name]
+    teacher = lsr["lm"]
+    metrics_file = data / f"metrics/lsr_{name}.json"
+    metrics = json.loads(metrics_file.read_text(encoding="utf-8"))
+    facts: Facts = {"name": name, "settings": settings, "lsr": lsr, "teacher_name": teacher}
+    facts["base"] = _model(settings)
+    facts["teacher"] = _model(params["lm"][teacher])
+    facts["front_matter"] = _front_matter(facts["base"]["licence"], params["language"])
+    facts["language"] = language.read_language(params["language"]).name
+
+    facts["queries"] = _queries(metrics, params)
+    facts["kept_step"] = metrics["kept_step"]
+    facts["recall"] = _recall(data, name, params)
+    facts["bits"] = _bits(data, name, params)
+
+    facts["two_towers"] = bool(settings["query_path"])
+    template = settings["document"]
+    prompt = template.partition("{")[0]  # which sentence-transformers adds
+    (passage,) = fill(template, [TITLE], [TEXT])
+    facts["passage"] = passage.removeprefix(prompt)
+    return facts
+
+
+def _front_matter(licence: str, language_code: str) -> str:
+    """What the Hub reads of a card, as YAML."""
+    facts: Facts = {"library_name": LIBRARY, "pipeline_tag": "sentence-similarity"}
+    facts["language"] = [language_code]
+    facts["tags"] = [LIBRARY, "feature-extraction", "replug-lsr"]
+    if licence not in (TRAINED, UNKNOWN):
+        facts["license"] = licence
+    return yaml.safe_dump(facts, sort_keys=False)
 
 
 def _model(settings: Facts) -> Facts:
