@@ -3,6 +3,7 @@ docs/measured/tables/benchmarks-speed.csv.
 
     .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
+    .venv/bin/python -m benchmarks --device cuda    # the works of gpu_speed.py on a GPU: printed
 
 Each benchmark runs in a process of its own. Rows stay in the table until their benchmark has
 measured them anew, on the same machine; then the new row has the old one's ratio beside its own.
@@ -44,7 +45,14 @@ def main(
             help="CSV file of the table; unless quick, docs/measured/tables/benchmarks-speed.csv"
         ),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cuda or cpu: measure the works of gpu_speed.py there, and only these"),
+    ] = None,
 ) -> None:
+    if device:
+        measure_device(device, names or [], quick, table)
+        return
     if unknown := sorted({*(names or [])} - {*BENCHMARKS}):
         raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(BENCHMARKS)}")
     if table is None and not quick:
@@ -88,6 +96,41 @@ def main(
             in_order = [row for name in BENCHMARKS for row in rows.get(name, ())]
             write_csv(table, measure.HEAD, in_order)
     raise SystemExit(bool(failed))
+
+
+def measure_device(device: str, names: list[str], quick: bool, table: Path | None) -> None:
+    """Print the rows of some works on one device, or of all without names; write them to `table`.
+
+    Exits with code 1 if there is no such device, or a work failed.
+    """
+    from benchmarks import gpu_speed
+
+    unknown = sorted({*names} - {*gpu_speed.WORKS})
+    if unknown:
+        expected = ", ".join(gpu_speed.WORKS)
+        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {expected}")
+    machine = gpu_speed.machine(device)
+    if machine is None:
+        raise SystemExit(f"--device {device}: this machine has no such device")
+
+    commit = commit_of(ROOT)
+    printed = csv.writer(sys.stdout, lineterminator="\n")
+    printed.writerow(measure.HEAD)
+    rows = []
+    failed = False
+    place = gpu_speed.open_device(device, quick)
+    for name in names or gpu_speed.WORKS:
+        try:
+            for row in gpu_speed.rows_of(name, place):
+                (cells,) = measure.table_rows(name, [row], commit, machine, ())
+                printed.writerow(cells)
+                rows.append(cells)
+        except Exception as error:
+            failed = True
+            print(f"{name} failed: {error!r}", file=sys.stderr, flush=True)
+    if table:
+        write_csv(table, measure.HEAD, rows)
+    raise SystemExit(failed)
 
 
 def commit_of(root: Path) -> str:

@@ -32,7 +32,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GPT2Config,
-    GPT2LMHeadModel,
+    PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 
@@ -67,7 +67,7 @@ SCORING, ANSWERS = (
 
 
 SHAPE = GPT2Config()  # GPT-2 small
-TINY = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=2)
+TINY = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
 TOKENS = (128, 128, 128)  # of document, context, continuation
 
 
@@ -82,10 +82,17 @@ def flops(shape: GPT2Config) -> float:
     return layers + 2 * TOKENS[2] * width * shape.vocab_size
 
 
-def write_model(shape: GPT2Config, folder: Path) -> None:
-    """Random weights, and a tokenizer whose tokens are the words w0, w1, ..."""
+def write_model(
+    shape: PreTrainedConfig,
+    folder: Path,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Random weights, drawn on `device`, and a tokenizer whose tokens are the words w0, w1, ..."""
     torch.manual_seed(0)
-    GPT2LMHeadModel(shape).save_pretrained(folder)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(shape, dtype=dtype)
+    model.save_pretrained(folder)
     words = Tokenizer(
         models.WordLevel({f"w{i}": i for i in range(shape.vocab_size)}, unk_token="w0")
     )
@@ -124,10 +131,10 @@ def plain_scores(
         ids, mask = torch.zeros(2, len(ends), max(ends), dtype=torch.int64)
         for row, (a, b) in enumerate(zip(read, wanted, strict=True)):
             ids[row, : ends[row]], mask[row, : ends[row]] = torch.tensor(a + b), 1
-        log_probs = torch.log_softmax(
-            model(input_ids=ids, attention_mask=mask).logits.float(), dim=-1
-        )
-        chosen = log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
+        ids = ids.to(model.device)
+        logits = model(input_ids=ids, attention_mask=mask.to(model.device)).logits
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        chosen = log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0].cpu()
         found += [
             chosen[i, len(a) - 1 : end - 1].numpy()
             for i, (a, end) in enumerate(zip(read, ends, strict=True))
@@ -144,7 +151,10 @@ def plain_answers(
         [prompt.document + prompt.context for prompt in prompts], padding=True, return_tensors="pt"
     )
     made = model.generate(
-        **given, max_new_tokens=new_tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id
+        **given.to(model.device),
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        pad_token_id=tokenizer.pad_token_id,
     )
     return tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
 

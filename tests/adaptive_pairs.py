@@ -90,6 +90,7 @@ def write_questions(path: Path, ids: list[str], popularity, **columns) -> Path:
         "subj": [f"s{i}" for i in range(n)],
         "s_uri": pa.nulls(n),
         "s_pop": pa.array(popularity, pa.int64()),
+        "possible_answers": [[f"a{i}"] for i in range(n)],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(table | columns), path)

@@ -13,6 +13,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from local_models import save_family
 
@@ -64,6 +65,27 @@ def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings,
         assert reason in MISSING or re.match(r"[\d.,e+-]+ \w+/s$", row[3]), row
     counts = {name: sum(row[0] == name for row in rows) for name in table.BENCHMARKS}
     assert counts["lsr_speed"] >= 4
+
+
+@pytest.mark.slow
+def test_a_devices_works_are_measured_on_the_cpu_too(tmp_path, capfd):
+    """All ways are done in fp32 there, and must give the same results."""
+    with pytest.raises(SystemExit) as ended:
+        table.main([], quick=True, table=tmp_path / "device.csv", device="cpu")
+    assert not ended.value.code, capfd.readouterr().err
+    rows = read_rows((tmp_path / "device.csv").read_text(encoding="utf-8"))
+    works = names_in(rows)
+    assert works == ["embedding", "language_models", "training", "searching"]
+    assert sum(row[0] == "language_models" for row in rows) == 4
+    for row in rows:
+        is_missing = row[3] == "not measured: sentence-transformers is not installed"
+        assert is_missing or row[5].endswith("(wall)"), row
+
+
+def test_a_device_that_is_not_there_ends_in_one_line(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=r"^--device cuda: this machine has no such device$"):
+        table.main([], device="cuda")
 
 
 def test_the_table_has_exactly_the_benchmarks_that_there_are(root):

@@ -47,9 +47,14 @@ def compare(
 
     Works in any folder. Writes a page and tables.
     """
-    from pipelines.foreign import compare_systems, json_results, leaderboard_page
+    from pipelines.foreign import (
+        compare_systems,
+        json_results,
+        leaderboard_page,
+        scores_page,
+    )
     from pipelines.foreign.judge_files import short_name
-    from pipelines.pages import rendering
+    from pipelines.pages import rendering, table_texts
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -73,7 +78,8 @@ def compare(
         f"{name}."
     )
     pages = rendering.page_files("Systems compared", intro, sections, leaderboard_page.FOOTER)
-    write_files(out, pages)
+    answers = scores_page.answers_table(question_set, answered, compared.answers)
+    write_files(out, pages | {"answers.csv": table_texts.to_csv(answers)})
     page = out / "index.html"
     if as_json:
         values = json_results.comparison_as_json(question_set, compared, [*notes, *oddities])

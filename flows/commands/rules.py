@@ -67,11 +67,13 @@ def thresholds(
     Works in any folder. Writes a rule, a table and a page.
     """
     from pipelines.adaptive import rule
+    from pipelines.evaluation import accuracy
     from pipelines.foreign import (
         compare_systems,
         deciders,
         json_results,
         rule_page,
+        scores_page,
         tune_from_files,
     )
     from pipelines.pages import table_texts
@@ -88,25 +90,34 @@ def thresholds(
     notes = notes_of(question_set, answered)
     n_used = f"{best_rule.questions:,} questions of known {question_set.signal_name}"
     notes.append(f"{n_used} that all {len(answered)} files answer are used")
+    systems = [system for system in answered if system.says or system.decides]
+    answers = compare_systems.join_answers(question_set, systems, SEED, RESAMPLES)
+    accuracies = accuracy.accuracy(answers)
     if not as_json:
         for line in (*notes, *rule_page.rule_lines(results)):
             terminal.show(line)
+        terminal.show("")
+        for line in scores_page.score_lines(accuracies):
+            terminal.show(line)
 
-    systems = [system for system in answered if system.says or system.decides]
-    by_popularity = compare_systems.by_popularity(question_set, systems)
+    by_popularity = compare_systems.by_popularity(answers)
+    answers_table = scores_page.answers_table(question_set, systems, answers)
+    metrics_table = scores_page.scores_table(accuracies)
     rule_json = json.dumps(rule.as_json(best_rule), ensure_ascii=False, indent=1)
     rule_table = rule_page.rule_table(results)
     texts = {
         "rule.json": f"{rule_json}\n",
         "thresholds.csv": table_texts.to_csv(rule_table),
-        "index.html": rule_page.rule_html(results, question_set.name, notes, by_popularity),
+        "index.html": rule_page.rule_html(
+            results, question_set.name, notes, by_popularity, metrics_table
+        ),
     }
-    for table in rule_page.decisions_tables(results):
+    for table in (answers_table, metrics_table, *rule_page.decisions_tables(results)):
         texts[f"{table.name}.csv"] = table_texts.to_csv(table)
 
     write_files(out, texts)
     if as_json:
-        values = json_results.thresholds_as_json(question_set, results, notes)
+        values = json_results.thresholds_as_json(question_set, results, accuracies, notes)
         print_json(values | {"rule": str(out / "rule.json"), "page": str(out / "index.html")})
         return
     terminal.show("")

@@ -174,7 +174,10 @@ def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
 
     Raises LongtailError as `answer_files.join` does.
     """
-    columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
+    columns = {
+        "correct": "CAST(correct AS DOUBLE)",
+        "confidence": "exp(CAST(mean_log_prob AS DOUBLE))",
+    }
     about, answers = answer_files.join(questions, {"above": above, "below": below}, columns)
     answers_above = answers["above"]
     answers_below = answers["below"]

@@ -221,14 +221,13 @@ def join(
 
     Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set
     has the same text about another subject as well) of the questions, and by method the `columns`:
-    names and SQL expressions over the columns of predictions.PREDICTIONS, as floats, NaN if not
-    known. Arrays are (n,), ordered by question id. A question without an answer by one of the
-    methods is left out (unanswered.py), so that methods are compared on the same questions. Raises
-    LongtailError naming a file and an id that it has twice, or that only one of two files has.
+    names and SQL expressions over the columns of predictions.PREDICTIONS, of numbers and texts. A
+    number is NaN, and a text None, if it is not known. Arrays are (n,), ordered by question id. A
+    question without an answer by one of the methods is left out (unanswered.py), so that methods
+    are compared on the same questions. Raises LongtailError naming a file and an id that it has
+    twice, or that only one of two files has.
     """
-    selected = []
-    for name, expression in columns.items():
-        selected.append(f"CAST({expression} AS DOUBLE) AS {name}")
+    selected = [f"{expression} AS {name}" for name, expression in columns.items()]
     query = f"SELECT question_id, correct IS NULL AS unanswered, {', '.join(selected)} FROM file"
     answers = {method: _read(query, file) for method, file in files.items()}
     asked = _read(ASKED, questions)
@@ -256,6 +255,13 @@ def join(
         for name, values in columns_of_table.items():
             columns_of_table[name] = values[answered]
     return joined, answers
+
+
+def read_golds(questions: Path, ids: np.ndarray) -> list[list[str]]:
+    """The gold answers to the questions with these ids, (n,), all of them in the set."""
+    query = "SELECT question_id, coalesce(possible_answers, []) AS golds FROM file"
+    golds_of = dict(database.ask(query, file=questions).fetchall())
+    return [golds_of[question_id] for question_id in ids]
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:

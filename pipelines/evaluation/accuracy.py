@@ -3,14 +3,15 @@
 The functions return rows of a table of `tables`, without the columns dataset and lm.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pipelines.evaluation.answer_scores import SCORES, SHARES
 from pipelines.evaluation.answer_sets import GAINS, Answers
-from pipelines.intervals import NOTHING
+from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.guessable import Guesses
 
 TAIL = 0.60  # share of the questions: the least popular ones
@@ -36,7 +37,8 @@ def by_groups(
     """A row for each method and group: how many questions, and accuracy by both rules.
 
     `measured` says what else a row has: the median `popularity`, the gains over closed-book answers
-    (GAINS), and the `correlation` of being right with log popularity.
+    (GAINS), the `correlation` of being right with log popularity, and what other systems report
+    (SCORES).
     """
     medians = [_median(answers.popularity[group.rows]) for group in groups]
     numbered = dict(enumerate(groups))
@@ -52,6 +54,8 @@ def by_groups(
         if "correlation" in measured:
             masks = {("correlation", i): group.rows for i, group in numbered.items()}
             figures |= answers.correlations(method_answers.correct, masks)
+        if "f1" in measured:
+            figures |= _scores(answers, method, numbered)
 
         for i, group in numbered.items():
             row = {
@@ -69,16 +73,30 @@ def by_groups(
     return rows
 
 
+def _scores(
+    answers: Answers, method: str, groups: Mapping[int, Group]
+) -> dict[tuple[str, int], Interval]:
+    """The SCORES of a method's answers, by name and number of a group."""
+    method_answers = answers.by_method[method]
+    f1 = {("f1", i): (method_answers.f1, group.rows) for i, group in groups.items()}
+    figures = {key: mean.within(0, 1) for key, mean in answers.means(f1).items()}
+    for name in SHARES:
+        values = getattr(method_answers, name)
+        for i, group in groups.items():
+            figures[name, i] = answers.share(values, group.rows)
+    return figures
+
+
 def _median(popularity: np.ndarray) -> float:
     finite = popularity[np.isfinite(popularity)]
     return float(np.median(finite)) if len(finite) else np.nan
 
 
 def accuracy(answers: Answers) -> list[dict]:
-    """Accuracy by method and rule, and its correlation with log popularity."""
+    """Accuracy by method and rule, its correlation with log popularity, and SCORES."""
     with_popularity = int(np.isfinite(answers.popularity).sum())
     everyone = Group({"popularity_known": with_popularity}, answers.everyone)
-    return by_groups(answers, [everyone], ["correlation"])
+    return by_groups(answers, [everyone], ["correlation", *SCORES])
 
 
 def by_group(answers: Answers, guesses: Guesses) -> list[dict]:

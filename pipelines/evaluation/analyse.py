@@ -154,9 +154,12 @@ def _analyse_answers(
     exposure = {}
     for text in settings.parts.exposure:
         exposure[text] = data / f"exposure/{text}/{dataset}.parquet"
+    spoken = language.read_language(settings.language)
     answered: dict[str, Answers] = {}
     for lm, by_method in files.items():
-        answers = read_answered(questions, by_method, settings.seed, settings.report.bootstrap)
+        answers = read_answered(
+            questions, by_method, settings.seed, settings.report.bootstrap, spoken
+        )
         if len(answers.ids):
             answered[lm] = answers
 

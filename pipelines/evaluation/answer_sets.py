@@ -15,7 +15,9 @@ import numpy as np
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
 from pipelines.arrays import take_rows
+from pipelines.evaluation import answer_scores
 from pipelines.intervals import Interval, Statistic
+from pipelines.language.language import ENGLISH, Language
 
 FEWEST = 10  # questions that a correlation needs
 GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table -> its rule
@@ -23,7 +25,8 @@ GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column of a table ->
 
 @dataclass(frozen=True)
 class MethodAnswers:
-    """How one method answered each question: columns of its file, (n,) float.
+    """How one method answered each question: columns of its file and what its texts tell, (n,)
+    float.
 
     A value is NaN where the file does not say it. Questions without an answer are left out.
     """
@@ -37,6 +40,9 @@ class MethodAnswers:
     prompt_tokens: np.ndarray  # of all prompts
     new_tokens: np.ndarray
     cost: np.ndarray  # money
+    exact: np.ndarray  # 1 or 0, as are the next but one: of answer_scores.SCORES
+    f1: np.ndarray  # between 0 and 1
+    abstained: np.ndarray
 
     @property
     def tokens(self) -> np.ndarray:
@@ -155,16 +161,29 @@ class Answers:
         return {key: correlation.within(-1, 1) for key, correlation in correlations.items()}
 
 
-def read_answered(questions: Path, files: Mapping[str, Path], seed: int, resamples: int) -> Answers:
+def read_answered(
+    questions: Path,
+    files: Mapping[str, Path],
+    seed: int,
+    resamples: int,
+    language: Language = ENGLISH,
+) -> Answers:
     """The question set with the answers of each method, a file each, joined by question id.
 
     Raises LongtailError as `answer_files.join` does.
     """
-    names = {field.name: field.name for field in fields(MethodAnswers)}
-    columns, columns_by_method = answer_files.join(questions, files, names)
+    expressions = {"prediction": "prediction"}
+    for field in fields(MethodAnswers):
+        if field.name not in answer_scores.SCORES:
+            expressions[field.name] = f"CAST({field.name} AS DOUBLE)"
+    columns, columns_by_method = answer_files.join(questions, files, expressions)
+    golds = answer_files.read_golds(questions, columns["ids"])
+
     by_method = {}
-    for method, columns_of_method in columns_by_method.items():
-        by_method[method] = MethodAnswers(**columns_of_method)
+    for method, known in columns_by_method.items():
+        predictions = known.pop("prediction")
+        scores = answer_scores.score(predictions, golds, known["correct"], language)
+        by_method[method] = MethodAnswers(**known, **scores)
     return Answers(**columns, by_method=by_method, seed=seed, resamples=resamples)
 
 

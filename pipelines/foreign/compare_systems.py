@@ -7,10 +7,11 @@ from itertools import combinations, islice
 import numpy as np
 
 from pipelines import draws
-from pipelines.evaluation import accuracy, paired, popularity_bins
+from pipelines.evaluation import accuracy, answer_scores, paired, popularity_bins
 from pipelines.evaluation.answer_sets import Answers, MethodAnswers
 from pipelines.foreign.judge_files import Answered, in_all
 from pipelines.foreign.question_tables import Questions
+from pipelines.questions import matching
 
 EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
 PAIRS = 6  # pairs of systems whose disagreements are shown, those of the best system first
@@ -23,6 +24,7 @@ class Compared:
     questions: int
     month: str | None
     counts: dict[str, int]  # system, the best first -> questions that it answers
+    answers: Answers  # to the common questions
     accuracy: list[dict]
     by_relation: list[dict]
     by_popularity: list[dict]  # deciles
@@ -43,46 +45,47 @@ def compare_systems(
         return -int(system.correct[in_common].sum()), system.name
 
     best_first = sorted(answered, key=rank)
-    answers = _answers(questions, best_first, in_common, seed, resamples)
+    answers = join_answers(questions, best_first, seed, resamples)
     counts = {system.name: int(system.has.sum()) for system in best_first}
     return Compared(
         questions=int(in_common.sum()),
         month=questions.month,
         counts=counts,
+        answers=answers,
         accuracy=accuracy.accuracy(answers),
         by_relation=accuracy.by_relation(answers),
-        by_popularity=by_popularity(questions, best_first),
+        by_popularity=by_popularity(answers),
         pairs=paired.comparisons({"": answers}),
         examples=_examples(questions, best_first, in_common, seed),
     )
 
 
-def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:
+def by_popularity(answers: Answers) -> list[dict]:
     """Accuracy by deciles of popularity on the common questions; none for few questions."""
-    answers = _answers(questions, answered, in_all(answered), seed=0, resamples=1)
     n_known = np.isfinite(answers.popularity).sum()
     if n_known < 3 * popularity_bins.FEWEST:
         return []
     return popularity_bins.by_decile(answers)
 
 
-def _answers(
-    questions: Questions,
-    answered: Sequence[Answered],
-    in_common: np.ndarray,
-    seed: int,
-    resamples: int,
+def join_answers(
+    questions: Questions, answered: Sequence[Answered], seed: int, resamples: int
 ) -> Answers:
-    """The common questions in the form in which the analyses have them, ordered by id."""
+    """The common questions in the form in which the analyses have them, ordered by id.
+
+    Raises LongtailError where no question is answered by all.
+    """
     ids = np.array(questions.ids)
-    places = np.flatnonzero(in_common)
+    places = np.flatnonzero(in_all(answered))
     order = places[np.argsort(ids[places], kind="stable")]
     unknown = np.full(len(order), np.nan)
     columns = {field.name: unknown for field in fields(MethodAnswers)}
     by_method = {}
     for system in answered:
-        columns["correct"] = system.correct[order].astype(float)
-        by_method[system.name] = MethodAnswers(**columns)
+        known = {"correct": system.correct[order].astype(float)}
+        if system.texts is not None and "answers" in questions.columns:
+            known |= _scores(questions, system, order)
+        by_method[system.name] = MethodAnswers(**columns | known)
 
     is_ambiguous = np.zeros(len(order), bool)
     return Answers(
@@ -95,6 +98,15 @@ def _answers(
         seed=seed,
         resamples=resamples,
     )
+
+
+def _scores(questions: Questions, system: Answered, places: np.ndarray) -> dict[str, np.ndarray]:
+    """How right a system's texts are by whole words, and SCORES, at these places of the set."""
+    texts = [system.text(place) for place in places]
+    golds = [questions.asked.answers[place] for place in places]
+    is_right = map(matching.word, texts, golds)
+    scores = answer_scores.score(texts, golds, system.correct[places])
+    return scores | {"correct_word": np.fromiter(is_right, float)}
 
 
 def _examples(

@@ -10,8 +10,10 @@ from typing import Any
 from pipelines.evaluation.tables import ENDS
 from pipelines.foreign.compare_systems import Compared
 from pipelines.foreign.question_tables import Questions
+from pipelines.foreign.scores_page import scores_as_json
 from pipelines.foreign.tune_from_files import Result
 from pipelines.intervals import Interval, interval
+from pipelines.pages.section import Row
 from pipelines.pages.thresholds import POLICIES
 
 PAIR_FIGURES = (*POLICIES, "gain", "retrieved")
@@ -21,15 +23,22 @@ DECIDER_FIGURES = ("accuracy", "difference", "retrieved", "calls", "accuracy_are
 
 
 def thresholds_as_json(
-    questions: Questions, results: Sequence[Result], notes: Sequence[str]
+    questions: Questions, results: Sequence[Result], systems: Sequence[Row], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Each pair of files, the best first: what its thresholds are worth, and the thresholds."""
+    """Each pair of files, the best first: what its thresholds are worth, and the thresholds; and
+    each file's accuracy, of `systems`, rows of the table `accuracy`.
+    """
     best_rule = results[0].file
+    accuracies = []
+    for row in systems:
+        accuracy = {"system": row["method"], "accuracy": row["substring"].as_json()}
+        accuracies.append(accuracy | scores_as_json(row))
     return {
         "questions": best_rule.questions,
         "signal": questions.signal_name,
         "notes": list(notes),
         "pairs": [_pair(result) for result in results],
+        "systems": accuracies,
     }
 
 
@@ -43,7 +52,7 @@ def comparison_as_json(
         system["answers"] = compared.counts[row["method"]]
         system["accuracy"] = row["substring"].as_json()
         system["correlation"] = row["correlation"].as_json()
-        systems.append(system)
+        systems.append(system | scores_as_json(row))
 
     pairs = []
     for row in compared.pairs:

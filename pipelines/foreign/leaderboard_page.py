@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.foreign.compare_systems import EXAMPLES, PAIRS, Compared
+from pipelines.foreign.scores_page import EXPLAINED, METRICS, score_lines
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import table_of
 from pipelines.pages.values import Percent, in_percent, label, show
@@ -73,9 +74,9 @@ def _board(compared: Compared) -> Table:
     rows = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
     caption = (
         "Accuracy in per cent, and its correlation with log popularity. Answers: how many of the "
-        "set's questions a system answers. Equal systems share a place."
+        f"set's questions a system answers. Equal systems share a place. {EXPLAINED}"
     )
-    columns = ["method", "place", "answers", "substring", "correlation"]
+    columns = ["method", "place", "answers", "substring", *METRICS, "correlation"]
     return table_of("leaderboard", caption, rows, columns, HEADS)
 
 
@@ -198,6 +199,7 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
         line += f"; only the first is right on {row['only_this']:,}"
         line += f", only the second on {row['only_that']:,}"
         yield line if row["gain"].sign else f"{line}; no clear difference"
+    yield from score_lines(compared.accuracy)
 
 
 def _placed(compared: Compared) -> list[Row]:

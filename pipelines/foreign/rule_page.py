@@ -24,6 +24,7 @@ FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published "
     "rule). rule.json beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
+METRICS_LEAD = "Thresholds are fitted to the published rule; other systems report these, too."
 HEADS = {
     "below": "below",
     "above": "from it on",
@@ -176,10 +177,12 @@ def rule_html(
     set_name: str,
     notes: Sequence[str],
     by_popularity: list[dict],
+    metrics: Table,
 ) -> str:
-    """The page: verdict, policies, thresholds, and accuracy by popularity.
+    """The page: verdict, policies, thresholds, and accuracy by popularity and by several metrics.
 
-    `by_popularity` are the rows of `compare_systems.by_popularity`.
+    `by_popularity` are the rows of `compare_systems.by_popularity`, `metrics` the table of
+    `scores_page.scores_table`.
     """
     file = results[0].file
     of_methods = []
@@ -192,6 +195,7 @@ def rule_html(
         _thresholds_section(results),
         _decisions_section(results),
         popularity_section(file.signal, of_methods),
+        Section("metrics", "By other metrics", [metrics], METRICS_LEAD),
         Section("files", "What was read", list(notes[:-1]), f"{notes[-1]}."),
     ]
     sections = [section.without_empty_blocks for section in sections]

@@ -50,7 +50,7 @@ def device_of(compute: Compute) -> str:
 
 
 def number_format(dtype: str, device: str) -> str:
-    """The number format of a model's weights: `auto` is bf16 on a GPU, and fp32 on a CPU."""
+    """The number format to plan for: `auto` counts as bf16 on a GPU, and as fp32 on a CPU."""
     if dtype != "auto":
         return dtype
     return "fp32" if device == CPU else "bf16"

@@ -1,16 +1,19 @@
-"""Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match
-(PopQA, 3.2).
+"""Whether an answer is right: PopQA's substring match, its variant by whole words, and what other
+systems report, SQuAD's exact match and token F1; and whether it names nothing at all (PopQA, 3.2).
 """
 
 import re
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language
 
+# Each method's answers to PopQA are compared with the same 54,522 gold answers.
+TEXTS_KEPT = 131_072
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
@@ -46,26 +49,82 @@ def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> boo
 
 
 def normalise(text: str, language: Language = ENGLISH) -> str:
+    """SQuAD's normal form (`squad_form`), or the text in lower case where nothing is left of it, as
+    of "The The", "A" and "@".
+    """
+    return squad_form(text, language) or _lower(text, language).strip()
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def squad_form(text: str, language: Language = ENGLISH) -> str:
     """The text in lower case, without punctuation and articles, with single spaces; in English,
     SQuAD's normalisation.
-
-    A text that would become empty ("The The", "A", "@") is only lower-cased.
     """
+    lower = _lower(text, language)
     articles = language.match.articles
     if language.match.punctuation == "ascii":
-        lower = text.lower()
         plain = lower.translate(_ASCII_PUNCTUATION)
     else:
-        lower = words.fold(text, language.match)
         cut = _articles(articles, elided=True).sub(" ", lower)
         plain = "".join(c for c in cut if unicodedata.category(c)[0] not in "PS")
-    normal = " ".join(_articles(articles).sub(" ", plain).split())
-    return normal or lower.strip()
+    return " ".join(_articles(articles).sub(" ", plain).split())
 
 
-def exact(prediction: str, answers: Sequence[str]) -> bool:
-    """The prediction equals a gold answer when both are normalised."""
-    return normalise(prediction) in {normalise(answer) for answer in answers}
+def _lower(text: str, language: Language) -> str:
+    if language.match.punctuation == "ascii":
+        return text.lower()
+    return words.fold(text, language.match)
+
+
+def exact(prediction: str, answers: Sequence[str], language: Language = ENGLISH) -> bool:
+    """SQuAD's exact match: the prediction has the normal form of a gold answer.
+
+    As in SQuAD's script, texts of which nothing is left, such as "" and "The The", are the same.
+    """
+    normal = squad_form(prediction, language)
+    return any(normal == squad_form(answer, language) for answer in answers)
+
+
+def token_f1(prediction: str, answers: Sequence[str], language: Language = ENGLISH) -> float:
+    """SQuAD's F1 of the words of normal forms, between 0 and 1, with the best of the gold answers.
+
+    It is 0 where no word is shared.
+    """
+    predicted = _tokens(prediction, language)
+    count_of = Counter(predicted)
+    best = 0.0
+    for answer in answers:
+        gold = _tokens(answer, language)
+        if count_of.keys().isdisjoint(gold):
+            continue
+        shared = count_of & Counter(gold)
+        f1 = 2 * shared.total() / (len(predicted) + len(gold))
+        best = max(best, f1)
+    return best
+
+
+def _tokens(text: str, language: Language) -> list[str]:
+    """The words of a text's normal form.
+
+    In other languages than English, each character of a script without spaces is a word.
+    """
+    normal = squad_form(text, language)
+    if language.match.punctuation == "unicode":
+        normal = words.ALONE.sub(r" \g<0> ", normal)
+    return normal.split()
+
+
+def abstains(text: str, language: Language = ENGLISH) -> bool:
+    """Whether an answer says that it names nothing: it has a refusal of the language's file as
+    whole words ("I don't know"), or is one of the words that say so alone ("unknown").
+    """
+    if squad_form(text, language) in language.match.non_answers:
+        return True
+    folded = words.fold(text, language.match)
+    for refusal in language.match.refusals:
+        if refusal in folded and any(True for _ in words.standing(folded, refusal)):
+            return True
+    return False
 
 
 def namesake(title: str, subject: str, subject_title: str) -> bool:

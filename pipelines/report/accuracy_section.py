@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
+from pipelines.evaluation.answer_scores import SCORES
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, table_of
@@ -124,10 +125,11 @@ def _unknown(tables: Tables) -> Iterator[str]:
 def _table(tables: Tables) -> Table:
     return table_of(
         "accuracy",
-        "Accuracy in per cent. The correlation is that of being right (substring) with log "
-        "popularity.",
+        "Accuracy in per cent, beside SQuAD's exact match and token F1, and the share of answers "
+        "that refuse and are not right. The correlation is that of being right (substring) with "
+        "log popularity.",
         tables.answered("accuracy"),
-        ["dataset", "lm", "method", "questions", "substring", "word", "correlation"],
+        ["dataset", "lm", "method", "questions", "substring", "word", *SCORES, "correlation"],
     )
 
 

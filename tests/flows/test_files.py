@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+from pathlib import Path
 
 import hostile
 import json_keys
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import systems
 
-from pipelines import subsets
+from pipelines import intervals, subsets
 
 
 def test_published_predictions_become_thresholds(folder, made, longtail, tuned):
@@ -35,7 +36,9 @@ def test_published_predictions_become_thresholds(folder, made, longtail, tuned):
     found = json.loads((folder / "out/rule.json").read_text())
     assert found | {"below": "rag"} == rule, "as of the same answers in a plain table"
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "answers.csv",
         "index.html",
+        "metrics.csv",
         "rule.json",
         "thresholds.csv",
     ]
@@ -475,11 +478,29 @@ def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, long
 
 
 @pytest.mark.parametrize("command", ["thresholds", "compare"])
-def test_json_is_alone_and_has_the_documented_keys(folder, root, longtail, command):
+def test_json_is_alone_and_counts_refusals_apart(folder, made, root, longtail, command):
+    """It has the documented keys. Both commands show the same metrics with the same intervals.
+    Wrong answers refuse here.
+    """
     code, said, error = longtail(command, "closed.csv", "rag.csv", "-q", "popQA.tsv", "--json")
     assert (code, error) == (0, "")
     values = json.loads(said, parse_constant=pytest.fail)
     assert set(json_keys.keys_of(values)) == json_keys.documented(root, command)
+    systems_by_name = {row["system"]: row for row in values["systems"]}
+    closed = systems_by_name["closed"]
+    subjects = np.array([row["s_uri"] for row in made.rows])
+    assert closed["accuracy"] == intervals.share(made.closed, subjects).as_json()
+    assert closed["abstained"] == intervals.share(~made.closed, subjects).as_json()
+    assert closed["exact"]["value"] == 0
+
+    table = Path(values["page"]).with_name("answers.csv")
+    with (folder / table).open(newline="", encoding="utf-8") as file:
+        answers = [row for row in csv.DictReader(file) if row["system"] == "closed"]
+    f1 = np.array([float(row["f1"]) for row in answers])
+    assert closed["f1"]["value"] == pytest.approx(f1.mean())
+    assert closed["f1"]["low"] < f1.mean() < closed["f1"]["high"]
+    assert [row["substring"] == "1" for row in answers] == made.closed.tolist()
+    assert [row["abstained"] == "1" for row in answers] == (~made.closed).tolist()
     assert longtail(command, "closed.csv", "none.csv", "--json")[:2] == (1, "")
     if command == "thresholds":
         rule = json.loads((folder / "thresholds/rule.json").read_text())

@@ -143,13 +143,47 @@ def test_normalised_answers():
 
 
 def test_exact_match_ignores_all_but_words():
-    """SQuAD's normalisation leaves nothing of it, so that "" or "the" would be as right."""
     assert matching.exact("the Who.", ["Who"])
     assert not matching.exact("Who are they", ["Who"])
-    assert matching.exact("the the", ["The The"])
-    assert not matching.exact("", ["The The"])
-    assert matching.exact("A", ["A"])
-    assert not any(matching.exact(said, ["A"]) for said in ("", "the", "an", "B"))
+    assert matching.exact("", ["The The"]), "nothing is left of either, as in SQuAD's script"
+    assert matching.normalise("The The") == "the the", "a vote still tells it from an empty answer"
+
+
+def test_f1_counts_words_or_characters():
+    """Characters are the words of scripts without spaces."""
+    for code, predicted, gold, f1 in [
+        ("de", "die Rote Armee", "Rote Kreuz", 0.5),
+        ("zh", "北京市", "北京", 0.8),
+        ("ja", "ベルリン市", "ベルリン", 2 / 3),
+    ]:
+        spoken = language.read_language(code)
+        assert matching.token_f1(predicted, ["x", gold], spoken) == f1
+
+
+def test_an_answer_that_refuses_abstains():
+    for code, said, abstains in [
+        ("en", "I don\u2019t know.", True),
+        ("en", "The passage does not mention her mother", True),
+        ("en", "Unknown!", True),
+        ("en", "the Unknown Soldier", False),
+        ("en", "", False),
+        ("de", "Das weiß ich nicht.", True),
+        ("de", "Weißensee", False),
+        ("zh", "我不知道。", True),
+    ]:
+        assert matching.abstains(said, language.read_language(code)) is abstains, said
+
+
+def test_every_language_writes_its_refusals_as_they_are_compared():
+    for file in language.FOLDER.glob("*.yaml"):
+        spoken = language.read_language(file.stem)
+        match = spoken.match
+        assert match.refusals, file
+        assert match.non_answers, file
+        assert [words.fold(text, match) for text in match.refusals] == [*match.refusals]
+        assert [matching.squad_form(text, spoken) for text in match.non_answers] == [
+            *match.non_answers
+        ]
 
 
 def test_a_text_is_split_at_the_longest_names():

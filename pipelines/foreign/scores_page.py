@@ -1,0 +1,67 @@
+"""What `longtail compare` and `longtail thresholds` show beside the published rule: whole words,
+exact match, F1 and abstentions.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines.evaluation import tables
+from pipelines.evaluation.answer_scores import SCORES
+from pipelines.evaluation.answer_sets import Answers
+from pipelines.foreign.judge_files import Answered
+from pipelines.foreign.question_tables import Questions
+from pipelines.pages.section import Row, Table
+from pipelines.pages.table_rows import table_of
+from pipelines.pages.values import in_percent
+
+METRICS = ("word", *SCORES)  # columns of the table `accuracy`, beside `substring`
+OF_ANSWERS = ("correct_word", *SCORES)  # the same, as MethodAnswers calls them
+EXPLAINED = (
+    "Word: a gold answer stands there as whole words. Exact match and F1: SQuAD's, with the best "
+    "gold answer. Abstained: the answer refuses and is not right."
+)
+HEAD = ("id", "question", "system", "answer", "substring", *METRICS)
+
+
+def score_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each system whose texts are known, for a terminal.
+
+    `rows` are those of the table `accuracy`, with the system as `method`.
+    """
+    width = max(len(row["method"]) for row in rows)
+    for row in rows:
+        if math.isfinite(row["f1"].value):
+            figures = [f"{tables.column(name).label} {in_percent(row[name])}" for name in METRICS]
+            yield f"{row['method']:{width}}  {', '.join(figures)}"
+
+
+def scores_table(rows: Sequence[Row]) -> Table:
+    """A row for each system, of the rows of the table `accuracy`."""
+    caption = f"Accuracy by the published rule, and by others, in per cent. {EXPLAINED}"
+    heads = {"method": "system", "substring": "accuracy"}
+    columns = ["method", "questions", "substring", *METRICS]
+    return table_of("metrics", caption, rows, columns, heads)
+
+
+def scores_as_json(row: Row) -> dict[str, Any]:
+    """The METRICS of a system."""
+    return {name: row[name].as_json() for name in METRICS}
+
+
+def answers_table(questions: Questions, answered: Sequence[Answered], answers: Answers) -> Table:
+    """A row for each common question and system: what it said, and how right that is.
+
+    `answers` are those that `compare_systems.join_answers` makes of the two others.
+    """
+    place_of = {id_: place for place, id_ in enumerate(questions.ids)}
+    rows = []
+    for number, id_ in enumerate(answers.ids):
+        place = place_of[id_]
+        question = questions.asked.questions[place] if "question" in questions.columns else ""
+        for system in answered:
+            scores = answers.by_method[system.name]
+            row = [id_, question, system.name, system.text(place), scores.correct[number]]
+            row += [getattr(scores, name)[number] for name in OF_ANSWERS]
+            rows.append(row)
+    return Table("answers", "", list(HEAD), rows)
