@@ -25,6 +25,8 @@ class Dataset:
     without: str = ""
     # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
     documents: str = ""
+    # corpora: (name, part of a file, rejects, lines of a text) -> the same, of joined lines
+    joined_lines: str = ""
     # corpora: models may be trained on it; false for a corpus that only judges them
     learn: bool = False
     links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
@@ -37,7 +39,7 @@ class Dataset:
     @property
     def code(self) -> list[str]:
         """The modules that its functions are in."""
-        functions = (self.documents, self.questions, self.benchmark)
+        functions = (self.documents, self.joined_lines, self.questions, self.benchmark)
         return [function.partition(":")[0] for function in functions if function]
 
 
@@ -60,7 +62,7 @@ def has_many_files(name: str) -> bool:
 
 
 def function(name: str, use: str) -> Callable:
-    """A data set's reader ("documents", "benchmark") or builder ("questions")."""
+    """A data set's reader ("documents", "joined_lines", "benchmark") or builder ("questions")."""
     module, _, attribute = getattr(DATASETS[name], use).partition(":")
     return getattr(import_module(module), attribute)
 

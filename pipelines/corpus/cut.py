@@ -182,6 +182,9 @@ def _queries(settings: CorpusSettings, row: dict, tokens: Tokens) -> list[dict]:
             "continuation": tokens.text(middle, end),
             "draw": draws.uniform(settings.seed, "queries", query_id),
         }
+        if row["split"] == "test" and settings.corpus.test_lines:
+            # intervals resample source documents, and one text of joined lines is too few
+            query["source_document"] = query_id
         queries.append(query)
     return queries
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
-from pipelines import draws
+from pipelines import catalogue, draws
 from pipelines.errors import LongtailError
 from pipelines.language.language import MediaWiki
 from pipelines.params.params import Chunk, Corpus, Queries, Windows
@@ -22,7 +22,7 @@ from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.snapshots import day_of
-from pipelines.sources.source_documents import read_raw
+from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import write_json
 
@@ -124,7 +124,7 @@ def _drawn_rows(
 ) -> Iterator[dict]:
     """Yield rows of BATCH: the part's documents whose key is up to `share`."""
     day = day_of(part.file.as_posix()) or ""
-    for document in read_raw(settings.name, part, rejects):
+    for document in _read_documents(settings, part, rejects):
         if document.whole and settings.corpus.has_queries:
             raise LongtailError(
                 f"params.yaml: corpus.{settings.name} asks for queries, expected query_share 0, "
@@ -137,6 +137,16 @@ def _drawn_rows(
             key = draws.uniform(settings.seed, "corpus", document.source_document)
         if key <= share:
             yield document._asdict() | {"day": day, "split": split, "key": key}
+
+
+def _read_documents(settings: CorpusSettings, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """The documents of a part, or texts of `corpus.test_lines` lines of a published test split."""
+    corpus = settings.corpus
+    is_joined = corpus.test_lines and fnmatchcase(part.file.name, corpus.test_files or "")
+    if not is_joined:
+        return read_raw(settings.name, part, rejects)
+    read_joined_lines = catalogue.function(settings.name, "joined_lines")
+    return read_joined_lines(settings.name, part, rejects, corpus.test_lines)
 
 
 def _bytes_of_text(row: dict) -> int:

@@ -217,6 +217,9 @@ class Corpus(Section):
     query_share: Share
     # glob of the file names of a published test split; null: queries.test_share
     test_files: str | None
+    # WikiText: so many lines of a test file are joined into one text, as REPLUG's authors do; null:
+    # each article is a text
+    test_lines: PositiveInt | None = None
     # glob of the file names of a published validation split
     validation_files: str | None
 

@@ -216,6 +216,14 @@ def _check_corpora(params: Params) -> None:
         "has no settings in the section corpus for one of them",
     )
 
+    for name, corpus in params.corpus.items():
+        can_join = name in catalogue.names("joined_lines") and corpus.test_files is not None
+        _require(
+            corpus.test_lines is None or can_join,
+            f"corpus.{name}.test_lines",
+            "should be null: lines are joined in WikiText's test_files alone",
+        )
+
     tested = []
     for name in parts.corpora:
         corpus = params.corpus[name]

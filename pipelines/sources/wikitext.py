@@ -1,4 +1,6 @@
-"""Reads the articles of WikiText (Merity et al., 2017; REPLUG, section 7.2)."""
+"""Reads WikiText (Merity et al., 2017; REPLUG, section 7.2): its articles, or its lines joined into
+long texts.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,6 +10,7 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
+from pipelines.sources.batches import in_batches
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, parquet_rows, text_id
@@ -54,6 +57,32 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
         raise LongtailError(
             f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again"
         )
+
+
+def read_joined_lines(name: str, part: Part, rejects: Rejects, n_lines: int) -> Iterator[Raw]:
+    """Yield each `n_lines` lines of a file as one text, as REPLUG's authors evaluate WikiText.
+
+    They read the rows of the data set on the Hub: a line with its newline in each row, or nothing
+    for a blank line. Two newlines stand between rows. Bad texts go to `rejects` (not_utf8,
+    too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
+    """
+    path = part.file
+    row = 1
+    for lines in in_batches(_lines(path), lambda line: 1, n_lines):
+        first_row = row
+        row += len(lines)
+        rejects.read += 1
+        if None in lines or sum(map(len, lines)) > bounds.RECORD:
+            rejects.add(path, first_row, "too_long", bounds.too_long("a text of joined lines"))
+            continue
+
+        rows = [line + b"\n" if line.strip() else b"" for line in lines]
+        try:
+            text = b"\n\n".join(rows).decode("utf-8")
+        except UnicodeDecodeError as error:
+            rejects.add(path, first_row, "not_utf8", str(error))
+        else:
+            yield Raw(text_id(text), name, "", text, file=path.name, row=first_row)
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:

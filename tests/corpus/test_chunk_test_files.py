@@ -63,6 +63,15 @@ def test_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
             before += query["continuation"]
 
 
+def test_joined_lines_have_a_single_first_window(tokenizer):
+    """Each text of so many lines has one, and each window is a unit of intervals."""
+    write_wikitext(TRAIN[:2], TEST[:4])
+    _, docs, queries, _ = make(tokenizer, settings(test_lines=15), "wikitext")
+    assert sorted(joined(docs).values()) == sorted(TRAIN[:2])
+    assert sum(query["context"] == "" for query in queries) == 2  # of 20 lines
+    assert all(query["source_document"] == query["id"] for query in queries)
+
+
 def test_a_test_window_knows_the_tokens_before_its_context(tokenizer):
     """They end where the context begins, so they never hold the continuation; near the beginning
     they are fewer.

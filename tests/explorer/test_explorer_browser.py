@@ -141,7 +141,7 @@ def test_the_answer_is_marked_in_the_passage(opened):
 def test_in_a_file_without_a_server_a_question_opens(opened, answered, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(
-        pages.export(answered, Slice.parse(answered, {"relation": "P57"}), at_most=60),
+        pages.export(answered, Slice.parse(answered, {"relation": "P57"}), at_most=8),
         encoding="utf-8",
     )
     page = opened(file.as_uri(), viewport=PHONE)

@@ -120,7 +120,7 @@ from pipelines.work import stage
 big = np.random.default_rng(0).random((1000, 1000))
 def spill():
     with database.connect(0.03, 1) as db:
-        db.execute("CREATE TEMP TABLE t AS SELECT random() AS r, uuid()::VARCHAR AS u FROM range(2000000)")
+        db.execute("CREATE TEMP TABLE t AS SELECT random() AS r, uuid()::VARCHAR AS u FROM range(1000000)")
 def index():
     vectors = faiss.IndexFlatL2(1000)
     vectors.add(big.astype(np.float32))

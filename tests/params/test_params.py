@@ -43,6 +43,7 @@ def change(values: dict, changes: dict) -> None:
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
+        ("corpus.pile.test_lines", 5, ["corpus.pile.test_lines", "joined in WikiText"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
         (
             "retriever.dense.document",

@@ -16,12 +16,15 @@ import yaml
 from flows import profiles
 from pipelines import catalogue
 from pipelines.answering import passages
+from pipelines.corpus import source_batches
 from pipelines.corpus.windows import rolling_windows
 from pipelines.evaluation import evaluate_tasks
+from pipelines.language import language
 from pipelines.lm.language_model import Generation
 from pipelines.params import params_file
 from pipelines.replug import ensemble
 from pipelines.retrieval import retriever
+from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 
 GOLDEN = yaml.safe_load(Path(__file__).with_name("replug_scripts.yaml").read_text(encoding="utf-8"))
@@ -154,6 +157,27 @@ def test_the_numbers_are_the_scripts(chosen):
 def test_a_text_has_the_windows_of_the_script(chosen, tokens):
     found = rolling_windows(np.arange(tokens + 1), *chosen.windows.model_dump().values())
     assert [list(window) for window in found] == GOLDEN["windows"][tokens]
+
+
+def test_wikitext_is_one_text_as_in_the_script(chosen):
+    golden = GOLDEN["wikitext"]
+    path = Path("wiki.test.tokens")
+    path.write_text(golden["file"])
+    settings = source_batches.CorpusSettings(
+        name="wikitext",
+        tokenizer=Path(),
+        seed=chosen.seed,
+        corpus=chosen.corpus["wikitext"],
+        chunk=chosen.chunk,
+        queries=chosen.queries,
+        windows=chosen.windows,
+        media=language.read_language("en").media,
+    )
+    assert settings.corpus.test_lines == golden["lines"]
+    source_batches.read_part(settings, 0.0, 1000, 0.0, Part(path), Path("read"))
+    table = pq.read_table("read/000000.parquet")
+    assert table["text"].to_pylist() == [golden["text"]]
+    assert table["split"].to_pylist() == ["test"]
 
 
 @pytest.mark.parametrize("case", GOLDEN["mixture"], ids=str)

@@ -34,7 +34,7 @@ TABLES = {
 }  # REPLUG's, and how many numbers both versions print
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}
 PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
-REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 31, "unreached": 0}
+REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 35, "unreached": 0}
 KNOWN = {
     "method": set(METHODS),
     "against": {"closed_book"},
@@ -158,15 +158,18 @@ def test_table_2_is_compared_with_the_mean_over_questions():
             assert comparison.verdict(gain, Interval(*[ours] * 3)) == expected, (name, ours)
 
 
-def test_the_later_versions_llama_is_llama_2(root):
-    named = {name for _, number in NUMBERS if "Llama 2" in number.row for name in number.lm}
+def test_the_first_llama_counts_in_table_3_alone(root):
     lm = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root))).lm["llama-2-13b"]
-    for path, counts in (
-        (lm.path, True),
-        ("meta-llama/Llama-2-13b", True),
-        ("huggyllama/llama-13b", False),
-    ):
-        assert any(comparison.alike(path, name) for name in named) is counts, path
+    for group, number in NUMBERS:
+        if "Llama 2" not in number.row:
+            continue
+        for path, counts in (
+            (lm.path, True),
+            ("meta-llama/Llama-2-13b", True),
+            ("huggyllama/llama-13b", group.place == "Table 3"),
+        ):
+            matches = any(comparison.alike(path, name) for name in number.lm)
+            assert matches is counts, (group.place, path)
 
 
 def test_each_number_within_reach_is_asked_for(root):

@@ -174,8 +174,15 @@ def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, devi
 
 def test_missing_parts_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_data(tmp_path / "data", popularity_known=False)
-    write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    chosen = small_results.settings(
+        ["tiny"],
+        question_sets=["popqa"],
+        answered=["popqa"],
+        rules=["popularity"],
+        benchmarks=small_results.PARTS.benchmarks,
+    )
+    write_data(tmp_path / "data", popularity_known=False, chosen=chosen)
+    write_report.write_report(tmp_path / "data", tmp_path / "report", chosen)
     page = page_of(tmp_path / "report")
     assert "threshold search in use" not in page
     assert (

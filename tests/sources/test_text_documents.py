@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import tracemalloc
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from pipelines.sources.source_documents import (
     read_wikipedia,
     text_id,
 )
-from pipelines.sources.wikitext import read_wikitext
+from pipelines.sources.wikitext import read_joined_lines, read_wikitext
 
 
 def read(reader, path: Path, max_share: float = 1.0) -> tuple[list, Rejects]:
@@ -248,7 +249,10 @@ def test_bad_articles_are_named_and_the_others_kept(
         " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200,
     )
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
-    articles, rejects = read(read_wikitext, tokens(tmp_path, data))
+    path = tokens(tmp_path, data)
+    _, rejects = read(partial(read_joined_lines, n_lines=14), path)
+    assert reasons(rejects) == [(15, "too_long"), (211, "not_utf8")]
+    articles, rejects = read(read_wikitext, path)
     assert [article.text for article in articles] == [ONE, TWO]
     assert reasons(rejects) == [
         (1, "no_title"),
