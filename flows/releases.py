@@ -30,6 +30,8 @@ def publish(
 ) -> Iterator[str]:
     """Write the next release, and send the highest version in `out` to `to`, if that is named.
 
+    Its retrievers are sent too, to a model repository each.
+
     Yields lines about both. The version follows on the highest one at `to`, which is brought here
     first. Without `send` nothing is sent. Another run at work is waited for if `waiting` is given,
     which is told so. Raises LongtailError as `write_release` does, and where the version is at `to`
@@ -42,23 +44,24 @@ def publish(
             yield write_release(version, out)
         return
 
-    with publish.opened(to) as target:
-        with workspace.alone(waiting):
-            target.bring_last(out)
-            yield write_release(version, out)
+    with publish.opened(publish.Place(to)) as dataset, workspace.alone(waiting):
+        dataset.bring_last(out)
+        yield write_release(version, out)
 
-        folder = versions.latest(out)
-        assert folder, "write_release has written one, or there was one before"
-        plan = target.plan(folder)
-        if plan is None:
-            yield f"{folder.name} is there already, with the same bytes: {target.where}"
-            return
-        yield from plan
-        if send:
-            target.send(folder)
-            yield f"sent: {folder.name}"
-        else:
-            yield "nothing was sent; --yes sends it"
+    folder = versions.latest(out)
+    assert folder, "write_release has written one, or there was one before"
+    for place in publish.places(to, folder):
+        with publish.opened(place) as target:
+            plan = target.plan(folder)
+            if plan is None:
+                yield f"{folder.name} is there already, with the same bytes: {target.where}"
+                continue
+            yield from plan
+            if send:
+                target.send(folder)
+                yield f"sent: {folder.name}"
+            else:
+                yield "nothing was sent; --yes sends it"
 
 
 def write_release(version: str | None = None, out: Path = OUT) -> str:

@@ -1,5 +1,5 @@
-"""A server on loopback that plays the Hugging Face Hub, as far as data sets are published and
-read there.
+"""A server on loopback that plays the Hugging Face Hub, as far as data sets and models are
+published and read there.
 """
 
 import base64
@@ -92,7 +92,8 @@ def _handler(hub: Hub) -> type[Handler]:
                     hub.commits[EMPTY] = {".gitattributes": b"*.parquet lfs\n"}
                     hub.refs[name] = {"main": EMPTY}
                 return self.answer(409 if known else 200, {"url": f"{hub.address}/datasets/{name}"})
-            match = re.fullmatch(r"(?:/api)?/datasets/([^/]+/[^/]+?)(\.git/.*|/.*)?", path)
+            kinds = "/api/datasets|/datasets|/api/models|"  # a model's files have no word before
+            match = re.fullmatch(rf"(?:{kinds})/([^/]+/[^/]+?)(\.git/.*|/.*)?", path)
             if not match or match[1] not in hub.refs:
                 return self.answer(
                     404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound"

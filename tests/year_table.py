@@ -51,6 +51,7 @@ pytest tests/flows/test_year.py       # plays one, and looks at everything that 
 """
 COMMIT = re.compile(r"\bcommit [0-9a-f]{7}\b")
 TEMPORARY = re.compile(r"[^/ ]*\.tmp\b")
+UNWRITTEN = re.compile(r"(?<=fetch: ).*(?=: no space left)")  # several files are written together
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,9 @@ def _alerts(year: Year, message: str, state: str) -> int:
 
 
 def _said(year: Year, message: str) -> str:
-    """A message without what is another each time: an address, a commit, a temporary name."""
+    """A message without what may be another each time, such as an address or a commit."""
     message = message.replace(year.dumps.server.address, "https://dumps.wikimedia.org")
+    message = UNWRITTEN.sub("a file", message)
     message = TEMPORARY.sub("a temporary file", message)
     return COMMIT.sub("a commit", message)
 

@@ -5,9 +5,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 from flows import terminal
 from flows.commands.options import JsonOption, RetrieverOption, lm_names, print_json
+from flows.commands.prediction_options import ColumnsOption, QuestionsOption, read_questions
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.language import words
@@ -23,8 +25,12 @@ from pipelines.params import params_file
 
 if TYPE_CHECKING:
     from pipelines.adaptive.ask import AskedQuestion, Settings
+    from pipelines.foreign.passage_layouts import Search
 
 Corpus = StrEnum("Corpus", catalogue.names("documents"))  # type: ignore[misc]
+# the names of pipelines.foreign.passage_layouts.LAYOUTS, whose import takes longer than the help
+Layout = StrEnum("Layout", ["flashrag", "lm-eval"])  # type: ignore[misc]
+DEFAULT_LAYOUT = Layout("flashrag")
 TEXT_LINES = 4  # of a document's text that the terminal shows
 WIDTHS = (30, 100)  # least and most characters of a line
 TITLE_CHARACTERS = 40  # of a document that a text owes something to
@@ -32,22 +38,41 @@ OBJECTS = 1_000_000  # that loading transformers makes; all of them stay
 
 
 def search(
-    text: Annotated[str, typer.Argument(help="The text to search with.")],
+    text: Annotated[str | None, typer.Argument(help="The text to search with.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of documents.")] = 5,
     corpus: Annotated[
         Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")
     ] = None,
     retriever: RetrieverOption = None,
+    questions: QuestionsOption = None,
+    columns: ColumnsOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --questions, the file of their best documents.")
+    ] = None,
+    layout: Annotated[
+        Layout, typer.Option(help="Which harness reads the file of --out.")
+    ] = DEFAULT_LAYOUT,
     as_json: JsonOption = False,
 ) -> None:
     """Search a corpus.
 
     Shows score, title, id and the beginning of the best documents; with --json the whole documents.
+    With --questions and --out, it writes the best documents of every question for another harness.
     """
+    _check_search(text, questions, out, as_json)
     params = params_file.load_params()
     name = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
-    hits = search_corpus(text, name, retriever or _best_retriever(params), k)
+    retriever = retriever or _best_retriever(params)
+    if out:
+        _write_passages(questions, columns, out, layout, open_corpus(name, retriever, k))
+        return
 
+    assert text is not None, "_check_search raises"
+    (hits,) = open_corpus(name, retriever, k)([text])
+    if not hits:
+        beginning = words.beginning(_tokenizable(text), 60)
+        advice = "try others, or --retriever dense"
+        raise LongtailError(f"no document of {name} has a word of {beginning!r}; {advice}")
     if as_json:
         print_json(hits)
         return
@@ -55,6 +80,39 @@ def search(
     width = max(least, min(shutil.get_terminal_size().columns, most))
     for line in hit_lines(hits, width):
         terminal.show(line)
+
+
+def _check_search(text: str | None, questions: str | None, out: Path | None, as_json: bool) -> None:
+    """Raise LongtailError unless there is a text, or a file of questions and one to write."""
+    if questions is None and out is None:
+        if text is None:
+            raise LongtailError("no text, expected some words, or --questions FILE --out FILE")
+        if not _tokenizable(text).strip():
+            raise LongtailError("the text is empty, expected some words to look for")
+    elif text is not None or questions is None or out is None:
+        raise LongtailError("expected a text alone, or --questions FILE and --out FILE without one")
+    elif as_json:
+        raise LongtailError("--json: prints the documents of a text, expected no --out with it")
+
+
+def _write_passages(
+    questions: str | None, columns: str | None, out: Path, layout: Layout, find: "Search"
+) -> None:
+    """Write the best documents of a file's questions, and say how many have none."""
+    from pipelines.foreign import passage_layouts
+
+    file = (terminal.CALLED_FROM / out).resolve()
+    terminal.check_folder(file.parent)
+    if file.is_dir():
+        raise LongtailError(f"--out {out}: a folder, expected a file to write")
+    table = read_questions(questions, columns, needed=("question",))
+    without_passages = passage_layouts.write_passages(file, layout, table, find)
+
+    for line in table.described():
+        terminal.show(line)
+    terminal.show(f"the best documents of {len(table.ids):,} questions: {file}")
+    if without_passages:
+        terminal.show(f"{without_passages:,} of them have no document with a word of theirs")
 
 
 def ask(
@@ -168,19 +226,17 @@ def _method_of(retriever: str | None, lm: str | None, settings: "Settings") -> s
     return index.short_name(settings.retrievers)
 
 
-def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
-    """The best documents for a text, each with score, id, title and text.
+def open_corpus(corpus: str, retriever: str, k: int) -> "Search":
+    """A function from texts to the best k documents of each, with score, id, title and text.
 
-    Raises LongtailError if nothing is found, and if the run has no such corpus or index.
+    BM25 finds no document that has no word of a text. Raises LongtailError if the run has no such
+    corpus or index.
     """
     from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import RetrievalSettings, open_index
+    from pipelines.retrieval.retriever import RetrievalSettings, matching, open_index
 
     params = params_file.load_params()
-    text = _tokenizable(text)
     method = index_of(retriever, params.retrievers)
-    if not text.strip():
-        raise LongtailError("the text is empty, expected some words to look for")
     if corpus not in params.parts.corpora:
         corpora = ", ".join(params.parts.corpora) or "none; set parts.corpora"
         problem = f"this run has no such corpus, expected one of its own: {corpora}"
@@ -192,21 +248,23 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
     settings = params_file.settings_of(params, RetrievalSettings)
     index = open_index(method, corpus, settings, reranker=params.reranker)
-    (positions,), (scores,) = index.search([text], k)
-    if retriever == "bm25":
-        positions = positions[scores > 0]
-        scores = scores[scores > 0]
-    if not len(positions):
-        beginning = words.beginning(text, 60)
-        advice = "try others, or --retriever dense"
-        raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; {advice}")
-
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
-    read = documents.read_documents(docs, positions)
-    hits = []
-    for score, doc_id, title, body in zip(scores, *read, strict=True):
-        hits.append({"score": float(score), "id": doc_id, "title": title, "text": body})
-    return hits
+
+    def find(texts: Sequence[str]) -> list[list[dict[str, Any]]]:
+        positions, scores = index.search(list(map(_tokenizable, texts)), k)
+        if retriever == "bm25":
+            positions = matching(positions, scores)
+        read = documents.read_documents(docs, positions)
+        hits_of_texts = []
+        for row, is_hit in enumerate(positions >= 0):
+            columns = (scores[row], read.ids[row], read.titles[row], read.texts[row])
+            hits = []
+            for score, doc_id, title, body in zip(*columns, strict=True):
+                hits.append({"score": float(score), "id": doc_id, "title": title, "text": body})
+            hits_of_texts.append(list(compress(hits, is_hit)))
+        return hits_of_texts
+
+    return find
 
 
 def index_of(retriever: str, retrievers: list[str]) -> Method:

@@ -33,6 +33,7 @@ EXAMPLES = {
     "search": (
         'longtail search "Who is the father of Soni Krepam?" -k 10',
         'longtail search "Soni Krepam" --corpus pile --retriever bm25 --json',
+        "longtail search --questions questions.jsonl --out passages.jsonl --layout lm-eval",
     ),
     "ask": (
         'longtail ask "Who is the father of Soni Krepam?"',

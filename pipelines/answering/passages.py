@@ -92,7 +92,7 @@ def open_source(
     k = settings.replug.top_k if parsed.is_ensemble else settings.answer.passages
     template = settings.answer.passage
     together = not parsed.is_ensemble
-    clipped = parsed.kind in settings.answer.clipped
+    clipped = not {parsed.kind, parsed.name}.isdisjoint(settings.answer.clipped)
     if parsed.kind in GIVEN:
         from pipelines.answering.given_passages import open_passages
 

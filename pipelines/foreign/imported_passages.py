@@ -5,6 +5,7 @@ data/passages/<set>/<question set>/<method>.parquet (answering.given_passages.PA
 way `given` or `replug_given` of params.yaml. Records are joined by id, or by the question's text.
 """
 
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,8 @@ import pyarrow as pa
 from pipelines import catalogue, methods
 from pipelines.answering.given_passages import PASSAGES
 from pipelines.errors import LongtailError
-from pipelines.foreign.cell_values import as_text, clean_id
-from pipelines.foreign.join_predictions import join_predictions
+from pipelines.foreign.cell_values import as_text, clean_id, text_key
+from pipelines.foreign.join_predictions import Match, QuestionKeys, join_predictions
 from pipelines.foreign.layouts import TELLING
 from pipelines.foreign.prediction_files import Predictions
 from pipelines.foreign.question_tables import read_question_table
@@ -116,8 +117,13 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
     for line in match.described(predictions):
         print(f"{folder}: {dataset}: {line}")
 
+    pairs = [*match.pairs]
+    if not predictions.ids:
+        pairs += _with_same_text(predictions, match, questions.asked)
+        print(f"{folder}: {dataset}: {len(pairs) - len(match.rows):,} more by their text alone")
+
     rows = []
-    for record_number, place in match.pairs:
+    for record_number, place in sorted(pairs, key=itemgetter(1)):
         question_id = questions.ids[place]
         for rank, passage in enumerate(records[record_number].passages, start=1):
             rows.append(
@@ -132,6 +138,22 @@ def _joined(folder: Path, records: list[QuestionWithPassages], dataset: str) -> 
             )
 
     return pa.Table.from_pylist(rows, schema=PASSAGES)
+
+
+def _with_same_text(
+    predictions: Predictions, match: Match, asked: QuestionKeys
+) -> list[tuple[int, int]]:
+    """A record, and a question without one that has the record's text; of several, the last record.
+
+    The search saw that text alone, whomever it is about. PopQA's authors look passages up so.
+    """
+    records = {text_key(text): number for number, text in enumerate(predictions.questions or ())}
+    pairs = []
+    for place in match.missing:
+        record = records.get(text_key(asked.questions[place]))
+        if record is not None:
+            pairs.append((record, place))
+    return pairs
 
 
 def _as_predictions(folder: Path, records: list[QuestionWithPassages]) -> Predictions:

@@ -300,8 +300,8 @@ class Answer(Section):
     # how the language model reads a retrieved passage's {title} and {text}; as in
     # retriever.document
     passage: Template
-    # kinds of ways, as dense, whose passages' texts end at their last ". ", so that they have whole
-    # sentences alone, as PopQA's authors clip Contriever's
+    # kinds of ways, as dense, and ways as given_contriever, whose passages' texts end at their last
+    # ". ", so that they have whole sentences alone, as PopQA's authors clip Contriever's
     clipped: list[str] = Field(default_factory=list)
     # in ways with a passage, each demonstration has one of its own
     shot_passages: bool = True

@@ -83,7 +83,8 @@ def _check_names(params: Params) -> None:
     _require_listed("retrievers", params.retrievers, params.retriever)
     if params.popqa.subset:
         _require_listed("popqa.subset", [params.popqa.subset], subsets.read_subsets())
-    _require_listed("answer.clipped", params.answer.clipped, methods.INDEXES)
+    of_files = methods.of_kinds(params.ways, *methods.GIVEN)
+    _require_listed("answer.clipped", params.answer.clipped, [*methods.INDEXES, *of_files])
 
 
 def _check_sections(params: Params) -> None:

@@ -25,6 +25,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language, words
 from pipelines.language.relations import RELATIONS
 from pipelines.lm import language_model
+from pipelines.pages import values
 from pipelines.questions import matching, published
 from pipelines.release import contents
 from pipelines.sources import snapshots
@@ -171,7 +172,6 @@ def _facts(
     # They make the front matter unique: `datasets` takes a folder with known front matter from its
     # cache.
     sums = {table.parquet: contents.sha256(folder / table.parquet) for table in tables}
-    licences = {file["licence"] for file in manifest}
     return {
         "title": TITLE,
         "code": params["language"],
@@ -197,9 +197,15 @@ def _facts(
         "rules": contents.rules(folder),
         "canary": contents.CANARY,
         "commit": made_by["commit"],
+        "retrievers": sorted(contents.retrievers(folder)),
         "sources": _sources(manifest, spoken.name),
-        "generated": GENERATED in licences,
+        "generated": is_generated(manifest),
     }
+
+
+def is_generated(manifest: list[Facts]) -> bool:
+    """Whether a raw file is of the generated, fictional world."""
+    return GENERATED in {file["licence"] for file in manifest}
 
 
 def _licences(has_published: bool) -> list[dict[str, str]]:
@@ -343,6 +349,7 @@ def render(template: str, facts: Facts) -> str:
         autoescape=False,
     )
     environment.filters["plain"] = safe_text.markdown
+    environment.filters["show"] = values.show
     return environment.get_template(template).render(facts)
 
 

@@ -30,6 +30,8 @@ from pipelines.storage.atomic import write_json
 
 ROWS_OF_TSV = 100_000  # rows that are written at once
 SUMS = "SHA256SUMS"
+CARD = "README.md"
+RETRIEVERS = "retriever"  # <name>/, a folder that sentence-transformers opens
 RULES = "rules"  # <question set>/<language model>/<method>.json
 # The same in every release, for ever: whoever filters a training text by it must find all of them.
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
@@ -213,9 +215,39 @@ def write_rules(data: Path, folder: Path) -> None:
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
 
+def copy_retrievers(data: Path, folder: Path, tuned: Iterable[str]) -> None:
+    """Copy the encoders that the run tuned into a release's folder, without their cards."""
+    for name in tuned:
+        encoder = data / "models/lsr" / name
+        if encoder.is_dir():
+            shutil.copytree(
+                encoder,
+                folder / RETRIEVERS / name,
+                ignore=shutil.ignore_patterns(CARD),
+                copy_function=shutil.copyfile,  # readable by all
+            )
+
+
+def retrievers(folder: Path) -> dict[str, dict[str, str]]:
+    """The retrievers of a release: name -> file -> SHA-256, without cards and checksums."""
+    sums = {}
+    for encoder in sorted((folder / RETRIEVERS).glob("*")):
+        names = [name for name in files(encoder) if name != CARD]
+        sums[encoder.name] = {name: sha256(encoder / name) for name in names}
+    return sums
+
+
 def sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Write SHA256SUMS of all files below a folder."""
+    lines = []
+    for name in files(folder):
+        lines.append(f"{sha256(folder / name)}  {name}\n")
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def check_sums(folder: Path) -> int:

@@ -1,5 +1,7 @@
-"""Publish a release on the Hugging Face Hub, each version once and for good, as a tag of a dataset
-repository.
+"""Publish a release on the Hugging Face Hub, each version once and for good, as a tag.
+
+The release goes to a dataset repository, OWNER/NAME. Each of its retrievers goes to a model
+repository as well, OWNER/NAME-RETRIEVER, from which sentence-transformers loads it by that name.
 
 The token comes from the Hub's own tools, by the environment or their login; it is neither stored
 nor shown.
@@ -13,6 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -26,13 +29,29 @@ HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
+class Place(NamedTuple):
+    """A repository, and the folder of a release that it has."""
+
+    to: str  # hub:OWNER/NAME
+    repo_type: Literal["dataset", "model"] = "dataset"
+    part: str = ""
+
+
+def places(to: str, folder: Path) -> list[Place]:
+    """Where the release in `folder` goes: the dataset `to`, and a model for each retriever."""
+    all_places = [Place(to)]
+    for name in sorted(contents.retrievers(folder)):
+        all_places.append(Place(f"{to}-{name}", "model", f"{contents.RETRIEVERS}/{name}"))
+    return all_places
+
+
 @contextmanager
-def opened(to: str) -> Iterator[Hub]:
-    """The dataset repository `to`, hub:OWNER/NAME.
+def opened(place: Place) -> Iterator[Hub]:
+    """The repository of a place.
 
     Raises LongtailError, in which no secret is shown, for whatever fails there.
     """
-    hub = Hub(to)
+    hub = Hub(place)
     try:
         yield hub
     except LongtailError:
@@ -42,7 +61,7 @@ def opened(to: str) -> Iterator[Hub]:
         sent = "nothing was sent"
         if hub.is_sending:
             sent = "what was sent is used when you send again"
-        message = f"--to {to}: {problem}; {sent}"
+        message = f"--to {place.to}: {problem}; {sent}"
         raise LongtailError(safe_text.message(message)) from None
 
 
@@ -55,20 +74,22 @@ def _without_secrets(text: str) -> str:
 
 
 class Hub:
-    """A dataset repository of the Hugging Face Hub, or of the server in HF_ENDPOINT."""
+    """A repository of the Hugging Face Hub, or of the server in HF_ENDPOINT."""
 
-    def __init__(self, to: str) -> None:
-        self.repository = to.removeprefix(HUB)
-        if not to.startswith(HUB) or not REPOSITORY.fullmatch(self.repository):
-            raise LongtailError(f"--to {to}: no dataset repository, expected {HUB}OWNER/NAME")
+    def __init__(self, place: Place) -> None:
+        self.repository = place.to.removeprefix(HUB)
+        self.repo_type = place.repo_type
+        self.part = place.part
+        if not place.to.startswith(HUB) or not REPOSITORY.fullmatch(self.repository):
+            raise LongtailError(f"--to {place.to}: no repository, expected {HUB}OWNER/NAME")
         self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="longtail")
-        self.where = f"the dataset {self.repository} at {self.api.endpoint}"
+        self.where = f"the {self.repo_type} {self.repository} at {self.api.endpoint}"
         self.is_sending = False  # whether bytes may have been sent
 
     def versions(self) -> list[str]:
         """The versions that the repository has as tags."""
         try:
-            tags = self.api.list_repo_refs(self.repository, repo_type="dataset").tags
+            tags = self.api.list_repo_refs(self.repository, repo_type=self.repo_type).tags
         except RepositoryNotFoundError:
             return []
         return [tag.name for tag in tags if versions.VERSION.fullmatch(tag.name)]
@@ -92,58 +113,61 @@ class Hub:
         with atomic(folder) as temporary:
             temporary.mkdir()
             self.api.snapshot_download(
-                self.repository, repo_type="dataset", revision=last, local_dir=temporary
+                self.repository, repo_type=self.repo_type, revision=last, local_dir=temporary
             )
             # the library's own folder, and the Hub's file of settings
             shutil.rmtree(temporary / ".cache", ignore_errors=True)
             (temporary / ".gitattributes").unlink(missing_ok=True)
             contents.check_sums(temporary)
 
-    def plan(self, folder: Path) -> list[str] | None:
-        """What sending the release in `folder` does, as lines; None if the Hub has the same bytes.
+    def plan(self, release: Path) -> list[str] | None:
+        """What sending the release in a folder does, as lines; None if the Hub has the same bytes.
 
         Raises LongtailError where the folder is not as it was released, or the Hub has the version
         with other bytes.
         """
+        version = release.name
+        folder = release / self.part
         contents.check_sums(folder)
-        if folder.name in self.versions():
-            if self._sums(folder.name) != _local_sums(folder):
+        if version in self.versions():
+            if self._sums(version) != _local_sums(folder):
                 advice = "a version stays as it is, name a higher one with --version"
                 expected = f"expected the same bytes; {advice}"
-                raise LongtailError(f"{folder}: {self.where} has another {folder.name}, {expected}")
+                raise LongtailError(f"{folder}: {self.where} has another {version}, {expected}")
             return None
 
         sizes = {}
         for name in [*contents.files(folder), contents.SUMS]:
             sizes[name] = (folder / name).stat().st_size
         total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
-        lines = [f"{folder.name} for {self.where}: {total}"]
+        lines = [f"{version} for {self.where}: {total}"]
         lines += [f"  {size:>13,}  {name}" for name, size in sizes.items()]
         return lines
 
-    def send(self, folder: Path) -> None:
-        """Send all of a release and nothing else in one commit, then tag it."""
+    def send(self, release: Path) -> None:
+        """Send all of a release's part and nothing else in one commit, then tag it."""
+        version = release.name
         if get_token() is None:
             advice = "`hf auth login` keeps one, or set HF_TOKEN"
             raise LongtailError(f"--to {HUB}{self.repository}: no token; {advice}")
         self.is_sending = True
-        self.api.create_repo(self.repository, repo_type="dataset", exist_ok=True)
+        self.api.create_repo(self.repository, repo_type=self.repo_type, exist_ok=True)
         commit = self.api.upload_folder(
             repo_id=self.repository,
-            repo_type="dataset",
-            folder_path=folder,
+            repo_type=self.repo_type,
+            folder_path=release / self.part,
             delete_patterns="*",
-            commit_message=folder.name,
+            commit_message=version,
         )
         self.api.create_tag(
-            self.repository, repo_type="dataset", tag=folder.name, revision=commit.oid
+            self.repository, repo_type=self.repo_type, tag=version, revision=commit.oid
         )
 
     def _sums(self, version: str) -> str:
         """The text of a version's SHA256SUMS; "" if it has none."""
         try:
             file = self.api.hf_hub_download(
-                self.repository, contents.SUMS, repo_type="dataset", revision=version
+                self.repository, contents.SUMS, repo_type=self.repo_type, revision=version
             )
         except EntryNotFoundError:
             return ""

@@ -4,9 +4,9 @@ A release has the run's tables, with all that others need to load, judge and cit
 docs/release-reference.md lists the files of release/<version>/. The same data, params, commit and
 previous release give the same bytes. A release that fails leaves nothing behind.
 
-The change is major where columns or tables are gone or have another type. It is minor where rows
-are added or gone, or columns or tables are new. It is a patch where only values changed. Without a
-change there is no release.
+The change is major where columns, tables or retrievers are gone or columns have another type. It is
+minor where rows are added or gone, or columns, tables or retrievers are new. It is a patch where
+only values changed, or a retriever was tuned anew. Without a change there is no release.
 """
 
 import json
@@ -20,7 +20,7 @@ import duckdb
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, contents
+from pipelines.release import card, contents, retrievers
 from pipelines.release.card import Facts
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, parquet
@@ -80,9 +80,12 @@ def write_release(
             _write_provenance(folder, changes, made_by, manifest)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
             card.write_harness_task(folder, made_by["params"])
+            retrievers.write_cards(
+                data, folder, made_by["params"], generated=card.is_generated(manifest)
+            )
 
         contents.check_no_secrets(folder, machine)
-        _write_sums(folder)
+        contents.write_sums(folder)
         return _publish(folder, out / folder.name)
 
 
@@ -99,6 +102,7 @@ def _write_data(db: duckdb.DuckDBPyConnection, data: Path, folder: Path, made_by
     """Write the tables and rules of a release, and check them."""
     contents.write_tables(db, data, folder)
     contents.write_rules(data, folder)
+    contents.copy_retrievers(data, folder, made_by["params"]["parts"]["tuned"])
     spoken = language.read_language(made_by["params"]["language"])
     contents.check_tables(db, folder, spoken)
 
@@ -117,13 +121,6 @@ def _write_provenance(
     }
     del provenance["citation"]
     write_json(folder / "provenance.json", provenance)
-
-
-def _write_sums(folder: Path) -> None:
-    lines = []
-    for name in contents.files(folder):
-        lines.append(f"{contents.sha256(folder / name)}  {name}\n")
-    (folder / contents.SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def _publish(folder: Path, target: Path) -> Path:
@@ -158,7 +155,8 @@ def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Pat
     "previous" is a version or None. "level" is one of LEVELS, or None without a change or a
     previous release. "tables" has for each table "rows", "columns_added", "columns_gone",
     "rows_added", "rows_gone", "rows_changed", and "values_changed" by column. All columns and rows
-    of a table that only one release has are added or gone.
+    of a table that only one release has are added or gone. "retrievers" has the names that are in
+    "retrievers_added", "retrievers_gone" and "retrievers_changed".
     """
     tables = {}
     for table in contents.TABLES:
@@ -166,21 +164,28 @@ def changes_since(db: duckdb.DuckDBPyConnection, previous: Path | None, new: Pat
         entry = _table_changes(db, table, old_file, new / table.parquet)
         if entry:
             tables[table.name] = entry
-    if previous is None:
-        return {"previous": None, "level": None, "tables": tables}
-    return {"previous": previous.name, "level": _level(tables), "tables": tables}
+    of_retrievers = retrievers.changes_since(previous, new)
+    changes: Facts = {
+        "previous": None,
+        "level": None,
+        "tables": tables,
+        "retrievers": of_retrievers,
+    }
+    if previous is not None:
+        changes |= {"previous": previous.name, "level": _level(tables, of_retrievers)}
+    return changes
 
 
-def _level(tables: Mapping[str, Facts]) -> str | None:
-    """The highest level that a table's changes call for."""
-    changed = set()
+def _level(tables: Mapping[str, Facts], of_retrievers: Mapping[str, list[str]]) -> str | None:
+    """The highest level that the changes of a table or a retriever call for."""
+    changed = {kind for kind, names in of_retrievers.items() if names}
     for entry in tables.values():
         changed |= {name for name, amount in entry.items() if amount}
-    if "columns_gone" in changed:
+    if changed & {"columns_gone", "retrievers_gone"}:
         return "major"
-    if changed & {"columns_added", "rows_added", "rows_gone"}:
+    if changed & {"columns_added", "rows_added", "rows_gone", "retrievers_added"}:
         return "minor"
-    if "rows_changed" in changed:
+    if changed & {"rows_changed", "retrievers_changed"}:
         return "patch"
     return None
 

@@ -94,7 +94,7 @@ class Tables:
         names = set(re.findall(r"\$(\w+)", query))
         params = {name: getattr(self, name) for name in names - values.keys()} | values
         relation = self.db.sql(query, params=params or None)
-        return _with_intervals(relation.to_arrow_table().to_pylist())
+        return with_intervals(relation.to_arrow_table().to_pylist())
 
     def rows(self, table: str, where: str = "true", **values: Any) -> list[Row]:
         """The rows of a table for which `where` holds, in its order."""
@@ -159,7 +159,7 @@ class Tables:
         return {lm: by_lm[lm] for lm in self.settings.lms if "bpb_none" in by_lm.get(lm, {})}
 
 
-def _with_intervals(rows: list[dict]) -> list[dict]:
+def with_intervals(rows: list[dict]) -> list[dict]:
     """The rows with <name>, <name>_low and <name>_high as one Interval, where all three
     are there.
     """

@@ -35,7 +35,7 @@ PASSAGES = (
 SCORE_LISTS = ("doc_scores", "scores", "retrieval_scores")
 
 # Fields of a passage, the likeliest name first.
-TEXT_FIELDS = ("text", "contents", "content", "passage", "page_content")
+TEXT_FIELDS = ("text", "contents", "content", "passage", "page_content", "retrieval text")
 TITLE_FIELDS = ("title", "wikipedia_title")
 ID_FIELDS = ("id", "_id", "docid", "doc_id", "pid", "passage_id")
 SCORE_FIELDS = ("score", "similarity", "retrieval_score")

@@ -100,6 +100,33 @@ def test_questions_of_one_text_have_their_own_passages(run, questions):
     assert {row["prediction"] == f"gold{int(row['question_id'][1:])}" for row in rows} == {True}
 
 
+def test_popqa_authors_passages_serve_all_of_a_text(run, questions):
+    """Their files name a question by its text alone; of two records of a text, the last counts."""
+    texts = [f"What is it, {number // 2}?" for number in range(60)]
+    pq.write_table(
+        questions.set_column(4, "question", [texts]), "data/questions/popqa/popqa.parquet"
+    )
+    records = []
+    for number in (*range(29), 0):
+        passage = {"id": str(number), "title": f"S{number}", "text": f"gold{len(records)}. Cut"}
+        ctxs = [passage | {"hasanswer": True, "score": "1.5"}]
+        records.append({"question": f"What is it, {number}?", "ctxs": ctxs})
+    chosen = run(records, "data/raw/retrieval/contriever", ["given_contriever"])
+    import_passages(chosen, "retrieval")
+    given = given_passages.open_passages("given_contriever", Path("data"))
+    assert [*given.rows] == [f"q{number:02d}" for number in range(58)], "two have none"
+    positions, scores = given.search(["q00", "q01", "q02", "q03"], 1)
+    shown = given.read(positions)
+    assert shown.titles.ravel().tolist() == ["S0", "S0", "S1", "S1"]
+    assert shown.texts.ravel().tolist() == [
+        "gold29. Cut",
+        "gold29. Cut",
+        "gold1. Cut",
+        "gold1. Cut",
+    ]
+    assert scores.ravel().tolist() == [1.5] * 4
+
+
 def test_without_scores_passages_weigh_the_same(run):
     chosen = run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])])
     import_passages(chosen, "retrieval")

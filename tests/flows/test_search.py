@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import hostile
 import json_keys
@@ -12,6 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flows.commands import asking
+from pipelines.answering import given_passages
+from pipelines.foreign import imported_passages, passage_layouts
 from pipelines.params import params, params_file
 from pipelines.retrieval import bm25_build
 
@@ -98,6 +102,14 @@ def test_json_for_scripts(longtail, root, tmp_path):
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),
         (["Velm", "-k", "0"], 2, "greater than or equal to 1"),
+        ([], 1, "no text, expected some words, or --questions FILE --out FILE"),
+        (["Velm", "--out", "x.jsonl"], 1, "expected a text alone, or --questions FILE and --out"),
+        (["--questions", "params.yaml"], 1, "expected a text alone, or --questions FILE and --out"),
+        (
+            ["-q", "none.csv", "--out", "x.jsonl", "--retriever", "bm25"],
+            1,
+            "none.csv: no such file",
+        ),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, code, said):
@@ -105,6 +117,44 @@ def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, 
     assert (ended, out) == (code, "")
     assert said in err
     assert code == 2 or len(err.splitlines()[-1]) < 200
+
+
+@pytest.mark.parametrize("layout", [layout.value for layout in asking.Layout])
+def test_given_reads_the_file_of_every_layout_back(longtail, layout, tmp_path, capsys):
+    """The passages of each question are those that a search for its text finds."""
+    asked = {"a": "Who was born in Velm?", "b": "港?", "c": "zzz"}
+    answers = [['Mira "M" Tosh', "Tosh"], ["港"], ["none"]]
+    table = {"question_id": [*asked], "question": [*asked.values()], "possible_answers": answers}
+    questions = tmp_path / "data/questions/popqa/popqa.parquet"
+    questions.parent.mkdir(parents=True)
+    pq.write_table(pa.table(table), questions)
+    file = tmp_path / "data/raw/retrieval/given.jsonl"
+    words = ["--questions", questions, "--out", file, "--layout", layout, "--retriever", "bm25"]
+    code, said, _ = longtail("search", *words, "-k", "2")
+    assert (code, said.splitlines()[-1]) == (0, "1 of them have no document with a word of theirs")
+
+    settings = SimpleNamespace(
+        ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0),
+        parts=SimpleNamespace(answered=["popqa"]),
+        ways=["given"],
+    )
+    imported_passages.import_passages(settings, "retrieval")
+    assert "2 of 2 rows joined by id = question_id" in capsys.readouterr().out
+    given = given_passages.open_passages("given", tmp_path / "data")
+    hits = asking.open_corpus("wikipedia", "bm25", 2)(list(asked.values()))
+    assert [len(passages) for passages in hits] == [2, 1, 0]
+    for question_id, passages in zip(asked, hits[:2], strict=False):
+        rows, scores = given.search([question_id], len(passages))
+        read = given.read(rows)
+        found = zip(*(column[0] for column in read), scores[0], strict=True)
+        assert [*found] == [
+            (hit["id"], hit["title"], " ".join(hit["text"].split()), hit["score"])
+            for hit in passages
+        ]
+
+
+def test_the_command_knows_every_layout():
+    assert [layout.value for layout in asking.Layout] == [*passage_layouts.LAYOUTS]
 
 
 def test_hostile_titles_and_texts_are_harmless_on_any_terminal(tmp_path, monkeypatch, root, call):

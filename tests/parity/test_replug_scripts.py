@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_models
+import torch
 import yaml
+from transformers import BertConfig, BertModel
 
 from flows import profiles
 from pipelines import catalogue
@@ -21,9 +24,10 @@ from pipelines.corpus.windows import rolling_windows
 from pipelines.evaluation import evaluate_tasks
 from pipelines.language import language
 from pipelines.lm.language_model import Generation
+from pipelines.lsr import objective
 from pipelines.params import params_file
 from pipelines.replug import ensemble
-from pipelines.retrieval import retriever
+from pipelines.retrieval import encoder, retriever
 from pipelines.sources.bz2_blocks import Part
 from pipelines.sources.rejects import Rejects
 
@@ -157,6 +161,40 @@ def test_the_numbers_are_the_scripts(chosen):
 def test_a_text_has_the_windows_of_the_script(chosen, tokens):
     found = rolling_windows(np.arange(tokens + 1), *chosen.windows.model_dump().values())
     assert [list(window) for window in found] == GOLDEN["windows"][tokens]
+
+
+def test_vectors_are_the_scripts(chosen):
+    golden = GOLDEN["embeddings"]
+    own = tiny_models.tokenizer(bos=False)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "max_position_embeddings": 600}
+    config = BertConfig(vocab_size=len(own), **tiny_models.ENCODER | sizes)
+    model = BertModel(config, add_pooling_layer=False)
+    with torch.no_grad():
+        for number, weights in enumerate(model.parameters()):
+            if weights.ndim == 2:
+                numbers = (torch.arange(weights.numel()) * 7919 + number) % 1009
+                weights.copy_((numbers / 504.5 - 1).reshape(weights.shape))
+    model.save_pretrained("encoder")
+    own.model_max_length = 600
+    own.save_pretrained("encoder")
+    compute = chosen.compute.model_copy(update={"device": "cpu", "threads": 1})
+    opened = encoder.Encoder.open(
+        Path("encoder"), chosen.retriever["contriever"], compute, encoder.EXACT
+    )
+    sentence, times = golden["repeated"]
+    texts = [*TEXTS[:9], sentence * times]
+    for embed in (opened.embed, opened.embed_queries):
+        np.testing.assert_allclose(embed(texts), golden["vectors"], atol=2e-4)
+
+
+def test_the_loss_of_lsr_is_the_scripts(chosen):
+    golden = GOLDEN["lsr"]
+    settings = {name: getattr(chosen.lsr, name) for name in golden["settings"]}
+    assert settings == golden["settings"]
+    scores = torch.tensor([golden["scores"]])
+    gold = torch.tensor([golden["gold"]])
+    loss = objective.lsr_loss(scores, gold, **settings)
+    assert loss.item() == pytest.approx(golden["loss"], rel=1e-5)
 
 
 def test_wikitext_is_one_text_as_in_the_script(chosen):

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import releases
 import tiny_models
 from transformers import Qwen3Config, Qwen3Model
 
@@ -79,6 +80,21 @@ def test_sentence_transformers_opens_the_copied_folder(library, copied, texts, e
     opened = library.SentenceTransformer(str(copied[1]), device="cpu")
     assert opened.max_seq_length == MAX_TOKENS
     np.testing.assert_allclose(opened.encode_document(texts[:12]), expected[:12], atol=1e-5)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_library_opens_a_releases_retriever(library, tmp_path):
+    """Its vectors are those of the encoder that the run has."""
+    encoder = tiny_models.encoder(tmp_path / "untuned")
+    settings = tiny_models.retriever(path=str(encoder), query_prefix="query: ")
+    data = releases.write_data(tmp_path / "data")
+    base_retriever.copy_pretrained(settings, data / "models/lsr/dense")
+    released = releases.release(data, tmp_path / "out") / "retriever/dense"
+    opened = library.SentenceTransformer(str(released), device="cpu")
+    ours = Encoder.open(data / "models/lsr/dense", settings, tiny_models.compute(), EXACT)
+    texts = [*tiny_models.words(9, 1), "VELM Velm", "Łódź [PAD] </s>"]
+    np.testing.assert_allclose(opened.encode_document(texts), ours.embed(texts), atol=1e-5)
+    np.testing.assert_allclose(opened.encode_query(texts), ours.embed_queries(texts), atol=1e-5)
 
 
 POOLINGS = ("cls", "mean", "lasttoken")

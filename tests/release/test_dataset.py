@@ -12,7 +12,7 @@ import pandas
 import pytest
 import releases
 import yaml
-from releases import VIEWS, files_of, questions, release, write_data
+from releases import MADE_BY, VIEWS, files_of, questions, release, write_data
 
 from pipelines.errors import LongtailError
 from pipelines.pages import values
@@ -87,6 +87,8 @@ def test_a_release_has_every_file(first):
         "SHA256SUMS",
     ]
     others += ["CHANGELOG.md", "CITATION.cff", "lm-eval/popqa.yaml", "lm-eval/functions.py"]
+    encoder = ["README.md", "SHA256SUMS", "config.json", "model.safetensors"]
+    others += [f"retriever/dense/{name}" for name in encoder]
     assert sorted(files_of(first)) == sorted([*tables, *others, "CANARY.txt"])
     assert CANARY in card_of(first)
     assert "| as measured |" in card_of(first), "the advice is the verdict of the rule"
@@ -106,6 +108,38 @@ def test_a_release_has_every_file(first):
         {"search": "shrunk"},
         False,
     )
+
+
+def test_a_model_card_says_what_made_a_retriever(first, tmp_path):
+    """Its licence is that of the base model's card, if that is on this machine."""
+    folder = first / "retriever/dense"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    front_matter = yaml.safe_load(text.split("---")[1])
+    assert (front_matter["library_name"], "license" in front_matter) == (
+        "sentence-transformers",
+        False,
+    )
+    for line in (
+        "| untuned encoder | owner/base, revision abc |\n| its licence | not named in its files |",
+        "| language model that taught it | (outside the project)/tiny |",
+        "| training queries | 214 of wikipedia; questions are those of popqa with split train,",
+        "| popqa | tiny | 4 | 25.0 [12.5, 37.5] | 50.0 [37.5, 62.5] | \N{MINUS SIGN}12.5 [",
+        "| pile | tiny | 0.5000 [0.3750, 0.6250] | +1.50 [+1.38, +1.62] |",
+        'encode_document(["Hamlet A tragedy by William Shakespeare."])',
+        "## What it is not for",
+    ):
+        assert line in text
+    assert contents.check_sums(folder) == 3
+
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A base model\n")
+    retriever = MADE_BY["params"]["retriever"]["dense"] | {"path": str(base), "revision": None}
+    made_by = MADE_BY | {"params": MADE_BY["params"] | {"retriever": {"dense": retriever}}}
+    other = release(write_data(tmp_path / "data"), tmp_path / "out", made_by=made_by)
+    text = (other / "retriever/dense/README.md").read_text(encoding="utf-8")
+    assert "| untuned encoder | (outside the project)/base |" in text
+    assert yaml.safe_load(text.split("---")[1])["license"] == "apache-2.0"
 
 
 def test_popqas_tsv_is_in_the_published_format(
@@ -256,7 +290,7 @@ def test_a_tampered_file_is_caught(first, tmp_path):
     folder = shutil.copytree(first, tmp_path / "out/1.0.0")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert contents.check_sums(folder) == 18
+    assert contents.check_sums(folder) == 22
     tampered = (folder / "popqa.tsv").read_text(encoding="utf-8").replace("poet", "pope")
     (folder / "popqa.tsv").write_text(tampered, encoding="utf-8")
     (folder / "LICENSE.md").unlink()
@@ -276,6 +310,7 @@ def test_a_release_that_fails_leaves_the_last_one_as_it_was(first, tmp_path, mon
     out = tmp_path / "out"
     shutil.copytree(first, out / first.name)
     write_data(tmp_path / "data", questions(views=VIEWS | {2: 100}))
+    shutil.rmtree(tmp_path / "data/models")  # else it fails where a retriever is copied
 
     def fail(*_):
         raise OSError("no space left on device")

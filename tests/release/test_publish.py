@@ -23,7 +23,10 @@ class Place:
 
     def files(self, version: str) -> dict[str, bytes]:
         """What another program finds there of a version."""
-        found = self.hub.files("ada/popqa", version) or {}
+        return self.of("ada/popqa", version)
+
+    def of(self, repository: str, version: str) -> dict[str, bytes]:
+        found = self.hub.files(repository, version) or {}
         return {name: body for name, body in found.items() if name != ".gitattributes"}
 
 
@@ -39,7 +42,7 @@ def hub(monkeypatch, tmp_path) -> Iterator[Place]:
 
 def send(to: str, folder: Path) -> list[str] | None:
     """Send a release; what the plan said, None where it is there."""
-    with publish.opened(to) as target:
+    with publish.opened(publish.Place(to)) as target:
         plan = target.plan(folder)
         if plan:
             target.send(folder)
@@ -50,7 +53,7 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     """Planning sends nothing, and what was cut short is no version and is sent again."""
     place, newest = hub, made / "1.1.0"
     files = files_of(newest)
-    with publish.opened(place.to) as target, monkeypatch.context() as patch:
+    with publish.opened(publish.Place(place.to)) as target, monkeypatch.context() as patch:
         target.plan(newest)
         assert (target.versions(), place.files("1.1.0")) == ([], {})
         assert {method for method, _ in place.hub.requests} == {"GET"}
@@ -76,9 +79,21 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     send(place.to, Path(later))
     assert place.files("1.2.0") == files_of(Path(later))
     assert place.files("1.1.0") == files
-    with publish.opened(place.to) as target:
+    with publish.opened(publish.Place(place.to)) as target:
         assert target.versions() == ["1.1.0", "1.2.0"]
     assert place.hub.messages[-1] == "1.2.0"
+
+
+def test_a_retriever_is_a_model_of_its_own(hub, made):
+    dataset, model = publish.places(hub.to, made / "1.1.0")
+    assert (dataset.to, model.to) == (hub.to, "hub:ada/popqa-dense")
+    for said in ("1.1.0 for the model ada/popqa-dense at", None):
+        with publish.opened(model) as target:
+            plan = target.plan(made / "1.1.0")
+            assert (plan and plan[0].startswith(said)) == (said and True)
+            target.send(made / "1.1.0") if plan else None
+    assert hub.of("ada/popqa-dense", "1.1.0") == files_of(made / "1.1.0/retriever/dense")
+    assert hub.files("1.1.0") == {}
 
 
 def test_other_bytes_are_refused(hub, made):
@@ -91,7 +106,7 @@ def test_other_bytes_are_refused(hub, made):
     ):
         send(place.to, other)
     assert place.files("1.1.0") == files_of(newest)
-    with publish.opened(place.to) as target:
+    with publish.opened(publish.Place(place.to)) as target:
         for _ in range(2):
             target.bring_last(out)
         assert files_of(out) == {f"1.1.0/{name}": body for name, body in files_of(newest).items()}
@@ -126,15 +141,21 @@ def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatc
 
 def test_a_place_that_is_none_is_named():
     for to, why in (
-        ("hub:popqa", "no dataset repository, expected hub:OWNER/NAME"),
-        ("hub:https://example.org/a", "no dataset repository"),
-        ("s3://bucket/a", "no dataset repository"),
+        ("hub:popqa", "no repository, expected hub:OWNER/NAME"),
+        ("hub:https://example.org/a", "no repository"),
+        ("s3://bucket/a", "no repository"),
     ):
-        with pytest.raises(LongtailError, match=f"^--to {to}: {why}"), publish.opened(to):
+        with (
+            pytest.raises(LongtailError, match=f"^--to {to}: {why}"),
+            publish.opened(publish.Place(to)),
+        ):
             pass
 
 
 def test_what_fails_before_sending_says_that_nothing_was_sent() -> None:
     message = "OSError: offline; nothing was sent$"
-    with pytest.raises(LongtailError, match=message), publish.opened("hub:ada/popqa"):
+    with (
+        pytest.raises(LongtailError, match=message),
+        publish.opened(publish.Place("hub:ada/popqa")),
+    ):
         raise OSError("offline")

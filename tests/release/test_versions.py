@@ -2,6 +2,8 @@
 values.
 """
 
+import shutil
+
 import pyarrow.parquet as pq
 import pytest
 from releases import FACTS, INGEST, VIEWS, questions, thresholds, write_data
@@ -16,6 +18,15 @@ def edited(change):
     return lambda file: pq.write_table(change(pq.read_table(file)), file)
 
 
+def retriever(file):
+    """The weights in the release whose table is `file`."""
+    return file.with_name("retriever") / "dense/model.safetensors"
+
+
+def copy_as(folder, name):
+    shutil.copytree(folder, folder.with_name(name))
+
+
 def changes(folder, tables=(), edit=None) -> dict:
     """The changes from release 1.2.3 of the small world to one of other tables, or of files
     changed by hand.
@@ -24,6 +35,7 @@ def changes(folder, tables=(), edit=None) -> dict:
         for name, chosen in (("1.2.3", ()), ("new", tables)):
             (folder / name).mkdir()
             contents.write_tables(db, write_data(folder / "data", *chosen), folder / name)
+            contents.copy_retrievers(folder / "data", folder / name, ["dense"])
         if edit:
             edit(folder / "new/popqa.parquet")
         return versions.changes_since(db, folder / "1.2.3", folder / "new")
@@ -65,6 +77,14 @@ def changes(folder, tables=(), edit=None) -> dict:
             {"columns_gone": ["id"]},
         ),
         ([], lambda file: file.unlink(), "2.0.0", {}),
+        ([], lambda file: retriever(file).write_text("tuned anew"), "1.2.4", {}),
+        (
+            [],
+            lambda file: retriever(file).parent.rename(file.with_name("gone")),
+            "2.0.0",
+            {},
+        ),
+        ([], lambda file: copy_as(retriever(file).parent, "e5"), "1.3.0", {}),
     ],
     ids=[
         "value",
@@ -75,6 +95,9 @@ def changes(folder, tables=(), edit=None) -> dict:
         "column gone",
         "other type",
         "table gone",
+        "retriever",
+        "retriever gone",
+        "another retriever",
     ],
 )
 def test_the_version_is_what_the_changes_call_for(tmp_path, tables, edit, version, found):

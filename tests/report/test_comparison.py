@@ -119,6 +119,29 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
         assert compared.beside == NOTHING
 
 
+def test_published_passages_stand_for_their_search(run):
+    number = of("gpt2", "Wikipedia 2018", "Contriever MS MARCO", "one passage", method="dense")
+    setups = {
+        "one passage": {"answer.passages": 1},
+        "Wikipedia 2018": {"parts.datastore": "none"},
+        "Contriever MS MARCO": {"retriever.path": "facebook/contriever-msmarco"},
+    }
+    searched = run(setups).compare(number)
+    assert len(searched.needs) == 2
+
+    opened = run(setups)
+    ways = ["closed_book", "given_contriever"]
+    opened.params = opened.params.model_copy(update={"ways": ways})
+    given = opened.compare(number)
+    assert given.number.find["method"] == "given_contriever"
+    assert given.number.setups == ["one passage"]
+    key = "popqa.{lm}.dense.exact.retrieved"
+    adapted = opened.compare(replace(number, find={"metrics": "adaptive", "key": key}))
+    assert adapted.number.find["key"] == "popqa.{lm}.given_contriever.exact.retrieved"
+    bm25 = opened.compare(replace(number, find=number.find | {"method": "bm25"}))
+    assert len(bm25.needs) == 2
+
+
 @pytest.mark.parametrize(
     ("setup", "changes", "named"),
     [
