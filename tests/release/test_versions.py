@@ -103,6 +103,7 @@ def changes(folder, tables=(), edit=None) -> dict:
 def test_the_version_is_what_the_changes_call_for(tmp_path, tables, edit, version, found):
     said = changes(tmp_path, tables, edit)
     assert found.items() <= said["tables"].get("popqa", {}).items()
+    assert said["level"], "it is a change"
     assert versions.next_version(said, None) == version
 
 
