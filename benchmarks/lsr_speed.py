@@ -29,8 +29,9 @@ from pipelines.lsr.lsr_settings import Settings
 from pipelines.lsr.rounds import Refresher, TrainingFiles, make_deterministic
 from pipelines.lsr.trainer import Trainer
 from pipelines.params import params_file
-from pipelines.retrieval.encoder import Encoder, has_bf16
+from pipelines.retrieval.encoder import Encoder
 from pipelines.scoring import logprobs
+from pipelines.work.devices import has_bf16
 
 MINILM = {
     "hidden_size": 384,

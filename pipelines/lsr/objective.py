@@ -7,15 +7,18 @@ encoder, in parts if the batch doesn't fit on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from pipelines.lm.ragged import longest_first
 
 # PyTorch takes seconds to import, and the formulas need only the tensors' own methods.
 if TYPE_CHECKING:
     import torch
 
+    from pipelines.lm.ragged import Ragged
     from pipelines.params.params import LSR
     from pipelines.retrieval.encoder import Encoder
 
@@ -98,62 +101,70 @@ def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
 def backward(
     encoder: Encoder,
     lsr: LSR,
-    documents: Sequence[str],
-    queries: Sequence[str],
+    documents: Ragged,
+    queries: Ragged,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> None:
     """Add the gradient of `loss` to the encoder's weights.
 
-    The loss is a function of documents and queries as vectors, (n, dim) each. More than
-    `lsr.micro_batch` texts are embedded without gradient first; the loss's gradient at the vectors
-    is then backpropagated through one part after the other, each embedded again (Gao et al., 2021,
-    GradCache).
+    The encoder embeds the tokens of documents and queries, and the loss is a function of both as
+    vectors, (n, dim) each. More than `lsr.micro_batch` texts, or more than a GPU has memory for,
+    are embedded without gradient first; the loss's gradient at the vectors is then backpropagated
+    through one part after the other, each embedded again (Gao et al., 2021, GradCache).
+
+    `lsr.dtype` is fp32 or bf16 here. Nothing waits for the device.
     """
     import torch
 
-    device = torch.device(encoder.documents.device).type
-    n_texts = len(documents) + len(queries)
-    at_once = lsr.micro_batch is None or n_texts <= lsr.micro_batch
-    size = None if at_once else lsr.micro_batch
-    texts_of_sides = {"documents": documents, "queries": queries}
+    from pipelines.retrieval.encoder import in_order
+    from pipelines.work import devices
 
-    def embed(side: str, rows: np.ndarray, gradient: bool) -> torch.Tensor:
+    device = torch.device(encoder.device)
+
+    def embed(tokens: Ragged, of_queries: bool) -> torch.Tensor:
         # One autocast for each part: it caches the bf16 weights, and weights cached without
         # gradient would get none.
-        with (
-            torch.set_grad_enabled(gradient),
-            torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"),
-        ):
-            texts = [texts_of_sides[side][row] for row in rows]
-            return encoder.embed_with_gradient(texts, queries=side == "queries")
+        with torch.autocast(device.type, torch.bfloat16, enabled=lsr.dtype == "bf16"):
+            return encoder.embed_with_gradient(tokens, queries=of_queries)
 
-    # the loss's gradient at the vectors, which are leaves: nothing behind them is differentiated
-    parts = []
-    leaves = {}
-    for side, texts in texts_of_sides.items():
-        parts += [(side, rows) for rows in _parts(texts, size)]
-        leaves[side] = encoder.parameters()[0].new_zeros(len(texts), encoder.dim)
-    embedded = [embed(side, rows, gradient=at_once) for side, rows in parts]
-    for (side, rows), vectors in zip(parts, embedded, strict=True):
-        leaves[side][rows] = vectors.detach()
-    loss(leaves["documents"].requires_grad_(), leaves["queries"].requires_grad_()).backward()
-
-    # from the vectors back to the weights
-    gradients = []
-    for side, rows in parts:
-        gradient = leaves[side].grad
-        assert gradient is not None, "the loss uses both"
-        gradients.append(gradient[rows])
-    if at_once:
-        torch.autograd.backward(embedded, gradients)
+    if _fits_at_once(encoder, lsr, documents, queries):
+        document_vectors = embed(documents, of_queries=False)
+        query_vectors = embed(queries, of_queries=True)
+        loss(document_vectors, query_vectors).backward()
         return
-    for (side, rows), gradient in zip(parts, gradients, strict=True):
-        embed(side, rows, gradient=True).backward(gradient)
+
+    parts = []
+    leaves = []  # nothing behind these vectors is differentiated
+    for tokens, of_queries in ((documents, False), (queries, True)):
+        batches = []
+        for rows in _parts(tokens.lengths, lsr, encoder):
+            with torch.no_grad():
+                vectors = embed(tokens.take(rows), of_queries)
+            batches.append((rows, vectors))
+        leaf = in_order(batches).requires_grad_()
+        leaves.append(leaf)
+        parts += [(leaf, rows, tokens.take(rows), of_queries) for rows, _ in batches]
+    loss(*leaves).backward()
+
+    for leaf, rows, part, of_queries in parts:
+        assert leaf.grad is not None, "the loss uses both"
+        gradient = leaf.grad.index_select(0, devices.to_device(rows, device))
+        embed(part, of_queries).backward(gradient)
 
 
-def _parts(texts: Sequence[str], size: int | None) -> list[np.ndarray]:
-    """The texts' rows: all at once, or in parts of `size` texts of like length."""
-    if size is None:
-        return [np.arange(len(texts))]
-    order = np.argsort([len(text) for text in texts], kind="stable")
-    return np.split(order, range(size, len(texts), size))
+def _fits_at_once(encoder: Encoder, lsr: LSR, documents: Ragged, queries: Ragged) -> bool:
+    """Whether all texts may be embedded with gradient together."""
+    lengths = np.concatenate([documents.lengths, queries.lengths])
+    if lsr.micro_batch is not None:
+        return len(lengths) <= lsr.micro_batch
+    most_tokens = encoder.tokens_with_gradient
+    return most_tokens is None or lengths.sum() <= most_tokens
+
+
+def _parts(lengths: np.ndarray, lsr: LSR, encoder: Encoder) -> list[np.ndarray]:
+    """The rows of texts with `lengths` (n,) tokens, in parts of like length."""
+    if lsr.micro_batch is None:
+        assert encoder.tokens_with_gradient is not None, "a CPU embeds all at once"
+        return list(longest_first(lengths, encoder.tokens_with_gradient))
+    order = np.argsort(lengths, kind="stable")
+    return np.split(order, range(lsr.micro_batch, len(lengths), lsr.micro_batch))

@@ -116,13 +116,15 @@ def training_key(settings: Settings, retriever: str, corpora: list[CorpusQueries
     index = Method("dense", retriever)
     indexes = [methods.index_folder(index, corpus.corpus) / "meta.json" for corpus in corpora]
     model = (lm.source, lm.path, lm.dtype, lm.chat, server)
+    # Batches' sizes change last digits alone.
+    encoder = settings.retriever[retriever].model_dump(exclude={"batch_tokens"})
     digests = [corpus.digest() for corpus in corpora]
     compute = settings.compute
     depends_on = (
         settings.seed,
         compute.device,
         compute.threads,
-        settings.retriever[retriever],
+        encoder,
         settings.lsr,
         settings.answer.new_tokens,
         model,
@@ -146,6 +148,8 @@ def _train_rounds(
     """Train round by round, from where the curve of `progress` ends."""
     from tqdm import tqdm
 
+    from pipelines.work.ahead import prepared
+
     schedule = trainer.schedule
     done = len(progress.curve)
     with tqdm(
@@ -163,8 +167,10 @@ def _train_rounds(
                 break
 
             trainer.start_round(candidates)
-            for step in range(max(steps.start, done), steps.stop):
-                progress.curve.append({"step": step, **trainer.step(step)})
+            missing = range(max(steps.start, done), steps.stop)
+            in_thread = trainer.encoder.on_gpu
+            for step, batch in prepared(missing, trainer.batch, in_thread=in_thread):
+                progress.curve.append({"step": step, **trainer.step(step, batch=batch)})
                 bar.update()
                 _save_step(trainer, files, progress, steps)
 

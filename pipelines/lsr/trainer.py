@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
+from pipelines.lm.ragged import Ragged
 from pipelines.lsr import objective
 from pipelines.lsr.rounds import ScoredCandidates
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.params.params import LSR
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
+from pipelines.work import devices
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Batch:
     Q would only flatten P_R where all documents of a query have the same target.
     """
 
-    documents: list[str]  # distinct, (m,)
-    queries: list[str]  # (b,)
+    documents: Ragged  # tokens of distinct documents, (m,)
+    queries: Ragged  # tokens, (b,)
     document_of: torch.Tensor  # (b, k), numbers of `documents`
     targets: torch.Tensor  # (b, k)
     gains: torch.Tensor  # (b, k)
@@ -44,13 +45,17 @@ class Trainer:
         lsr: LSR,
         betas: Sequence[float],
     ) -> None:
-        """`betas` are each corpus's temperatures of Q."""
+        """`betas` are each corpus's temperatures of Q. `encoder` was opened with EXACT."""
+        dtype = lsr.dtype
+        if dtype == "auto":
+            dtype = encoder.fastest("auto").dtype if encoder.on_gpu else "fp32"
         self.encoder = encoder
         self.corpora = corpora
         self.schedule = schedule
-        self.lsr = lsr
+        self.lsr = lsr.model_copy(update={"dtype": dtype})
         self.betas = betas
-        self.optimizer = torch.optim.Adam(self.encoder.parameters(), lr=lsr.learning_rate)
+        weights = encoder.parameters()
+        self.optimizer = torch.optim.Adam(weights, lr=lsr.learning_rate, fused=encoder.on_gpu)
 
     def start_round(self, candidates: Sequence[ScoredCandidates]) -> None:
         """Learn from these candidates, by corpus, in the steps to come.
@@ -70,14 +75,17 @@ class Trainer:
         places = np.searchsorted(self._distinct[number], positions)
         return self._texts[number][places]
 
-    def step(self, number: int) -> dict[str, float]:
-        """One step of Adam, numbered from 0; returns its row of the training curve."""
+    def step(self, number: int, batch: Batch | None = None) -> dict[str, float]:
+        """One step of Adam, numbered from 0; returns its row of the training curve.
+
+        `batch` is what `batch(number)` returns, if the caller has it.
+        """
         lsr = self.lsr
         warm_up_steps = max(1, round(lsr.warmup * lsr.steps))
         learning_rate = lsr.learning_rate * min(1.0, (number + 1) / warm_up_steps)
         self.optimizer.param_groups[0]["lr"] = learning_rate
-        batch = self.batch(number)
-        if not batch.queries:
+        batch = batch or self.batch(number)
+        if not len(batch.targets):
             return {
                 "kl": 0.0,
                 "entropy_retriever": 0.0,
@@ -86,29 +94,30 @@ class Trainer:
                 "uniform": batch.uniform,
             }
 
-        seen: dict[str, Any] = {}
+        device = self.encoder.device
+        document_of = devices.to_device(batch.document_of.numpy(), device)
+        targets = devices.to_device(batch.targets.float().numpy(), device)
+        betas = devices.to_device(batch.betas.float().numpy(), device)
+        seen: dict[str, torch.Tensor] = {}
 
         def loss(document_vectors: torch.Tensor, query_vectors: torch.Tensor) -> torch.Tensor:
-            numbers = batch.document_of.ravel().to(document_vectors.device)
-            rows = document_vectors.index_select(0, numbers)
-            rows = rows.view(*batch.document_of.shape, -1)
+            rows = document_vectors.index_select(0, document_of.ravel())
+            rows = rows.view(*document_of.shape, -1)
             similarities = torch.einsum("bd,bkd->bk", query_vectors, rows)
-            targets = batch.targets.to(similarities)
-            betas = batch.betas.to(similarities)
             value = objective.lsr_loss(similarities, targets, lsr.gamma, betas, lsr.kl)
-            seen["kl"] = float(value.detach())
-            seen["similarities"] = similarities.detach().cpu()
+            seen["kl"] = value.detach()
+            seen["similarities"] = similarities.detach()
             return value
 
         self.optimizer.zero_grad(set_to_none=True)
         objective.backward(self.encoder, lsr, batch.documents, batch.queries, loss)
         self.optimizer.step()
 
-        similarities = seen["similarities"]
+        similarities = seen["similarities"].cpu()  # waits for the end of the step
         p_retriever = torch.softmax(similarities.double() / lsr.gamma, dim=1)
         expected_gains = (p_retriever * batch.gains).sum(1)
         return {
-            "kl": seen["kl"],
+            "kl": float(seen["kl"]),
             "entropy_retriever": objective.entropy(similarities, lsr.gamma),
             "entropy_lm": objective.entropy(batch.targets, batch.betas),
             "lm_gain": float(expected_gains.mean()),
@@ -141,8 +150,8 @@ class Trainer:
             gains.append(candidates.gains[places])
             betas.append(np.full((len(rows), 1), self.betas[number_of_corpus]))
         return Batch(
-            documents=texts,
-            queries=queries,
+            documents=self.encoder.tokens(texts),
+            queries=self.encoder.tokens(queries, queries=True),
             document_of=_joined(document_of),
             targets=_joined(targets),
             gains=_joined(gains),

@@ -140,8 +140,9 @@ class Retriever(Section):
     document: Template
     # number format; auto: bf16 if the device has it and it is as good as fp32
     dtype: Literal["auto", "bf16", "fp32"]
-    # tokens in one forward pass, at most
-    batch_tokens: PositiveInt
+    # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit, up to 65,536, on a
+    # GPU
+    batch_tokens: PositiveInt | None
     # tokens of a text that are read
     max_tokens: PositiveInt
     # train: how
@@ -159,8 +160,9 @@ class Reranker(Section):
     revision: str | None
     # tokens of query and document together that are read
     max_tokens: PositiveInt
-    # tokens in one forward pass, at most
-    batch_tokens: PositiveInt
+    # tokens in one forward pass, at most; null: 4,096 on a CPU, as many as fit, up to 65,536, on a
+    # GPU
+    batch_tokens: PositiveInt | None
     # the best documents of the main retriever, untuned, that it reads for each query
     candidates: PositiveInt
 
@@ -237,9 +239,11 @@ class LSR(Section):
     best_by: Literal["recall_at_1", "bits_per_byte"] = "recall_at_1"
     # steps between checkpoints, which a killed run goes on from
     checkpoint_steps: PositiveInt
-    # number format of matrix products; weights and Adam stay fp32
-    dtype: Literal["fp32", "bf16"]
-    # texts of a step that are embedded with gradients at once; null: all of them
+    # number format of matrix products; auto: bf16 on a GPU that has it, if the untuned encoder is
+    # as good in it as in fp32; weights and Adam stay fp32
+    dtype: Literal["auto", "fp32", "bf16"]
+    # texts of a step that are embedded with gradients at once; null: all of them on a CPU, as many
+    # as fit on a GPU
     micro_batch: PositiveInt | None
 
     def shots(self, answer: Answer, lm: LM) -> int:

@@ -6,7 +6,7 @@ comes from its stored embedding, so it is the same for every kind of index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,14 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 
 if TYPE_CHECKING:
+    import torch
+
     from pipelines.retrieval.encoder import Encoder
 
-BLOCK_EMBEDDINGS = 16_384  # embeddings held in fp32 at once
+BLOCK_EMBEDDINGS = 16_384  # embeddings held in fp32 at once on a CPU
+BLOCK_ON_GPU = 131_072  # embeddings that are compared at once on a GPU
 QUERIES_PER_BLOCK = {"cpu": 256, "cuda": 4096}  # compared with a block at once, by device
+HIGH_BITS = -1 << 13  # of a number in fp32: its sign, exponent, and 10 bits of its fraction
 FAISS_QUERIES = 1024  # queries that FAISS searches at once, at most
 CANDIDATES_HELD = 1 << 24  # candidates held at once, at most
 CELLS_HELD = 1 << 22  # numbers of candidates' embeddings: 16 MiB, nearly a core's cache
@@ -35,9 +39,9 @@ SCORE_DECIMALS = 5  # finer than fp16 embeddings, but equal documents tie in any
 class Index:
     """A corpus's embeddings, and a FAISS index that proposes candidates.
 
-    Without a FAISS index all documents are compared, on `device`. Lists are searched on the CPU:
-    `probe` is the number of lists searched, and `refine` candidates are scored for each document
-    wanted.
+    Without a FAISS index all documents are compared, on `device`. A GPU holds the embeddings from
+    the first search on, if they fit. Lists are searched on the CPU: `probe` is the number of lists
+    searched, and `refine` candidates are scored for each document wanted.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Index:
         self.embeddings = Embeddings(folder / "embeddings")
         self.count = self.embeddings.count
         self.dim = self.embeddings.dim
+        self._held: list[tuple[int, torch.Tensor]] = []  # see _blocks
 
     def search(
         self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None
@@ -163,22 +168,23 @@ class Index:
     def _nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
         """Positions (queries, k) int64 of the k <= count best documents, ties in any order.
 
-        The best comes first. All documents are compared, in fp32 on `device`; a block of them is
-        read once for all queries.
+        The best comes first. All documents are compared on `device`, with the precision of fp32; a
+        block of them is read once for all queries.
         """
         import torch
 
+        from pipelines.work import devices
+
         torch.set_num_threads(self.threads)
-        vectors = torch.from_numpy(queries).to(self.device)
+        vectors = devices.to_device(queries, self.device)
         best = torch.full((len(vectors), k), -torch.inf, device=self.device)
         positions = torch.full((len(vectors), k), -1, device=self.device)
         step = QUERIES_PER_BLOCK[self.device]
-        for start in range(0, self.count, BLOCK_EMBEDDINGS):
-            halves = self.embeddings.rows(start, start + BLOCK_EMBEDDINGS, np.float16)
-            block = torch.from_numpy(halves).to(self.device).float().T
+        for start, halves in self._blocks():
+            block = halves.float().T
             for first in range(0, len(vectors), step):
                 rows = slice(first, first + step)
-                similarities = vectors[rows] @ block
+                similarities = self._products(vectors[rows], block)
                 scores, numbers = similarities.topk(min(k, block.shape[1]), sorted=False)
 
                 scores = torch.cat([best[rows], scores], 1)
@@ -186,6 +192,44 @@ class Index:
                 best[rows], places = scores.topk(k)
                 positions[rows] = candidates.gather(1, places)
         return positions.cpu().numpy()
+
+    def _blocks(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the first position of each block, and its embeddings (n, dim) fp16 on the device.
+
+        A GPU holds them all, if they fit.
+        """
+        from pipelines.work import devices
+
+        if self._held:
+            yield from self._held
+            return
+        memory = devices.held_memory(self.device)
+        size = BLOCK_EMBEDDINGS if memory is None else BLOCK_ON_GPU
+        n_bytes = self.count * self.dim * np.dtype(np.float16).itemsize
+        held = []
+        for start in range(0, self.count, size):
+            halves = self.embeddings.rows(start, start + size, np.float16)
+            block = devices.to_device(halves, self.device)
+            if memory is not None and n_bytes <= memory:
+                held.append((start, block))
+            yield start, block
+        self._held = held
+
+    def _products(self, queries: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+        """Inner products (n, m) of queries (n, dim) and the embeddings of a block (dim, m).
+
+        A GPU's tensor cores multiply numbers that have 10 bits of fraction, as embeddings in fp16
+        have, and sum in fp32. So each query goes in two parts.
+        """
+        import torch
+
+        from pipelines.work import devices
+
+        if devices.total_memory(self.device) is None:
+            return queries @ block
+        high, low = split(queries)
+        with devices.products_in("high"):
+            return torch.addmm(high @ block, low, block)
 
     def scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """Similarities (n, candidates) float32 of the embeddings at the positions `candidates`.
@@ -207,6 +251,14 @@ class Index:
             scores = np.concatenate(list(parts))
         scores[candidates < 0] = -np.inf
         return scores
+
+
+def split(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two parts of numbers in fp32 whose sums they are: 10 bits of the fraction, and the rest."""
+    import torch
+
+    high = (numbers.view(torch.int32) & HIGH_BITS).view(torch.float32)
+    return high, numbers - high
 
 
 class Dense:

@@ -117,7 +117,8 @@ def embed_corpus(
     try:
         encoder = Encoder.open(model, retriever, compute)
         chosen = hashlib.blake2b(positions.tobytes()).hexdigest()
-        result_depends_on = (retriever, compute.device, encoder.numerics, chosen)
+        read = retriever.model_dump(exclude={"batch_tokens"})  # which changes last digits alone
+        result_depends_on = (read, compute.device, encoder.numerics, chosen)
         key = content_key(result_depends_on, code.fingerprint(__name__), docs, model)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
             files = _embed_on_gpu(encoder, texts, shards, name, key)
@@ -166,7 +167,7 @@ def _embed_on_gpu(
     name: str,
     key: str,
 ) -> list[Path]:
-    """Embed in this process: a thread reads and tokenises a shard while the GPU embeds another."""
+    """Embed in this process: a thread reads or writes a shard while the GPU embeds another."""
 
     def embed_shard(positions: np.ndarray, path: Path) -> None:
         _write(positions, _embed(encoder, texts(positions)), path)

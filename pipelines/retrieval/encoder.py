@@ -5,10 +5,11 @@ One model serves both sides, or each side has its own, as in DPR.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +18,13 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines import draws, progress
 from pipelines.errors import LongtailError
-from pipelines.lm.ragged import longest_first, padded
+from pipelines.lm.ragged import Ragged, longest_first, padded
 from pipelines.params import params
+from pipelines.retrieval import token_limits
 from pipelines.retrieval.modules import write_sentence_transformers_files
 from pipelines.retrieval.tower import WINDOW, Tower
-from pipelines.work import threads
+from pipelines.work import devices, threads
+from pipelines.work.ahead import prepared
 
 CACHED_TOKENS = 2048  # embedded at once on a CPU: the states of more do not fit into its cache
 CACHED_WITH_GRADIENT = 1024  # tokens at once in fp32 with gradients
@@ -45,7 +48,7 @@ def first_state(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 def last_state(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The last real token's state."""
-    rows = torch.arange(len(mask))
+    rows = torch.arange(len(mask), device=mask.device)
     return hidden[rows, mask.sum(1) - 1]
 
 
@@ -64,6 +67,7 @@ class Numerics(NamedTuple):
 
 
 EXACT = Numerics("fp32", "highest")
+BF16 = Numerics("bf16", "highest")
 
 
 class Encoder:
@@ -88,6 +92,15 @@ class Encoder:
         self.similarity = settings.similarity
         self.numerics = EXACT
 
+        models = [tower.model for tower in self._towers]
+        self._tokens_in_pass = token_limits.tokens_in_pass(
+            models, self.device, settings.batch_tokens
+        )
+        # Tokens of texts whose gradients fit on a GPU at once; None on a CPU.
+        self.tokens_with_gradient = token_limits.tokens_with_gradient(models, self.device)
+        self.on_gpu = devices.total_memory(self.device) is not None
+        self._computes = Lock()  # a GPU has memory for the batches of one thread
+
     @classmethod
     def open(
         cls,
@@ -99,7 +112,8 @@ class Encoder:
         """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
         Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree
-        with fp32. Gradients are fp32. Raises LongtailError if the folder holds no encoder.
+        with fp32. An encoder in training is opened with EXACT. Raises LongtailError if the folder
+        holds no encoder.
         """
         threads.use(compute.threads)
         folder = Path(folder)
@@ -112,32 +126,46 @@ class Encoder:
         encoder = cls(documents, queries, retriever)
         if numerics is None:
             numerics = encoder.fastest(retriever.dtype)
+        return encoder.with_numerics(numerics)
+
+    def with_numerics(self, numerics: Numerics) -> Encoder:
+        """This encoder with other numerics for inference.
+
+        On a GPU, bf16 weights take the place of an autocast for each batch.
+        """
+        towers = self._towers
+        if self.on_gpu and numerics == BF16:
+            towers = [tower.in_bf16() for tower in towers]
+        encoder = Encoder(towers[0], towers[-1], self.settings)
         encoder.numerics = numerics
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of documents in their template, (texts, dim) float32."""
-        return self._embed(texts, False, self.numerics)
+        return self._embed(texts, queries=False)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Queries' vectors, (texts, dim) float32."""
-        return self._embed(texts, True, self.numerics)
+        return self._embed(texts, queries=True)
 
-    def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
-        """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
+    def tokens(self, texts: Sequence[str], queries: bool = False) -> Ragged:
+        """The tokens of documents in their template, or of queries, as the encoder reads them."""
+        if not queries:
+            return self.documents.tokens(texts)
+        prefix = self.settings.query_prefix
+        return self.queries.tokens([prefix + text for text in texts])
+
+    def embed_with_gradient(self, tokens: Ragged, queries: bool = False) -> torch.Tensor:
+        """Vectors (texts, dim) with gradients to the encoder's fp32 weights, for LSR."""
         tower = self.queries if queries else self.documents
+        assert tower.model.dtype == torch.float32, "an encoder in training is opened with EXACT"
         usual_attention = tower.model.config._attn_implementation
         if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
             _attend(tower, "eager")  # the fused backward pass is slow in bf16
         try:
-            batches = list(self._batches(texts, queries))
+            return in_order(self._batches(tokens, queries))
         finally:
             _attend(tower, usual_attention)
-
-        order = np.argsort(np.concatenate([rows for rows, _ in batches]))
-        vectors = torch.cat([vectors for _, vectors in batches])
-        # index_select sums its gradient in a fixed order; advanced indexing does not.
-        return vectors.index_select(0, torch.from_numpy(order).to(vectors.device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; a shared tower's weights are there once."""
@@ -166,25 +194,29 @@ class Encoder:
         )
 
     @torch.inference_mode()
-    def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
+    def _embed(self, texts: Sequence[str], queries: bool) -> np.ndarray:
+        """Vectors (texts, dim), window by window; a window's stay on the device until its end."""
+
+        def tokenise(start: int) -> Ragged:
+            return self.tokens(texts[start : start + WINDOW], queries)
+
         result = np.empty((len(texts), self.dim), np.float32)
-        with _computing(numerics, self.documents.device):
-            for start in range(0, len(texts), WINDOW):
-                window = texts[start : start + WINDOW]
-                for rows, vectors in self._batches(window, queries):
-                    result[start + rows] = vectors.cpu().numpy()
-                    progress.advance(len(rows), len(texts))
+        starts = range(0, len(texts), WINDOW)
+        for start, tokens in prepared(starts, tokenise, in_thread=self.on_gpu):
+            with self._computes, self._computing():
+                batches = self._batches(tokens, queries, n_texts=len(texts))
+                vectors = in_order(batches).cpu().numpy()
+            result[start : start + WINDOW] = vectors
         return result
 
     def _batches(
-        self, texts: Sequence[str], queries: bool
+        self, tokens: Ragged, queries: bool, n_texts: int = 0
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield rows of `texts` and their vectors, the longest texts first."""
-        tower = self.documents
-        if queries:
-            tower = self.queries
-            texts = [self.settings.query_prefix + text for text in texts]
-        tokens = tower.tokens(texts)
+        """Yield rows of `tokens` and their vectors, the longest texts first.
+
+        With `n_texts`, progress counts the rows as parts of so many texts.
+        """
+        tower = self.queries if queries else self.documents
         pool = POOLING[self.settings.pooling]
         most_tokens = self._tokens_at_once()
 
@@ -195,14 +227,17 @@ class Encoder:
             vectors = pool(hidden, mask)
             if self.similarity == "cosine":
                 vectors = normalize(vectors, dim=-1)
+            progress.advance(len(rows), n_texts)
             yield rows, vectors
 
     def _tokens_at_once(self) -> int:
         """The tokens in a batch, padding included, at most."""
-        most = self.settings.batch_tokens
-        if self.device == "cpu" and not torch.is_grad_enabled():
+        most = self._tokens_in_pass
+        if self.on_gpu:
+            return most
+        if not torch.is_grad_enabled():
             return min(most, CACHED_TOKENS)
-        if self.device == "cpu" and not torch.is_autocast_enabled("cpu"):
+        if not torch.is_autocast_enabled("cpu"):
             return min(most, CACHED_WITH_GRADIENT)
         return most
 
@@ -212,14 +247,15 @@ class Encoder:
         Prints which do not agree.
         """
         limits = {}
-        if dtype == "bf16" or (dtype == "auto" and has_bf16(self.documents.device)):
-            limits[Numerics("bf16", "highest")] = CLOSE
+        if dtype == "bf16" or (dtype == "auto" and devices.has_bf16(self.documents.device)):
+            limits[BF16] = CLOSE
         if self.documents.device == "cpu":
             limits[Numerics("fp32", "medium")] = CLOSER
 
-        exact = self._sample_vectors(EXACT)
+        exact = self.with_numerics(EXACT).sample_vectors()
         for numerics, limit in limits.items():
-            error = _difference(self._sample_vectors(numerics), exact)
+            vectors = self.with_numerics(numerics).sample_vectors()
+            error = _difference(vectors, exact)
             if error < limit:
                 return numerics
             print(
@@ -229,15 +265,36 @@ class Encoder:
             )
         return EXACT
 
-    def _sample_vectors(self, numerics: Numerics) -> list[np.ndarray]:
+    def sample_vectors(self) -> list[np.ndarray]:
         """The vectors of sample texts, by each tower."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
         generator = draws.generator(0, "encoder/sample")
         texts = [" ".join(generator.choice(words, n)) for n in SAMPLE_WORDS]
-        vectors = [self._embed(texts, False, numerics)]
+        vectors = [self._embed(texts, queries=False)]
         if len(self._towers) == 2:
-            vectors.append(self._embed(texts, True, numerics))
+            vectors.append(self._embed(texts, queries=True))
         return vectors
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Compute with the encoder's numerics inside the block only.
+
+        Outside of it, torch's precision for fp32 applies to the language model, too.
+        """
+        dtype, matmul = self.numerics
+        autocasts = dtype == "bf16" and self.documents.model.dtype == torch.float32
+        autocast = torch.autocast(self.device, torch.bfloat16, enabled=autocasts)
+        with devices.products_in(matmul), autocast:
+            yield
+
+
+def in_order(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> torch.Tensor:
+    """The vectors (texts, dim) of batches of rows, ordered by row, on their device."""
+    rows, vectors = zip(*batches, strict=True)
+    order = np.argsort(np.concatenate(rows))
+    joined = torch.cat(vectors)
+    # index_select sums its gradient in a fixed order; advanced indexing does not.
+    return joined.index_select(0, devices.to_device(order, joined.device))
 
 
 def _attend(tower: Tower, implementation: str) -> None:
@@ -255,29 +312,6 @@ def _difference(vectors: list[np.ndarray], exact: list[np.ndarray]) -> float:
         )
         largest.append(float(torch.nan_to_num(1 - cosines, nan=1.0).max()))
     return max(largest)
-
-
-def has_bf16(device: str) -> bool:
-    """Whether the device multiplies bf16 in hardware, several times faster than fp32."""
-    if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
-
-
-@contextmanager
-def _computing(numerics: Numerics, device: str) -> Iterator[None]:
-    """Compute with `numerics` inside the block only.
-
-    Outside of it, torch's precision for fp32 applies to the language model, too.
-    """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(numerics.matmul)
-    try:
-        with torch.autocast(device, torch.bfloat16, enabled=numerics.dtype == "bf16"):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 class Vectors:

@@ -16,7 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.model_files import load_pretrained, load_tokenizer
 from pipelines.lm.ragged import longest_first
 from pipelines.params import params
-from pipelines.retrieval import documents
+from pipelines.retrieval import documents, token_limits
 from pipelines.retrieval.documents import Found, Retriever, Sources
 from pipelines.retrieval.tower import WINDOW, max_positions
 from pipelines.work import threads
@@ -41,7 +41,9 @@ class CrossEncoder:
         )
         self._model = model.eval().to(compute.device)
         self._device = compute.device
-        self._batch_tokens = settings.batch_tokens
+        self._batch_tokens = token_limits.tokens_in_pass(
+            [self._model], self._device, settings.batch_tokens
+        )
         positions = max_positions(model.base_model, settings.max_tokens)
         self._max_tokens = min(settings.max_tokens, positions, self._tokenizer.model_max_length)
 

@@ -5,6 +5,7 @@ Both are read and saved in Hugging Face's layout.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from pipelines.lm.model_files import (
 )
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import read_modules, reader
+from pipelines.work import devices
 
 # Settings of config.json -> the value with which a model reads texts in both directions.
 BOTH_DIRECTIONS = {
@@ -52,7 +54,7 @@ logging.set_verbosity_error()  # superfluous weights are ignored; missing ones a
 
 
 class Tower:
-    """A model in fp32 and its tokenizer.
+    """A model, in fp32 when it is opened, and its tokenizer.
 
     It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its
     folder has fewer.
@@ -105,10 +107,19 @@ class Tower:
 
     def hidden(self, ids: np.ndarray, real: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens); and `real`, a mask."""
-        input_ids = torch.from_numpy(ids).to(self.device)
-        mask = torch.from_numpy(real.astype(np.int64)).to(self.device)
+        input_ids = devices.to_device(ids, self.device)
+        mask = devices.to_device(real.astype(np.int64), self.device)
         states = self.model(input_ids=input_ids, attention_mask=mask).last_hidden_state
         return states.float(), mask
+
+    def in_bf16(self) -> Tower:
+        """A copy of this tower with weights in bf16, for inference alone."""
+        tower = copy.copy(self)
+        tower.model = copy.deepcopy(self.model)
+        # Buffers stay in fp32: the frequencies of rotary positions are among them.
+        for weight in tower.model.parameters():
+            weight.data = weight.data.to(torch.bfloat16)
+        return tower
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face folder that AutoModel and AutoTokenizer load."""

@@ -69,7 +69,9 @@ class Checkpoints:
             if quantity == "weight":
                 weight.data.copy_(tensor)
             else:
-                device = weight.device if tensor.ndim else "cpu"  # Adam counts steps on the CPU
+                device = weight.device
+                if tensor.ndim == 0 and not optimizer.defaults.get("fused"):
+                    device = torch.device("cpu")  # where Adam counts steps, unless it is fused
                 optimizer.state[weight][quantity] = tensor.to(device, copy=True)
         print(f"{self._stage}: goes on from step {progress['step']}", flush=True)
         return progress

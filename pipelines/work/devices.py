@@ -7,6 +7,9 @@ the params alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
@@ -46,6 +49,17 @@ def has_bf16(device: str) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Multiply matrices in fp32 with one of torch's precisions, inside the block only."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def to_device(array: np.ndarray, device: torch.device | str) -> torch.Tensor:

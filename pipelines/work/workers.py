@@ -20,6 +20,7 @@ from pipelines import progress
 from pipelines.params import params
 from pipelines.storage.atomic import atomic
 from pipelines.storage.work_store import Unfinished, WorkStore, content_hash, in_parallel
+from pipelines.work.ahead import prepared
 from pipelines.work.executors import processes, visible_gpus
 
 # Floating-point operations, some 20 seconds of them: less is not worth a worker's start.
@@ -208,13 +209,13 @@ def _map_in_pool(model: Workers, pool: Executor, shards: _Shards) -> list[Path]:
 def _map_here(model: Workers | Any, shards: _Shards) -> list[Path]:
     """`map_texts` in this process, for a model that is open here, or that Workers open here."""
     with shards.unfinished() as parts:
-        for i in parts.missing:
+        for i, work_input in prepared(parts.missing, shards.read, in_thread=True):
             with progress.piece(parts.bar, shards.sizes[i]):
                 if isinstance(model, Workers):
-                    result, used = counted(shards.steps.work, model.here(), shards.read(i))
+                    result, used = counted(shards.steps.work, model.here(), work_input)
                     model.count(used)
                 else:
-                    result = shards.steps.work(model, shards.read(i))
+                    result = shards.steps.work(model, work_input)
                 shards.write(i, result, parts.paths[i])
     return parts.paths
 

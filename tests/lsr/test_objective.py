@@ -8,6 +8,7 @@ from small_project import UNTUNED
 
 from pipelines.lsr.objective import backward, entropy, likelihood, lsr_loss
 from pipelines.retrieval.encoder import Encoder
+from pipelines.work import devices
 
 DOCUMENTS, QUERIES = tiny_models.words(11, 1, at_least=1), tiny_models.words(4, 2, at_least=3)
 
@@ -59,6 +60,10 @@ def test_entropy_is_a_share_of_the_uniform_ones():
     )  # 1/4 and 3/4, in bits
 
 
+def tokens(encoder):
+    return encoder.tokens(DOCUMENTS), encoder.tokens(QUERIES, queries=True)
+
+
 @pytest.fixture
 def gradient(project):
     """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded
@@ -73,9 +78,9 @@ def gradient(project):
         )
         embed = encoder.embed_with_gradient
 
-        def counted(texts, queries=False):
-            vectors = embed(texts, queries)
-            sizes.append(len(texts) * vectors.requires_grad)
+        def counted(tokens, queries=False):
+            vectors = embed(tokens, queries)
+            sizes.append(len(vectors) * vectors.requires_grad)
             return vectors
 
         def loss(documents, queries):
@@ -85,7 +90,7 @@ def gradient(project):
 
         encoder.embed_with_gradient = counted
         settings = project.params.lsr.model_copy(update=changes)
-        backward(encoder, settings, DOCUMENTS, QUERIES, loss)
+        backward(encoder, settings, *tokens(encoder), loss)
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(
             sizes
         )
@@ -101,7 +106,7 @@ def test_queries_are_embedded_as_queries(project):
         seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))
         return (queries @ documents.T).sum()
 
-    backward(encoder, project.params.lsr, DOCUMENTS, QUERIES, loss)
+    backward(encoder, project.params.lsr, *tokens(encoder), loss)
     np.testing.assert_allclose(seen[0], encoder.embed(DOCUMENTS), atol=1e-5)
     np.testing.assert_allclose(seen[1], encoder.embed_queries(QUERIES), atol=1e-5)
     assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2
@@ -120,3 +125,16 @@ def test_parts_have_the_gradient_of_the_whole(gradient):
         assert near.dtype == torch.float32
         assert torch.cosine_similarity(near, whole, dim=0) > 0.98
         assert (near - whole).abs().max() > 1e-5
+
+
+def test_a_gpu_embeds_as_many_texts_as_its_memory_holds(gradient, project, monkeypatch):
+    """The CPU has the memory of a GPU: the weights in training, and 200 kB more."""
+    whole, all_texts = gradient()
+    encoder = Encoder.open(UNTUNED, project.params.retriever["dense"], project.params.compute)
+    in_training = 4 * sum(weight.nbytes for weight in encoder.parameters())
+    monkeypatch.setattr(devices, "total_memory", lambda device: in_training + 200_000)
+    parts, most = gradient()
+    torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-4)
+    assert 1 <= most < all_texts
+    monkeypatch.setattr(devices, "total_memory", lambda device: in_training + 10**9)
+    assert gradient()[1] == all_texts

@@ -8,12 +8,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tiny_models
+import torch
 import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, dense_build, dense_tuning
 from pipelines.retrieval.dense_build import FLAT_UP_TO, GIB, choose_index
 from pipelines.retrieval.encoder import Encoder
+from pipelines.work import devices
 
 KINDS = ("flat", "ivf")
 COUNT = 3000
@@ -218,3 +220,40 @@ def test_a_named_kind_that_does_not_fit_is_refused():
         choose_index(367_000_000, 768, vectors.settings("ivf", memory_gb=10.0))
     with pytest.raises(LongtailError, match=r"index\.kind ivf learns 16 codes.*found 15; use flat"):
         choose_index(15, 32, vectors.settings("ivf"))
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_gpu_holds_embeddings_that_fit_and_finds_the_same(tmp_path, monkeypatch, is_held):
+    """The CPU has the memory of a GPU; the products of its queries' two parts are summed."""
+    draw = np.random.default_rng(0)
+    documents = np.repeat(draw.normal(size=(300, vectors.DIM)), 3, 0)  # with ties
+    queries = draw.normal(size=(20, vectors.DIM)).astype(np.float32)
+    hidden = np.stack([np.arange(20), np.arange(20) + 40], 1)
+    folder = vectors.write(tmp_path / "flat", documents)
+    expected = dense.Index(folder).search(queries, 10, hidden)
+
+    n_bytes = 2 * documents.size
+    fitting = n_bytes if is_held else n_bytes - 1
+    monkeypatch.setattr(devices, "total_memory", lambda device: 10**9)
+    monkeypatch.setattr(devices, "held_memory", lambda device: fitting)
+    monkeypatch.setattr(dense, "BLOCK_ON_GPU", 200)
+    index = dense.Index(folder)
+    reads = []
+    read_rows = index.embeddings.rows
+    monkeypatch.setattr(
+        index.embeddings, "rows", lambda *args: reads.append(args) or read_rows(*args)
+    )
+    for _ in range(2):
+        positions, scores = index.search(queries, 10, hidden)
+        np.testing.assert_array_equal(positions, expected[0])
+        np.testing.assert_array_equal(scores, expected[1])
+    n_blocks = -(-len(documents) // 200)
+    assert len(reads) == (n_blocks if is_held else 2 * n_blocks)
+
+
+def test_a_query_is_the_sum_of_two_parts_for_tensor_cores():
+    queries = torch.from_numpy(np.random.default_rng(0).normal(size=(9, 8))).float()
+    high, low = dense.split(queries)
+    torch.testing.assert_close(high + low, queries, rtol=0, atol=0)
+    torch.testing.assert_close(high.half().float(), high, rtol=0, atol=0)  # 10 bits are enough
+    assert (low.abs() <= 2.0**-10 * high.abs()).all()

@@ -29,7 +29,8 @@ from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import base_retriever, encoder
-from pipelines.retrieval.encoder import EXACT, QUERIES, Encoder, Numerics
+from pipelines.retrieval.encoder import BF16, EXACT, QUERIES, Encoder, Numerics
+from pipelines.work import devices
 
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
 
@@ -108,7 +109,7 @@ def test_dprs_two_towers_are_kept(dpr, tmp_path):
     ):
         expected = plain(tower, TEXTS, lambda out: out.pooler_output[0], kind)
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
-        vectors.append(opened.embed_with_gradient(TEXTS, queries=tower is dpr[1]))
+        vectors.append(opened.embed_with_gradient(opened.tokens(TEXTS), queries=tower is dpr[1]))
         np.testing.assert_allclose(vectors[-1].detach().numpy(), expected, atol=1e-5)
     assert counted["parameters"] == sum(weight.numel() for weight in opened.parameters())
     (vectors[0] @ vectors[1].flip(0).T).sum().backward()
@@ -147,7 +148,7 @@ def test_bf16_training_on_a_cpu_leaves_fused_attention(folder):
     model.register_forward_pre_hook(lambda read, _: kinds.append(read.config._attn_implementation))
     for half in (True, False):
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            opened.embed_with_gradient(TEXTS)
+            opened.embed_with_gradient(opened.tokens(TEXTS))
     assert kinds == ["eager", "sdpa"]
     assert model.config._attn_implementation == "sdpa", "embedding would change"
 
@@ -158,7 +159,7 @@ def test_training_leaves_each_towers_own_attention(folder, tmp_path):
     opened = open_encoder(tmp_path / "two", EXACT)
     opened.queries.model.set_attn_implementation("eager")
     for queries in (False, True):
-        opened.embed_with_gradient(TEXTS, queries=queries)
+        opened.embed_with_gradient(opened.tokens(TEXTS), queries=queries)
     towers = (opened.documents, opened.queries)
     kinds = [tower.model.config._attn_implementation for tower in towers]
     assert kinds == ["sdpa", "eager"]
@@ -183,11 +184,11 @@ def test_no_batch_has_more_tokens_than_allowed(batch_tokens, cached, folder, mon
     assert tokens.sum() == opened.documents.tokens(texts).lengths.sum()
     assert tokens.sum() > 0.9 * cells.sum()
     shapes.clear()
-    opened.embed_with_gradient(texts)
+    opened.embed_with_gradient(opened.tokens(texts))
     assert 30 < max(shapes)[0] <= 60
     shapes.clear()
     with torch.autocast("cpu", torch.bfloat16):
-        opened.embed_with_gradient(texts)
+        opened.embed_with_gradient(opened.tokens(texts))
     assert 60 < max(shapes)[0] <= batch_tokens, "bf16 is faster with many at once"
 
 
@@ -374,3 +375,34 @@ def test_what_can_not_be_copied_is_refused(tmp_path):
         with pytest.raises(LongtailError, match=message):
             base_retriever.copy_pretrained(tiny_models.retriever(**changes), tmp_path / "retriever")
         assert not (tmp_path / "retriever").exists()
+
+
+def test_on_a_gpu_batches_follow_its_memory(folder, monkeypatch):
+    """The CPU has the memory of a GPU. Texts are tokenised in a thread, window by window."""
+    texts = [*TEXTS, *tiny_models.words(60, 1, at_most=25)]
+    expected = open_encoder(folder, EXACT).embed(texts)
+    weights = sum(weight.nbytes for weight in open_encoder(folder, EXACT).parameters())
+    monkeypatch.setattr(encoder, "WINDOW", 16)
+    sizes = []
+    for memory in (weights + 10**5, weights + 10**8):
+        monkeypatch.setattr(devices, "total_memory", lambda device, memory=memory: memory)
+        opened = open_encoder(folder, EXACT, batch_tokens=None)
+        shapes = []
+        opened.documents.model.register_forward_pre_hook(
+            lambda _, args, inputs, shapes=shapes: shapes.append(inputs["input_ids"].shape),
+            with_kwargs=True,
+        )
+        np.testing.assert_allclose(opened.embed(texts), expected, atol=1e-5)
+        sizes.append(max(rows for rows, _ in shapes))
+    assert sizes[0] < sizes[1] == 16
+
+
+def test_on_a_gpu_weights_are_cast_to_bf16_once(folder, monkeypatch):
+    """An encoder in training keeps them in fp32."""
+    expected = open_encoder(folder, EXACT).embed(TEXTS)
+    monkeypatch.setattr(devices, "total_memory", lambda device: 10**9)
+    opened = open_encoder(folder, BF16)
+    assert opened.documents.model.dtype == torch.bfloat16
+    cosines = cosine_similarity(torch.from_numpy(opened.embed(TEXTS)), torch.from_numpy(expected))
+    assert cosines.min() > 0.999
+    assert open_encoder(folder, EXACT).documents.model.dtype == torch.float32
