@@ -51,7 +51,10 @@ def test_no_module_runs_code_that_a_file_brings():
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pickle":
                 reading.setdefault(file.name, set()).add(node.attr)
     assert unsafe == []
-    assert reading == {"model_files.py": {"UnpicklingError"}}, "the error of a file of weights"
+    assert reading == {
+        "model_files.py": {"UnpicklingError"},  # the error of a file of weights
+        "published_files.py": {"Unpickler", "UnpicklingError"},  # which knows arrays and ids alone
+    }
 
 
 OFF = """

@@ -147,6 +147,8 @@ class Retriever(Section):
     max_tokens: PositiveInt
     # train: how
     training: RetrieverTraining | None
+    # corpus -> file or folder of its published vectors, which are read in place of embedding it
+    vectors: dict[str, str] = Field(default_factory=dict)
 
 
 class Reranker(Section):

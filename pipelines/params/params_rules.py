@@ -50,6 +50,7 @@ def check_rules(params: Params) -> None:
                 f"retriever.{name}.pooling",
                 "should be mean with source: train, which learns that",
             )
+        _require_listed(f"retriever.{name}.vectors", [*retriever.vectors], params.parts.corpora)
 
     _check_lsr(params.lsr)
     _check_language(params)

@@ -30,7 +30,12 @@ def build_index(settings: Settings, index: Method, corpus: str, name: str) -> st
     out = methods.index_folder(index, corpus)
     if index.kind != "bm25":
         model = methods.encoder_folder(index)
-        return index_dense(docs, model, out, settings, retriever=index.retriever, name=name)
+        vectors = None
+        if index.kind == "dense":
+            vectors = settings.retriever[index.retriever].vectors.get(corpus)
+        return index_dense(
+            docs, model, out, settings, retriever=index.retriever, name=name, vectors=vectors
+        )
 
     from pipelines.retrieval import bm25_build
 
@@ -39,15 +44,30 @@ def build_index(settings: Settings, index: Method, corpus: str, name: str) -> st
 
 
 def index_dense(
-    docs: Path, model: Path, out: Path, settings: Settings, *, retriever: str, name: str
+    docs: Path,
+    model: Path,
+    out: Path,
+    settings: Settings,
+    *,
+    retriever: str,
+    name: str,
+    vectors: str | None = None,
 ) -> stage.Metrics:
     """Embed all of `docs` with the encoder in `model`; write embeddings and vector index to `out`.
 
-    `retriever` is the encoder's name in params.yaml, and `name` the stage's. A killed run continues
-    from its shards. Raises LongtailError before any work if the corpus is empty, or the index does
-    not fit `index.memory_gb`.
+    `retriever` is the encoder's name in params.yaml, and `name` the stage's. With `vectors`, the
+    path of published vectors, nothing is embedded. A killed run continues from its shards. Raises
+    LongtailError before any work if the corpus is empty, or the index does not fit
+    `index.memory_gb`; and if the published vectors are not those of the documents.
     """
-    from pipelines.retrieval import dense_build, dense_tuning, documents, embeddings, kept_vectors
+    from pipelines.retrieval import (
+        dense_build,
+        dense_tuning,
+        documents,
+        embeddings,
+        kept_vectors,
+        published_vectors,
+    )
     from pipelines.retrieval.encoder import Encoder
 
     encoder_settings = settings.retriever[retriever]
@@ -60,14 +80,20 @@ def index_dense(
 
     with atomic(out) as folder:
         folder.mkdir()
-        n_new = kept_vectors.embed_new_texts(
-            docs,
-            model,
-            folder / "embeddings",
-            encoder=encoder,
-            compute=settings.compute,
-            name=name,
-        )
+        n_new = 0
+        if vectors:
+            published_vectors.take_published(
+                Path(vectors), docs, folder / "embeddings", encoder=encoder
+            )
+        else:
+            n_new = kept_vectors.embed_new_texts(
+                docs,
+                model,
+                folder / "embeddings",
+                encoder=encoder,
+                compute=settings.compute,
+                name=name,
+            )
         _, facts = dense_build.build_and_tune(
             folder,
             tuning_queries,
@@ -81,7 +107,8 @@ def index_dense(
     embeddings.forget_embeddings(name)
 
     n_kept = count - n_new
-    print(f"{name}: {n_new:,} documents embedded, {n_kept:,} vectors taken from the last run")
+    source = vectors or "the last run"
+    print(f"{name}: {n_new:,} documents embedded, {n_kept:,} vectors taken from {source}")
     return {
         "documents": count,
         "embedded": n_new,

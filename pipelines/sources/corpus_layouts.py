@@ -26,6 +26,7 @@ PART_NUMBER = re.compile(
 )
 SECTION = re.compile(r"(?i)section(_?(title|name|heading))?|paragraph|chunk")
 ARTICLE_ID = re.compile(r"(?i)(wiki|wikipedia|wikidata|page|article|doc|document|cur)_?id")
+DPR_PREFIX = "psgs-"  # of the ids of documents that are DPR's passages
 
 
 class Layout(NamedTuple):
@@ -66,7 +67,7 @@ LAYOUTS = (
         beside=("id", "url"),
         passages=False,
     ),
-    Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
+    Layout("DPR and Contriever", "text", "title", "id", prefix=DPR_PREFIX),
     UNTITLED,
     PLAIN,
 )

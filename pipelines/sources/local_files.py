@@ -95,10 +95,13 @@ def _hash_sources(settings: Settings, recorded: Hashes) -> Hashes:
 
 
 def _hash_models(models: Sequence[Section | None], recorded: Hashes) -> Hashes:
-    """The hashes of the models' folders, by their paths. Other paths are names on the Hub."""
+    """The hashes of the models' folders, and of published vectors, by their paths.
+
+    Other paths are names on the Hub.
+    """
     hashes = {}
     for path in _paths(models):
-        if Path(path).is_dir():
+        if Path(path).exists():
             hashes[path] = content_hash(Path(path))
         elif path in recorded:
             print(f"{path} is not on this machine; it counts as unchanged", flush=True)
@@ -112,6 +115,7 @@ def _paths(models: Sequence[Section | None]) -> Iterator[str]:
             path = getattr(model, name, None)
             if path:
                 yield path
+        yield from getattr(model, "vectors", {}).values()
 
 
 def main() -> None:

@@ -62,6 +62,11 @@ def change(values: dict, changes: dict) -> None:
             ["retriever.dense.pooling", "'cls'", "should be mean with source: train"],
         ),
         (
+            "retriever.dense.vectors",
+            {"wiki": "e5.index"},
+            ["retriever.dense.vectors", "wikipedia"],
+        ),
+        (
             "answer.passage",
             "{titel}: {text}",
             ["answer.passage", "'{titel}: {text}'", "no other braces"],

@@ -3,6 +3,7 @@ damaged.
 """
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import tiny_models
 import yaml
 
 from pipelines.errors import LongtailError
+from pipelines.methods import Method
 from pipelines.params import params_file
 from pipelines.retrieval import dense, dense_build, embeddings, index
 from pipelines.retrieval.encoder import Encoder
@@ -127,6 +129,28 @@ def test_the_stage_writes_the_same_bytes_again(made, settings):
     assert meta["kind"] == "flat"
     assert meta["recall_at_10"] == made.metrics["recall_at_10"] == 1.0
     assert "50 documents of 32 dimensions, fewer than 200,000" in meta["reason"]
+
+
+def test_published_vectors_give_the_same_index(made, settings):
+    """Nothing is embedded but the passages that are compared."""
+    encoder = Encoder.open(MODEL, settings.retriever["dense"], settings.compute)
+    ids = [f"d:{i}".removesuffix(":0") for i in range(50)]
+    Path("passages_00").write_bytes(pickle.dumps((ids, 3 * encoder.embed(made.texts))))
+    for source, place in ((DOCS, "corpus/pile/docs.parquet"), (MODEL, "models/retriever/dense")):
+        target = Path("data", place)
+        target.parent.mkdir(parents=True)
+        target.symlink_to(source.absolute())
+
+    retriever = settings.retriever["dense"].model_copy(update={"vectors": {"pile": "passages_00"}})
+    published = settings.model_copy(update={"retriever": {"dense": retriever}})
+    metrics = index.build_index(published, Method("dense", "dense"), "pile", "index@pile-dense")
+    assert metrics == made.metrics | {"embedded": 0, "kept": 50}
+
+    built = dense.Dense(Path("data/index/dense/dense/pile"), DOCS, MODEL, encoder, settings.compute)
+    for published_results, results in zip(
+        built.search(made.texts, 5), made.opened().search(made.texts, 5), strict=True
+    ):
+        np.testing.assert_allclose(published_results, results, atol=2e-3)
 
 
 @pytest.mark.parametrize(

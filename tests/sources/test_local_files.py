@@ -19,6 +19,7 @@ from pipelines.storage.work_store import content_hash
 
 SOURCES = Path("data/local/sources/files.json")
 LMS = Path("data/local/lm/files.json")
+RETRIEVERS = Path("data/local/retriever/files.json")
 
 
 @pytest.fixture
@@ -31,11 +32,13 @@ def folder(tmp_path, root, monkeypatch) -> Path:
     (mine / "articles/a.jsonl").write_text("a\n")
     (mine / "articles/b.jsonl").write_text("b\n")
     (mine / "model/weights").write_text("weights\n")
+    (mine / "wikipedia.index").write_text("vectors\n")
 
     values = yaml.safe_load(profiles.compose("sample", root))
     files = {"popqa": ["popQA.tsv"], "wikipedia": ["articles/*"]}
     values["fetch"] |= {"source": "files", "root": str(mine), "files": files}
     values["lm"]["tiny"] |= {"source": "pretrained", "path": str(mine / "model"), "training": None}
+    values["retriever"]["dense"]["vectors"] = {"wikipedia": str(mine / "wikipedia.index")}
     values["parts"]["local_files"] = values["local_files"]["files"]
 
     project = tmp_path / "project"
@@ -48,7 +51,10 @@ def folder(tmp_path, root, monkeypatch) -> Path:
 def hashes() -> dict[str, str]:
     """What the stage writes now, sources and models together."""
     local_files.write_hashes(params_file.load_settings(Settings))
-    return json.loads(SOURCES.read_text()) | json.loads(LMS.read_text())
+    hashes = {}
+    for file in (SOURCES, LMS, RETRIEVERS):
+        hashes |= json.loads(file.read_text())
+    return hashes
 
 
 def rewrite_at_the_same_time(file: Path, text: str) -> None:
@@ -79,14 +85,15 @@ def replace(file: Path, text: str) -> None:
         ("popQA.tsv", "popqa/popQA.tsv"),
         ("articles/b.jsonl", "wikipedia/b.jsonl"),
         ("model/weights", "model"),
+        ("wikipedia.index", "wikipedia.index"),
     ],
 )
 def test_a_change_in_place_is_another_hash(folder, file, name, change):
     before = hashes()
     assert local_files.are_as_hashed()
-    change(folder / file, "Two\n" if name != "model" else "Weights\n")
+    change(folder / file, (folder / file).read_text().title())
     assert not local_files.are_as_hashed()
-    key = str(folder / "model") if name == "model" else name
+    key = str(folder / name) if (folder / name).exists() else name
     after = hashes()
     assert {place for place in before if before[place] != after[place]} == {key}
     assert local_files.are_as_hashed()
