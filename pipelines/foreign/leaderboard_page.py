@@ -73,8 +73,8 @@ def _board(compared: Compared) -> Table:
     """The accuracy of each system, with its place."""
     rows = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
     caption = (
-        "Accuracy in per cent, and its correlation with log popularity. Answers: how many of the "
-        f"set's questions a system answers. Equal systems share a place. {EXPLAINED}"
+        "Per cent. Answers: questions that a system answers. Correlation: with log popularity. "
+        f"{EXPLAINED}"
     )
     columns = ["method", "place", "answers", "substring", *METRICS, "correlation"]
     return table_of("leaderboard", caption, rows, columns, HEADS)

@@ -18,8 +18,8 @@ from pipelines.pages.values import in_percent
 METRICS = ("word", *SCORES)  # columns of the table `accuracy`, beside `substring`
 OF_ANSWERS = ("correct_word", *SCORES)  # the same, as MethodAnswers calls them
 EXPLAINED = (
-    "Word: a gold answer stands there as whole words. Exact match and F1: SQuAD's, with the best "
-    "gold answer. Abstained: the answer refuses and is not right."
+    "Word: gold answers as whole words. Exact match, F1: SQuAD's. Abstained: refusals that are not "
+    "right."
 )
 HEAD = ("id", "question", "system", "answer", "substring", *METRICS)
 

@@ -125,9 +125,8 @@ def _unknown(tables: Tables) -> Iterator[str]:
 def _table(tables: Tables) -> Table:
     return table_of(
         "accuracy",
-        "Accuracy in per cent, beside SQuAD's exact match and token F1, and the share of answers "
-        "that refuse and are not right. The correlation is that of being right (substring) with "
-        "log popularity.",
+        "Accuracy in per cent. Exact match and F1 are SQuAD's. Abstained: refusals that are not "
+        "right. The correlation is that of being right (substring) with log popularity.",
         tables.answered("accuracy"),
         ["dataset", "lm", "method", "questions", "substring", "word", *SCORES, "correlation"],
     )

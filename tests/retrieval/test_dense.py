@@ -251,9 +251,16 @@ def test_a_gpu_holds_embeddings_that_fit_and_finds_the_same(tmp_path, monkeypatc
     assert len(reads) == (n_blocks if is_held else 2 * n_blocks)
 
 
-def test_a_query_is_the_sum_of_two_parts_for_tensor_cores():
-    queries = torch.from_numpy(np.random.default_rng(0).normal(size=(9, 8))).float()
+def test_a_query_is_the_sum_of_two_parts_for_tensor_cores(tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    queries = torch.from_numpy(draw.normal(size=(9, vectors.DIM))).float()
     high, low = dense.split(queries)
     torch.testing.assert_close(high + low, queries, rtol=0, atol=0)
     torch.testing.assert_close(high.half().float(), high, rtol=0, atol=0)  # 10 bits are enough
     assert (low.abs() <= 2.0**-10 * high.abs()).all()
+
+    monkeypatch.setattr(devices, "total_memory", lambda device: 10**9)
+    index = dense.Index(vectors.write(tmp_path / "flat", draw.normal(size=(5, vectors.DIM))))
+    block = index.embeddings.rows(0, 5).T
+    products = index._products(queries, torch.from_numpy(block))
+    np.testing.assert_allclose(products, queries.numpy() @ block, atol=1e-5)
