@@ -38,8 +38,10 @@ def choose_sizes(model, batch_tokens: int | None) -> Sizes:
 
     `batch_tokens` of the params bounds the tokens of a pass; null leaves them to the device.
     """
-    weights = sum(weight.nbytes for weight in model.parameters())
-    memory = devices.working_memory(model.device.type, weights)
+    weights = list(model.parameters())
+    n_devices = len({weight.device for weight in weights})
+    bytes_of_weights = sum(weight.nbytes for weight in weights) // n_devices  # on each of them
+    memory = devices.working_memory(model.device.type, bytes_of_weights)
     if memory is None:
         return Sizes(batch_tokens or CPU_TOKENS, CPU_CACHE_BYTES, CPU_LOGITS)
 

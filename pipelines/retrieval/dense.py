@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import faiss
 import numpy as np
@@ -72,6 +73,7 @@ class Index:
         self.embeddings = Embeddings(folder / "embeddings")
         self.count = self.embeddings.count
         self.dim = self.embeddings.dim
+        self.bytes = self.count * self.dim * np.dtype(np.float16).itemsize  # of the embeddings
         self._held: list[tuple[int, torch.Tensor]] = []  # see _blocks
 
     def search(
@@ -196,7 +198,7 @@ class Index:
     def _blocks(self) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the first position of each block, and its embeddings (n, dim) fp16 on the device.
 
-        A GPU holds them all, if they fit.
+        A GPU holds them all, if they fit beside those of other open indexes.
         """
         from pipelines.work import devices
 
@@ -205,12 +207,17 @@ class Index:
             return
         memory = devices.held_memory(self.device)
         size = BLOCK_EMBEDDINGS if memory is None else BLOCK_ON_GPU
-        n_bytes = self.count * self.dim * np.dtype(np.float16).itemsize
+        fits = False
+        if memory is not None:
+            _HOLDING.add(self)
+            fits = sum(index.bytes for index in _HOLDING) <= memory
+            if not fits:
+                _HOLDING.remove(self)
         held = []
         for start in range(0, self.count, size):
             halves = self.embeddings.rows(start, start + size, np.float16)
             block = devices.to_device(halves, self.device)
-            if memory is not None and n_bytes <= memory:
+            if fits:
                 held.append((start, block))
             yield start, block
         self._held = held
@@ -259,6 +266,9 @@ def split(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
     high = (numbers.view(torch.int32) & HIGH_BITS).view(torch.float32)
     return high, numbers - high
+
+
+_HOLDING: WeakSet[Index] = WeakSet()  # the open indexes whose embeddings a GPU holds
 
 
 class Dense:

@@ -20,15 +20,15 @@ HELD_SHARE = 0.4  # of all memory: embeddings that are held for searching
 
 
 def total_memory(device: str) -> int | None:
-    """Bytes of memory of all GPUs that this process sees; None for a CPU."""
+    """Bytes of memory of a GPU, of several the smallest's; None for a CPU."""
     if torch.device(device).type != "cuda":
         return None
     gpus = range(torch.cuda.device_count())
-    return sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
+    return min(torch.cuda.get_device_properties(gpu).total_memory for gpu in gpus)
 
 
 def working_memory(device: str, weights: int) -> int | None:
-    """Bytes that a model with `weights` bytes of weights may work with; None for a CPU."""
+    """Bytes that a model with `weights` bytes of weights there may work with; None for a CPU."""
     total = total_memory(device)
     if total is None:
         return None
@@ -36,7 +36,7 @@ def working_memory(device: str, weights: int) -> int | None:
 
 
 def held_memory(device: str) -> int | None:
-    """Bytes of embeddings that may stay on the device; None for a CPU."""
+    """Bytes of embeddings that may stay on the device, of all indexes; None for a CPU."""
     total = total_memory(device)
     if total is None:
         return None

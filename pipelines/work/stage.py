@@ -114,4 +114,6 @@ def _use_threads(sections: Mapping[str, Any]) -> None:
     threadpool_limits(threads, "blas")  # NumPy's, which may be there already
     # Wait actively for some milliseconds, then sleep.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000000")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # A GPU would wait for one thread that makes tokens.
+    in_parallel = "true" if compute and compute.device == "cuda" else "false"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", in_parallel)

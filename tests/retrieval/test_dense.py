@@ -250,6 +250,13 @@ def test_a_gpu_holds_embeddings_that_fit_and_finds_the_same(tmp_path, monkeypatc
     n_blocks = -(-len(documents) // 200)
     assert len(reads) == (n_blocks if is_held else 2 * n_blocks)
 
+    beside = dense.Index(folder)  # both do not fit
+    np.testing.assert_array_equal(beside.search(queries, 10, hidden)[0], expected[0])
+    assert not beside._held
+    del index
+    beside.search(queries, 10, hidden)
+    assert bool(beside._held) == is_held
+
 
 def test_a_query_is_the_sum_of_two_parts_for_tensor_cores(tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
