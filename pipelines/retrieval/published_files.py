@@ -112,11 +112,23 @@ def _read_pickle(stream: IO[bytes], file: Path) -> Vectors:
         problem = f"no pickle, or a damaged one ({type(error).__name__}: {error})"
         raise LongtailError(f"{file}: {problem}; fetch it again") from None
 
-    match content:
-        case (list() | tuple() as ids, _Array(values=np.ndarray(ndim=2) as vectors)):
-            if len(ids) == len(vectors) and all(isinstance(id_, str | int) for id_ in ids):
-                return [str(id_) for id_ in ids], vectors
-    raise LongtailError(f"{file}: expected a pickle of (ids, vectors), an id for each vector")
+    if not _is_ids_and_vectors(content):
+        raise LongtailError(f"{file}: expected a pickle of (ids, vectors), an id for each vector")
+    ids, array = content
+    return [str(id_) for id_ in ids], array.values
+
+
+def _is_ids_and_vectors(content: Any) -> bool:
+    """Whether a pickle's content is (ids, array), with an id for each row of the array (n, dim)."""
+    if not isinstance(content, list | tuple) or len(content) != 2:
+        return False
+    ids, array = content
+    if not isinstance(ids, list | tuple) or not isinstance(array, _Array):
+        return False
+    values = getattr(array, "values", None)  # none before a pickle sets the array's state
+    if values is None or values.ndim != 2 or len(values) != len(ids):
+        return False
+    return all(isinstance(id_, str | int) for id_ in ids)
 
 
 class _Refused(pickle.UnpicklingError):
