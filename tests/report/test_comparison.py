@@ -106,7 +106,7 @@ def of(lm: str, *setups: str, **find) -> Number:
 
 def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
     opened = run({"size": {"questions.popqa": 800}, "shots": {"answer.n_shots": 0}})
-    ours = opened.measure(FIND, "tiny")
+    ours = opened.figures.measure(FIND, "tiny")
     assert ours.low < ours.value < ours.high
     for printed, expected in ((round(ours.value), "ok"), (90.0, "differs")):
         compared = opened.compare(replace(of("gpt2", "size", "shots"), value=printed))
@@ -166,7 +166,7 @@ def test_a_result_in_another_set_up_stands_beside(run, setup, changes, named):
     opened = run({"theirs": setup}, **changes)
     compared = opened.compare(of("gpt2", "theirs"))
     assert (compared.verdict, compared.ours, compared.lm) == ("not run here", NOTHING, "tiny")
-    assert compared.beside == opened.measure(FIND, "tiny")
+    assert compared.beside == opened.figures.measure(FIND, "tiny")
     (need,) = compared.needs
     assert need.startswith(named)
     same = {
@@ -192,7 +192,7 @@ def test_another_model_stands_beside_the_main_one_first(run):
     compared = opened.compare(of("gpt-neox-20b"))
     assert (compared.verdict, compared.lm) == ("not run here", "tiny")
     assert compared.needs == ("the language model gpt-neox-20b",)
-    assert compared.beside == opened.measure(FIND, "tiny")
+    assert compared.beside == opened.figures.measure(FIND, "tiny")
     assert opened.compare(of("opt-1.3b")).lm == "big"
     find = {
         "table": "tasks",
@@ -231,9 +231,9 @@ def test_how_imported_answers_were_made_is_not_asked(run):
         "questions.popqa 14,267 (here 800)",
     )
     gain = {"gain": {"value": 0.5, "low": 0, "high": 1}}
-    opened.metrics["adaptive"] = {"popqa": {"opt-1.3b": {"bm25": {"exact": gain}}}}
+    opened.figures.metrics["adaptive"] = {"popqa": {"opt-1.3b": {"bm25": {"exact": gain}}}}
     find = {"metrics": "adaptive", "key": "popqa.{lm}.bm25.exact.gain"}
-    assert opened.measure(find, "opt-1.3b") == Interval(0.5, 0, 1)
+    assert opened.figures.measure(find, "opt-1.3b") == Interval(0.5, 0, 1)
 
 
 def test_derived_figures(run):
@@ -245,7 +245,7 @@ def test_derived_figures(run):
         "category": "all",
         "value": "relative_gain",
     }
-    assert opened.measure(gain, "tiny").value == 0
+    assert opened.figures.measure(gain, "tiny").value == 0
     share = {
         "table": "recall",
         "dataset": "popqa",
@@ -253,7 +253,7 @@ def test_derived_figures(run):
         "answers": "both right",
         "value": "share",
     }
-    measured = opened.measure(share, "tiny")
+    measured = opened.figures.measure(share, "tiny")
     (row,) = opened.rows({key: value for key, value in share.items() if key != "value"}, "tiny")
     assert measured.value == pytest.approx(row["questions"] / 800)
     assert measured.low < measured.value < measured.high
@@ -264,13 +264,16 @@ def test_derived_figures(run):
         "k": 10,
         "value": "perplexity_saved",
     }
-    assert opened.measure(saved, "tiny").value == pytest.approx(
+    assert opened.figures.measure(saved, "tiny").value == pytest.approx(
         100 * (1 - 20.0**-0.1)
     )  # 10 % of the bits of 20
-    assert opened.measure(saved | {"k": 7}, "tiny") == NOTHING
+    assert opened.figures.measure(saved | {"k": 7}, "tiny") == NOTHING
     least = {"least_popular": 100, "dataset": "popqa", "method": "closed_book"}
-    assert opened.measure(least, "tiny").value < opened.measure(FIND, "tiny").value / 100 - 0.1
-    assert opened.measure(least | {"least_popular": 4000}, "tiny") == NOTHING
+    assert (
+        opened.figures.measure(least, "tiny").value
+        < opened.figures.measure(FIND, "tiny").value / 100 - 0.1
+    )
+    assert opened.figures.measure(least | {"least_popular": 4000}, "tiny") == NOTHING
 
 
 def test_the_verdict_says_which_way_gave_our_figure(run):
@@ -303,7 +306,7 @@ def test_the_verdict_says_which_way_gave_our_figure(run):
             name: {"retrieved": {"value": at, "low": at, "high": at}}
             for name, at in (("exact", 0.4), ("bins", 0.5))
         }
-        opened.metrics["adaptive"] = {"popqa": {"tiny": {"bm25": shares}}}
+        opened.figures.metrics["adaptive"] = {"popqa": {"tiny": {"bm25": shares}}}
         compared = opened.compare(number)
         assert (compared.verdict_and_way, compared.ours.value) == (
             said,
@@ -343,7 +346,9 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures))
     of = {"dataset": "popqa", "method": "dense"}
-    longer, saved = (opened.measure({"seconds": what} | of, "tiny") for what in ("taken", "saved"))
+    longer, saved = (
+        opened.figures.measure({"seconds": what} | of, "tiny") for what in ("taken", "saved")
+    )
     assert astuple(longer) == pytest.approx((2, 3.6 / 2.2, 4.4 / 1.8))
     assert astuple(saved) == pytest.approx((10, 15 * (1 - 2.2 / 3.6), 25 * (1 - 1.8 / 4.4)))
     number = replace(
@@ -354,7 +359,9 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
     for changed in ({"machine": "another"}, {"server": True}):
         path.write_text(json.dumps(taken["dense"] | changed))
         assert opened.compare(number).needs == (comparison.SECONDS,)
-    assert math.isnan(opened.measure({"seconds": "taken"} | of, "big").value), "it has no seconds"
+    assert math.isnan(opened.figures.measure({"seconds": "taken"} | of, "big").value), (
+        "it has no seconds"
+    )
 
 
 def test_the_mean_of_categories_has_an_error(run):
@@ -365,11 +372,13 @@ def test_the_mean_of_categories_has_an_error(run):
         "value": "substring",
     }
     opened = run()
-    one, other = (opened.measure(find | {"method": method}, "tiny") for method in find["method"])
-    mean = opened.measure(find, "tiny")
+    one, other = (
+        opened.figures.measure(find | {"method": method}, "tiny") for method in find["method"]
+    )
+    mean = opened.figures.measure(find, "tiny")
     assert mean.value == pytest.approx((one.value + other.value) / 2)
     assert mean.high - mean.value < (one.high - one.value + other.high - other.value) / 2
-    assert opened.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
+    assert opened.figures.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
 
 
 def test_the_page_has_every_number(run):
