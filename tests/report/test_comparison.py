@@ -254,7 +254,9 @@ def test_derived_figures(run):
         "value": "share",
     }
     measured = opened.figures.measure(share, "tiny")
-    (row,) = opened.rows({key: value for key, value in share.items() if key != "value"}, "tiny")
+    (row,) = opened.figures.rows(
+        {key: value for key, value in share.items() if key != "value"}, "tiny"
+    )
     assert measured.value == pytest.approx(row["questions"] / 800)
     assert measured.low < measured.value < measured.high
     saved = {
@@ -287,7 +289,7 @@ def test_the_verdict_says_which_way_gave_our_figure(run):
     }
     number = replace(PRINTED, lm=["gpt2"], find=find | {"way": "answered_by"}, value=0.0, also=1.0)
     opened = run()
-    (row,) = opened.rows(find, "tiny")
+    (row,) = opened.figures.rows(find, "tiny")
     for way, said in (("mixture", "ok (mixture)"), ("vote", "ok (vote)")):
         row["answered_by"] = way
         assert opened.compare(number).verdict_and_way == said
@@ -336,13 +338,15 @@ def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
     }
     opened = run()
     shutil.copytree(opened.data / "predictions", tmp_path / "predictions")
-    opened.data = tmp_path
+    opened.figures.data = tmp_path
     monkeypatch.setattr(
-        opened, "mean", lambda find, lm: {"tiny": Interval(0.8, 0.75, 0.85), "big": NOTHING}[lm]
+        opened.figures,
+        "mean",
+        lambda find, lm: {"tiny": Interval(0.8, 0.75, 0.85), "big": NOTHING}[lm],
     )
     for method, figures in taken.items():
-        (file,) = (opened.data / "predictions/popqa/tiny").glob(f"{method}*.parquet")
-        path = opened.data / latency.FOLDER / "popqa/tiny" / f"{file.stem}.json"
+        (file,) = (opened.figures.data / "predictions/popqa/tiny").glob(f"{method}*.parquet")
+        path = opened.figures.data / latency.FOLDER / "popqa/tiny" / f"{file.stem}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures))
     of = {"dataset": "popqa", "method": "dense"}
