@@ -1,6 +1,7 @@
 """DVC's repository: opened, repaired after a killed DVC, and its outputs compared with their md5s.
 
-The flow keeps a copy of dvc.lock after each stage, and calls `repair_after_kill` before DVC starts.
+The flow keeps a copy of dvc.lock after each stage, and calls `repair_after_kill` before DVC starts
+and after a run is stopped.
 """
 
 from __future__ import annotations

@@ -325,11 +325,14 @@ def _text(line: bytes) -> str:
 
 @contextmanager
 def stopping_children() -> Iterator[None]:
-    """At the end of the block, stop every DVC process and its stage.
+    """When the block raises, stop every DVC process and its stage.
 
-    Ctrl-C reaches them by itself, SIGTERM does not.
+    Ctrl-C reaches them by itself, SIGTERM does not. Either may end a DVC process while it writes a
+    file, so these files are repaired: the next DVC may be one that a user starts by hand.
     """
     try:
         yield
-    finally:
+    except BaseException:
         workspace.stop([child.pid for child in _children], patience=STOP_SECONDS)
+        dvc_repo.repair_after_kill(Path.cwd())
+        raise

@@ -21,7 +21,7 @@ from dvc.lock import LockError
 from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
-from flows import dvc_repo, graph
+from flows import dvc_repo, dvc_tasks, graph
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 from pipelines.storage.atomic import write_json
@@ -152,6 +152,15 @@ def test_a_dvc_killed_while_it_writes_stops_the_next(project, function):
     assert Path("dvc.lock").read_text() == before
     reproduce(project)
     assert not Path("began").exists()
+
+
+def test_a_stopped_run_leaves_files_that_dvc_can_read(project):
+    dvc_repo.sync_and_copy_lock(project)
+    for function in ("_yaml._dump", "dvc.rwlock.json.dump"):
+        with pytest.raises(KeyboardInterrupt), dvc_tasks.stopping_children():
+            killed_half_way("repro", "--force", "--single-item", "b", function=function)
+            raise KeyboardInterrupt
+        assert main(["status", "-q"]) == 0
 
 
 def test_a_cut_dvc_lock_is_replaced_by_its_copy(
