@@ -19,7 +19,7 @@ from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.questions import published
 from pipelines.release import contents, croissant
-from pipelines.release.rendering import Facts, render
+from pipelines.release.templating import Facts, render
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
 from pipelines.storage import database

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from pipelines.release import contents
-from pipelines.release.rendering import TEMPLATES, Facts
+from pipelines.release.templating import TEMPLATES, Facts
 
 # The standard context; Croissant's readers warn without it.
 CONTEXT = TEMPLATES / "croissant_context.json"

@@ -12,7 +12,7 @@ from pipelines import draws
 from pipelines.language import language, words
 from pipelines.lm import language_model
 from pipelines.questions import matching
-from pipelines.release.rendering import Facts, render
+from pipelines.release.templating import Facts, render
 
 FOLDER = "lm-eval"
 TASK = "popqa_longtail"

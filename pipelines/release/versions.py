@@ -22,7 +22,7 @@ from pipelines.language import language
 from pipelines.params import params
 from pipelines.release import card, contents, harness_task, retrievers
 from pipelines.release.difference import write_difference
-from pipelines.release.rendering import Facts
+from pipelines.release.templating import Facts, render
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
 
@@ -224,7 +224,7 @@ def write_changelog(
     Returns the newest version's part.
     """
     facts = {"version": folder.name, "date": date, "changes": changes, "moved": summary}
-    newest = card.render("changelog.md.j2", facts).strip()
+    newest = render("changelog.md.j2", facts).strip()
     earlier = ""
     if previous and (previous / CHANGELOG).is_file():
         text = (previous / CHANGELOG).read_text(encoding="utf-8")
