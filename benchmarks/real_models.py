@@ -28,7 +28,14 @@ from pipelines.answering import latency
 from pipelines.storage.atomic import atomic, write_json
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
-RUNS = ("sizes", "teachers", "rewards", "likely", "uncertain", "mixture")  # the keys of PARAMS beside `base`
+RUNS = (
+    "sizes",
+    "teachers",
+    "rewards",
+    "likely",
+    "uncertain",
+    "mixture",
+)  # the keys of PARAMS beside `base`
 # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
 CALLS = "real_models.json"
 # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
