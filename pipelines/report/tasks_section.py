@@ -1,9 +1,13 @@
 """The section on benchmarks: MMLU and open-domain questions (REPLUG, section 6; Tables 2 and 3)."""
 
-from pipelines.pages.section import Block, Figure, Row, Section
+from collections.abc import Iterator
+
+from pipelines.pages.section import Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import in_points, label
-from pipelines.report.curves import ACCURACY
+from pipelines.pages.thresholds import cut_and_bounds
+from pipelines.pages.values import in_points, label, show
+from pipelines.report.curves import ACCURACY, BANDS, VIEWS, with_views
+from pipelines.report.effect_section import VERBS
 from pipelines.report.run_tables import Tables
 
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
@@ -39,8 +43,87 @@ def section(tables: Tables) -> Section:
         "each document."
     )
 
-    blocks: list[Block] = [*figures_by(figure, "lm"), text, table]
+    blocks: list[Block] = [
+        *figures_by(figure, "lm"),
+        text,
+        table,
+        *_by_popularity(tables),
+        " ".join(_effects(tables)),
+        _table_of_thresholds(tables),
+    ]
     return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
+
+
+def _by_popularity(tables: Tables) -> list[Figure]:
+    figure = Figure(
+        name="tasks-by-popularity",
+        kind="lines",
+        rows=with_views(tables.rows("tasks_by_popularity", "lm = $lm")),
+        series="method",
+        x="views",
+        y="accuracy",
+        x_axis=VIEWS,
+        y_axis=ACCURACY,
+        caption=(
+            "accuracy by decile of popularity of the entity that a question names; small deciles "
+            f"are merged. {BANDS}"
+        ),
+        min_marks=2,
+    )
+    return figures_by(figure, "task")
+
+
+def _effects(tables: Tables) -> Iterator[str]:
+    """Whether each ensemble helps in the tail and at the head, and the questions left out."""
+    for row in tables.rows("tasks_thresholds", "lm = $lm"):
+        name = label(row["task"])
+        if row["method"] == "closed_book" and row["not_known"]:
+            known = show(row["questions"])
+            yield (
+                f"{show(row['not_known'])} questions of {name} name no entity of known popularity. "
+                f"They are left out of the figure by popularity and of the thresholds, which have "
+                f"the other {known}."
+            )
+        if is_known(row["tail"]) and is_known(row["head"]):
+            yield (
+                f"On {name}, {label(row['method'])} {VERBS[row['tail'].sign]} with unpopular "
+                f"entities ({in_points(row['tail'])} points) and {VERBS[row['head'].sign]} with "
+                f"the most popular ones ({in_points(row['head'])} points)."
+            )
+
+
+def _table_of_thresholds(tables: Tables) -> Table:
+    rows = []
+    for row in tables.rows("tasks_thresholds"):
+        rows.append({**row, **cut_and_bounds(row["threshold"])})
+    return table_of(
+        "tasks-thresholds",
+        "Questions of known popularity: correlation of accuracy with it, what retrieval changes, "
+        "and one threshold for all, held out; in per cent and points.",
+        rows,
+        [
+            "task",
+            "lm",
+            "method",
+            "questions",
+            "not_known",
+            "correlation",
+            "tail",
+            "head",
+            "tail_less_head",
+            "never",
+            "always",
+            "adaptive",
+            "oracle",
+            "gain",
+            "retrieved",
+            "threshold",
+            "threshold_low",
+            "threshold_high",
+            "policy",
+        ],
+        {"not_known": "not known", "gain": "gain", "policy": "use"},
+    )
 
 
 def solved(tables: Tables) -> list[Row]:
