@@ -13,6 +13,10 @@ from pipelines.report.run_tables import Tables
 SOLVED = """method IN ('closed_book', 'dense', 'replug', 'replug_lsr') AND (task, lm) IN
     (SELECT (task, lm) FROM tasks WHERE method = 'closed_book')"""
 
+# Of each benchmark, the first language model that answered it.
+FIRST_LM = """(task, lm) IN
+    (SELECT (task, arg_min(lm, file_row_number)) FROM tasks_thresholds GROUP BY task)"""
+
 
 def section(tables: Tables) -> Section:
     rows = solved(tables)
@@ -58,7 +62,7 @@ def _by_popularity(tables: Tables) -> list[Figure]:
     figure = Figure(
         name="tasks-by-popularity",
         kind="lines",
-        rows=with_views(tables.rows("tasks_by_popularity", "lm = $lm")),
+        rows=with_views(tables.rows("tasks_by_popularity", FIRST_LM)),
         series="method",
         x="views",
         y="accuracy",
@@ -75,7 +79,7 @@ def _by_popularity(tables: Tables) -> list[Figure]:
 
 def _effects(tables: Tables) -> Iterator[str]:
     """Whether each ensemble helps in the tail and at the head, and the questions left out."""
-    for row in tables.rows("tasks_thresholds", "lm = $lm"):
+    for row in tables.rows("tasks_thresholds", FIRST_LM):
         name = label(row["task"])
         if row["method"] == "closed_book" and row["not_known"]:
             known = show(row["questions"])
@@ -85,8 +89,11 @@ def _effects(tables: Tables) -> Iterator[str]:
                 f"the other {known}."
             )
         if is_known(row["tail"]) and is_known(row["head"]):
+            method = label(row["method"])
+            if row["lm"] != tables.lm:
+                method = f"{method} of {row['lm']}"
             yield (
-                f"On {name}, {label(row['method'])} {VERBS[row['tail'].sign]} with unpopular "
+                f"On {name}, {method} {VERBS[row['tail'].sign]} with unpopular "
                 f"entities ({in_points(row['tail'])} points) and {VERBS[row['head'].sign]} with "
                 f"the most popular ones ({in_points(row['head'])} points)."
             )
