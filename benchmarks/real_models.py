@@ -36,6 +36,7 @@ RUNS = (
     "likely",
     "uncertain",
     "natural",
+    "mixture",
 )  # the keys of PARAMS beside `base`
 # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
 CALLS = "real_models.json"
@@ -45,6 +46,7 @@ SPLIT = {
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
+MIXED = (1, 10)  # passages of REPLUG's mixture
 REWARDS = ("mean_logprob", "answer_right")
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
@@ -54,6 +56,7 @@ STEPS = {  # run -> the commands of each copy
     "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
     "natural": [FLOW],
+    "mixture": [FLOW],
 }
 
 
@@ -103,6 +106,9 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
     elif what == "rewards":
         for likelihood, seed in itertools.product(REWARDS, seeds):
             yield f"{likelihood}_{seed}", {"seed": seed, "lsr": {"likelihood": likelihood}}
+    elif what == "mixture":
+        for top_k in MIXED:
+            yield f"{top_k:02}", {"seed": seeds[0], "replug": {"top_k": top_k}}
     else:
         yield "whole", {"seed": seeds[0]}
 

@@ -194,6 +194,16 @@ def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
     assert begins([]) is None
 
 
+def test_the_share_of_questions_in_training_is_told(section_on_tasks):
+    closed_book = solved(0.4)
+    in_training = {"value": 0.325, "low": 0.3, "high": 0.35}
+    by_lm = {"tiny": {"closed_book": closed_book, "in_training": in_training}}
+    text = " ".join(map(str, section_on_tasks({"nq": by_lm}).blocks))
+    assert "32.5 [30.0, 35.0] % of the questions of Natural Questions occur in its" in text
+    without = section_on_tasks({"nq": {"tiny": {"closed_book": closed_book}}})
+    assert "training files" not in " ".join(map(str, without.blocks))
+
+
 def test_a_benchmark_with_categories_has_a_row_for_each(section_on_tasks):
     section = section_on_tasks(
         {
