@@ -97,4 +97,5 @@ def _table_of_thresholds(tables: Tables) -> Table:
             "policy",
         ],
         {"not_known": "not known", "gain": "gain", "policy": "use"},
+        csv_only=["not_known"],
     )
