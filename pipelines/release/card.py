@@ -1,33 +1,25 @@
 """Write what describes a release: its card, licence, citation, and its machine-readable forms.
 
 README.md is a dataset card with Hugging Face's front matter. LICENSE.md and CANARY.txt stand beside
-it. croissant.json is in MLCommons' format, version 1.0. CITATION.cff is read by GitHub, Zotero and
-Zenodo. lm-eval/popqa.yaml is a task for lm-evaluation-harness with the prompts and the scoring of
-Longtail's own answers; it calls lm-eval/functions.py, which needs nothing of Longtail.
+it. croissant.json is in MLCommons' format, see `croissant`. CITATION.cff is read by GitHub, Zotero
+and Zenodo.
 """
 
-import inspect
-import json
 import math
-import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import jinja2
 import yaml
 
-from pipelines import draws, safe_text
 from pipelines.adaptive import rule
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
-from pipelines.language import language, words
+from pipelines.language import language
 from pipelines.language.relations import RELATIONS
-from pipelines.lm import language_model
-from pipelines.pages import values
-from pipelines.questions import matching, published
-from pipelines.release import contents
+from pipelines.questions import published
+from pipelines.release import contents, croissant
+from pipelines.release.templating import Facts, render
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
 from pipelines.storage import database
@@ -54,9 +46,7 @@ Khashabi, Daniel and
 Linguistics},
   year = {2023}
 }"""
-# Names of facts in a template, or fields of JSON -> their values.
-Facts = dict[str, Any]
-# DuckDB's types -> the card's, and Croissant's, which marks lists as repeated.
+# DuckDB's types -> the card's.
 CARD_TYPES = {
     "BIGINT": "int64",
     "DOUBLE": "double",
@@ -64,21 +54,6 @@ CARD_TYPES = {
     "VARCHAR": "string",
     "VARCHAR[]": "list of string",
 }
-CROISSANT_TYPES = {
-    "BIGINT": "sc:Integer",
-    "DOUBLE": "sc:Float",
-    "BOOLEAN": "sc:Boolean",
-    "VARCHAR": "sc:Text",
-    "VARCHAR[]": "sc:Text",
-}
-MEDIA_TYPES = {
-    ".json": "application/json",
-    ".parquet": "application/x-parquet",
-    ".tsv": "text/tab-separated-values",
-}
-TEMPLATES = Path(__file__).with_name("templates")
-# The standard context; Croissant's readers warn without it.
-CROISSANT_CONTEXT = TEMPLATES / "croissant_context.json"
 SIZES = {  # number of rows that is not reached -> Hugging Face's word for the size
     10**3: "n<1K",
     10**4: "1K<n<10K",
@@ -93,25 +68,11 @@ CC0 = {  # Hugging Face's id, name, address
     "url": "https://creativecommons.org/publicdomain/zero/1.0/",
 }
 MIT = {"id": "mit", "name": "MIT", "url": "https://opensource.org/license/mit"}
-HARNESS_FOLDER = "lm-eval"
-HARNESS_TASK = "popqa_longtail"
 CANARY_TEXT = f"""\
 These files test language models and should be in no text that one is trained on. Texts that have \
 this string are copies of them:
 {contents.CANARY}
 """
-# Functions that the task's functions.py has copies of, and what the copies say otherwise.
-COPIED_FUNCTIONS = (
-    draws.uniform,
-    language_model.up_to,
-    matching.substring,
-    words._joined,
-    words.standing,
-    words.fold,
-    matching.word,
-)
-# Patterns of what the copies leave out. A file's name, as words.py, stays.
-LEFT_OUT_IN_COPIES = (r"\bwords\.(?!py\b)", ": Language = ENGLISH")
 
 
 def read_citation(file: Path = PROJECT_CITATION) -> Facts:
@@ -148,7 +109,7 @@ def write_texts(
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
         (folder / name).write_text(render(template, facts), encoding="utf-8")
     (folder / "CANARY.txt").write_text(CANARY_TEXT, encoding="utf-8")
-    write_json(folder / "croissant.json", _croissant(folder, facts))
+    write_json(folder / "croissant.json", croissant.dataset(folder, facts))
 
     citation = _citation(facts, made_by["citation"])
     text = yaml.safe_dump(citation, sort_keys=False, allow_unicode=True)
@@ -226,68 +187,6 @@ def _size(db: duckdb.DuckDBPyConnection, tables: list[contents.ReleaseTable]) ->
     return next(word for limit, word in SIZES.items() if rows < limit)
 
 
-def _croissant(folder: Path, facts: Facts) -> Facts:
-    """The release in MLCommons' format Croissant, version 1.0."""
-    names = []
-    for table in facts["tables"]:
-        names += [table.parquet, table.tsv]
-    names += facts["rules"].values()
-    context = json.loads(CROISSANT_CONTEXT.read_text(encoding="utf-8"))
-    return {
-        "@context": context,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": facts["title"],
-        "description": facts["description"],
-        "citeAs": facts["citation"],
-        "license": [licence["url"] for licence in facts["licences"]],
-        "version": facts["version"],
-        "datePublished": facts["date"],
-        "inLanguage": facts["code"],
-        "isLiveDataset": False,
-        "distribution": [_file_object(folder, name) for name in names],
-        "recordSet": [_record_set(table) for table in facts["tables"]],
-    }
-
-
-def _file_object(folder: Path, name: str) -> dict[str, str]:
-    file = folder / name
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        "contentSize": f"{file.stat().st_size} B",
-        "encodingFormat": MEDIA_TYPES[file.suffix],
-        "sha256": contents.sha256(file),
-    }
-
-
-def _record_set(table: contents.ReleaseTable) -> Facts:
-    fields = []
-    for name, (type_name, meaning) in table.columns.items():
-        source = {"fileObject": {"@id": table.parquet}, "extract": {"column": name}}
-        field: Facts = {
-            "@type": "cr:Field",
-            "@id": f"{table.name}/{name}",
-            "name": name,
-            "description": meaning,
-            "dataType": CROISSANT_TYPES[type_name],
-            "source": source,
-        }
-        if type_name.endswith("[]"):
-            field["repeated"] = True
-        fields.append(field)
-    return {
-        "@type": "cr:RecordSet",
-        "@id": table.name,
-        "name": table.name,
-        "description": table.title,
-        "key": [{"@id": f"{table.name}/{name}"} for name in table.key],
-        "field": fields,
-    }
-
-
 def _citation(facts: Facts, project: Facts) -> Facts:
     """The fields of CITATION.cff that have a value, in their order; some are the `project`'s."""
     licences = sorted(licence["id"].upper() for licence in facts["licences"])
@@ -305,52 +204,6 @@ def _citation(facts: Facts, project: Facts) -> Facts:
         "references": project["references"],
     }
     return {name: value for name, value in citation.items() if value}
-
-
-def write_harness_task(folder: Path, params: Facts) -> None:
-    """Write both files of the task for lm-evaluation-harness.
-
-    `params` are those of the run that the release is made of.
-    """
-    spoken = language.read_language(params["language"])
-    functions = "\n\n".join(inspect.getsource(function) for function in COPIED_FUNCTIONS)
-    for pattern in LEFT_OUT_IN_COPIES:
-        functions = re.sub(pattern, "", functions)
-    facts = {
-        "task": HARNESS_TASK,
-        "version": folder.name,
-        "answer": params["answer"],
-        "seed": params["seed"],
-        "demonstration": repr(spoken.prompt.question),
-        "alone": repr(words.ALONE.pattern),
-        "silent": repr(words.SILENT.pattern),
-        "typed_as": repr(words.TYPED_AS),
-        "form": repr(spoken.match.form),
-        "same": repr(spoken.match.same),
-        "functions": functions,
-    }
-
-    harness = folder / HARNESS_FOLDER
-    harness.mkdir()
-    task = render("lm_eval_task.yaml.j2", facts)
-    (harness / "popqa.yaml").write_text(task, encoding="utf-8")
-    program = render("lm_eval_functions.py.j2", facts)
-    (harness / "functions.py").write_text(program, encoding="utf-8")
-
-
-def render(template: str, facts: Facts) -> str:
-    """A text of a release, which is Markdown or a program and no HTML."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["plain"] = safe_text.markdown
-    environment.filters["show"] = values.show
-    return environment.get_template(template).render(facts)
 
 
 def _sources(manifest: list[Facts], language_name: str) -> list[Facts]:

@@ -13,8 +13,8 @@ from huggingface_hub import metadata_load, try_to_load_from_cache
 
 from pipelines.language import language
 from pipelines.methods import Method
-from pipelines.release import card, contents
-from pipelines.release.card import Facts
+from pipelines.release import contents
+from pipelines.release.templating import Facts, render
 from pipelines.report.run_tables import Row, with_intervals
 from pipelines.retrieval.documents import fill
 from pipelines.storage import database
@@ -56,7 +56,7 @@ def write_cards(data: Path, folder: Path, params: Facts, *, generated: bool) -> 
         encoder = folder / contents.RETRIEVERS / name
         facts = _facts(data, name, params)
         facts |= {"version": folder.name, "generated": generated}
-        text = card.render("model_card.md.j2", facts)
+        text = render("model_card.md.j2", facts)
         (encoder / contents.CARD).write_text(text, encoding="utf-8")
         contents.write_sums(encoder)
 

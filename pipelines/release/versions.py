@@ -20,9 +20,9 @@ import duckdb
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, contents, retrievers
-from pipelines.release.card import Facts
+from pipelines.release import card, contents, harness_task, retrievers
 from pipelines.release.difference import write_difference
+from pipelines.release.templating import Facts, render
 from pipelines.storage import database, parquet
 from pipelines.storage.atomic import atomic, scratch_folder, sweep, write_json
 
@@ -79,7 +79,7 @@ def write_release(
             newest = write_changelog(folder, previous, made_by["commit_date"], changes, summary)
             _write_provenance(folder, changes, made_by, manifest)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
-            card.write_harness_task(folder, made_by["params"])
+            harness_task.write_harness_task(folder, made_by["params"])
             retrievers.write_cards(
                 data, folder, made_by["params"], generated=card.is_generated(manifest)
             )
@@ -224,7 +224,7 @@ def write_changelog(
     Returns the newest version's part.
     """
     facts = {"version": folder.name, "date": date, "changes": changes, "moved": summary}
-    newest = card.render("changelog.md.j2", facts).strip()
+    newest = render("changelog.md.j2", facts).strip()
     earlier = ""
     if previous and (previous / CHANGELOG).is_file():
         text = (previous / CHANGELOG).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ import releases
 from pipelines.answering import answer
 from pipelines.params import params
 from pipelines.questions.popqa import build_popqa
-from pipelines.release import card
+from pipelines.release import harness_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 QUESTIONS = 20
@@ -50,14 +50,14 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(
     folder = releases.release(data, tmp_path / "out", made_by=made_by)
 
     model, theirs = real_models / "smollm2-135m", tmp_path / "theirs"
-    words = f"-m lm_eval run --tasks {card.HARNESS_TASK} --model hf --device cpu --batch_size 4 --log_samples".split()
-    words += ["--include_path", str(folder / card.HARNESS_FOLDER), "--output_path", str(theirs)]
+    words = f"-m lm_eval run --tasks {harness_task.TASK} --model hf --device cpu --batch_size 4 --log_samples".split()
+    words += ["--include_path", str(folder / harness_task.FOLDER), "--output_path", str(theirs)]
     words += ["--model_args", f"pretrained={model},dtype=float32"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     (results,) = theirs.rglob("results_*.json")
-    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][card.HARNESS_TASK][
+    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][harness_task.TASK][
         "substring,none"
     ]
     (samples,) = theirs.rglob("samples_*.jsonl")

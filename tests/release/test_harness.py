@@ -20,7 +20,7 @@ from pipelines.answering import prompts
 from pipelines.language import language
 from pipelines.lm.language_model import up_to
 from pipelines.questions import matching
-from pipelines.release import card
+from pipelines.release import harness_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 RELATIONS = {"P106": "occupation", "P19": "place of birth", "P36": "capital", "P50": "author"}
@@ -29,7 +29,7 @@ RELATIONS = {"P106": "occupation", "P19": "place of birth", "P36": "capital", "P
 def write_task(folder, language="en", **answer) -> dict:
     answer = {"n_shots": 0, "new_tokens": 15, "max_questions": 2000} | answer
     settings = {"seed": 3, "language": language, "answer": answer}
-    card.write_harness_task(folder, settings)
+    harness_task.write_harness_task(folder, settings)
     task = (folder / "lm-eval/popqa.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(task.replace("!function ", ""))
 
