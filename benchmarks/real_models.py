@@ -23,6 +23,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from benchmarks import linked_questions
 from benchmarks.project_copy import RUN, clone
 from pipelines.answering import latency
 from pipelines.storage.atomic import atomic, write_json
@@ -34,6 +35,7 @@ RUNS = (
     "rewards",
     "likely",
     "uncertain",
+    "natural",
     "mixture",
 )  # the keys of PARAMS beside `base`
 # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
@@ -53,6 +55,7 @@ STEPS = {  # run -> the commands of each copy
     "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall")],
     "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
+    "natural": [FLOW],
     "mixture": [FLOW],
 }
 
@@ -135,7 +138,7 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
 
 def _sources(files: Path, target: Path) -> None:
     """Copy the data sets to `target`, with the questions of SPLIT that there are in two files
-    each.
+    each, and what `linked_questions` makes of them.
     """
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
@@ -147,6 +150,8 @@ def _sources(files: Path, target: Path) -> None:
                 train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
                 (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
+        (folder / "linked").mkdir()
+        linked_questions.write_sources(files, folder / "linked")
 
 
 def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:

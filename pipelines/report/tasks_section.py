@@ -4,6 +4,7 @@ from pipelines.intervals import interval
 from pipelines.pages.section import Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.values import in_points, label, show
+from pipelines.report import tasks_by_popularity
 from pipelines.report.curves import ACCURACY
 from pipelines.report.run_tables import Tables
 
@@ -41,6 +42,7 @@ def section(tables: Tables) -> Section:
     )
 
     blocks: list[Block] = [*figures_by(figure, "lm"), text, *_training_shares(tables), table]
+    blocks += tasks_by_popularity.blocks(tables)
     return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
 
 
