@@ -293,6 +293,24 @@ def _bits(copy: Path) -> dict[str, str]:
     return {name: show(one, digits=2 if "%" in name else 3) for name, one in found.items()}
 
 
+def _mixture(copies: list[Path]) -> Iterator[Table]:
+    """Natural Questions without retrieval, and by the mixture of each copy's number of passages."""
+    rows = []
+    for copy in copies:
+        figures = _read_json(copy / DONE["mixture"])
+        params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
+        passages_of_method = {"closed_book": 0, "replug": params["replug"]["top_k"]}
+        for method, passages in passages_of_method.items():
+            figure = figures[method]
+            accuracy = _cell("accuracy", interval(figure["accuracy"]))
+            gain = _cell("gain", interval(figure.get("gain")))
+            row = [str(passages), str(figure["questions"]), accuracy, gain]
+            if row not in rows:
+                rows.append(row)
+    head = ["passages", "questions", "accuracy", "gain over no passages"]
+    yield Table("Natural Questions", head, rows)
+
+
 # four language models
 
 
@@ -414,6 +432,7 @@ RUNS = {
     "rewards": partial(_teachers, answered=False),
     "likely": _likely,
     "uncertain": _uncertain,
+    "mixture": _mixture,
 }
 DONE = {  # run -> the file that a copy has when it has figures
     "sizes": "data/analyses",
@@ -421,4 +440,5 @@ DONE = {  # run -> the file that a copy has when it has figures
     "rewards": "judged/recall.parquet",
     "likely": "judged/bits.parquet",
     "uncertain": "data/analyses",
+    "mixture": "data/metrics/tasks_nq_smollm2-135m.json",
 }

@@ -325,6 +325,22 @@ def test_tables_have_the_best_encoders_held_out_figures(trained, written_tables)
     assert list(held_out.values())[-3:] == bits
 
 
+def test_the_mixture_has_a_row_for_each_number_of_passages(tmp_path, written_tables):
+    for top_k in real_models.MIXED:
+        copy = tmp_path / f"mixture/{top_k:02}"
+        file = copy / real_tables.DONE["mixture"]
+        file.parent.mkdir(parents=True)
+        (copy / "params.yaml").write_text(yaml.safe_dump({"replug": {"top_k": top_k}}))
+        accuracy = {"value": 0.1 + top_k / 100, "low": 0.0, "high": 0.5}
+        closed_book = {"accuracy": accuracy | {"value": 0.1}, "questions": 9}
+        replug = {"accuracy": accuracy, "questions": 9, "gain": accuracy}
+        file.write_text(json.dumps({"closed_book": closed_book, "replug": replug}))
+    rows = written_tables()["mixture-natural-questions"]
+    shown = [(row["passages"], row["accuracy"].split()[0]) for row in rows]
+    assert shown == [("0", "10.0"), ("1", "11.0"), ("10", "20.0")]
+    assert rows[0]["gain over no passages"] == ""
+
+
 @pytest.fixture
 def sizes(written, settings, tmp_path):
     """A run of two language models, with small tables."""
