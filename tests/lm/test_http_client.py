@@ -21,7 +21,7 @@ from http_faults import Fault, busy, moved
 from waiting import until
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client, ledger
+from pipelines.lm import ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.storage.atomic import write_json
@@ -63,8 +63,8 @@ def test_after_a_fault_the_right_answer_comes(opened, local, server, cost, fault
 
 def test_a_missing_answer_is_asked_for_again(opened, server, monkeypatch):
     """A time that the server names is waited."""
-    monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm, pauses = opened(), []
+    monkeypatch.setattr(lm._client, "_timeout", (30, 1.0))
     monkeypatch.setattr(http.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
     server.faults = [Fault(sent=LATE), busy("40")]
     assert len(lm.generate(SHORT[:1], 1)) == 1
