@@ -171,12 +171,20 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
     assert len(server.requests) == asked
 
 
-def test_an_error_in_a_shard_ends_the_others(opened, server, workplace):
+def test_an_error_in_a_shard_ends_the_others(opened, server, workplace, monkeypatch):
     lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
+    stop = lm._client.stop
+
+    def stop_and_answer(cause: BaseException) -> None:
+        stop(cause)
+        server.go_on.set()
+
+    monkeypatch.setattr(lm._client, "stop", stop_and_answer)
     asked, server.faults = len(server.requests), [None, Fault(402, b"enough")]
+    server.stalls_after = asked + 2  # the next request waits until the client has its error
     with pytest.raises(LongtailError, match=r"402 .*enough"):
         in_shards(lm, texts, 3)
-    assert len(server.requests) <= asked + 4, "what had not begun never began"
+    assert len(server.requests) <= asked + 3, "what had not begun never began"
     assert in_shards(lm, texts, 3) == [made.text for made in lm.generate(SHORT, 3)]
     assert sum(server.paid.values()) <= len(server.paid) + 1, (
         "the answer that was on its way beside the error"
