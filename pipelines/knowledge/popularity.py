@@ -14,19 +14,18 @@ An article without a view is not in the table: its popularity is unknown, not 0.
 """
 
 import shutil
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.knowledge import redirects
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.params.param_types import Section
 from pipelines.params.params import Compute, Ingest
-from pipelines.sources import mediawiki_tables, pageviews, pageviews_api, snapshots
+from pipelines.sources import pageviews, pageviews_api, snapshots
 from pipelines.sources.bz2_blocks import Part, bz2_parts
 from pipelines.sources.pageview_files import choose_files
 from pipelines.sources.pageviews import NO_PAGE, NO_TITLE
@@ -130,7 +129,7 @@ def _read_dumps(
     for files_of_month in selection.by_month.values():
         files += files_of_month
     tables = visible_files(raw / "redirects")
-    redirect_counts = _load_redirects(db, tables)
+    redirect_counts = redirects.load(db, tables)
 
     parts = []
     for file in files:
@@ -190,32 +189,6 @@ def _collect_rejects(parts: list[Part], shards: list[Path], rejects: Rejects) ->
         lines += part_rejects.read + part_rejects.skipped[pageviews.OTHER_PROJECTS]
 
 
-def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
-    """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of
-    their rows.
-
-    Raises LongtailError if two files have the same page.
-    """
-    db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
-    db.execute("CREATE TEMP TABLE pages (page_id BIGINT, title VARCHAR)")
-    for file in files:
-        is_page_table = mediawiki_tables.PAGE_FILE.search(file.name)
-        name = "page" if is_page_table else "redirect"
-        _insert(db, f"{name}s", mediawiki_tables.read_titles(file, name))
-
-    counts = {}
-    for table in ("redirects", "pages"):
-        query = f"SELECT count(*), count(DISTINCT page_id) FROM {table}"
-        rows, pages = database.row(db, query)
-        if pages < rows:
-            raise LongtailError(
-                f"{files[0].parent}: two tables of {table}, expected one (fetch.files.redirects)"
-            )
-        counts[table] = rows
-
-    return counts
-
-
 def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int]:
     """Create table monthly(title, month, views) from the REST API; return counts.
 
@@ -230,7 +203,7 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
 
     with open_client(settings.contact, ANSWERS) as client:
         views = pageviews_api.ask_views(client, titles, popularity, project=project)
-        _insert(db, "api_views", views)
+        database.insert(db, "api_views", views)
         query = """SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1)
             FROM api_views"""
         unknown, viewed = database.row(db, query, [popularity.month])
@@ -241,8 +214,8 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
                 f"{popularity.month}; check popularity.api, or wait until it has that month"
             )
 
-        redirects = pageviews_api.ask_redirects(client, titles, popularity.redirects_api)
-        _insert(db, "redirects", redirects)
+        titles_of_redirects = pageviews_api.ask_redirects(client, titles, popularity.redirects_api)
+        database.insert(db, "redirects", titles_of_redirects)
         # a redirect that is also one of our articles keeps its own views
         db.execute(
             f"""CREATE TEMP TABLE old_titles AS SELECT title, min(target) AS target
@@ -251,7 +224,7 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
         )
         old_titles = database.read_rows(db, "SELECT title FROM old_titles ORDER BY title")["title"]
         views = pageviews_api.ask_views(client, old_titles, popularity, "redirects", project)
-        _insert(db, "api_views", views)
+        database.insert(db, "api_views", views)
 
     db.execute(SUM_API_VIEWS)
     return {
@@ -259,12 +232,6 @@ def _ask_api(db: duckdb.DuckDBPyConnection, settings: Settings) -> dict[str, int
         "articles_not_found": unknown,
         "redirects": len(old_titles),
     }
-
-
-def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
-    for batch in batches:
-        db.register("batch", batch)
-        db.execute(f"INSERT INTO {table} FROM batch")
 
 
 def work(settings: Settings) -> stage.Metrics:

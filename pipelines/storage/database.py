@@ -85,6 +85,13 @@ def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) 
     return db.sql(query, params=values).to_arrow_table()
 
 
+def insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
+    """Add the rows of all batches to a table of the same columns."""
+    for batch in batches:
+        db.register("batch", batch)
+        db.execute(f"INSERT INTO {table} FROM batch")
+
+
 def write_query(
     db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None
 ) -> None:

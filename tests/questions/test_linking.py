@@ -1,5 +1,5 @@
-"""Natural Questions: entities found by names that count, the longest first; the least viewed one of
-a question.
+"""Entities of questions, found by names that count, the longest first; the least viewed one of a
+question counts.
 """
 
 import gzip
@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import ENTITIES, chosen, write_rows
 
-from pipelines.questions.nq import build_nq
+from pipelines.evaluation.task_items import read_open_qa
+from pipelines.questions.open_qa import build_open_qa
+from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 NAMED = [
@@ -36,9 +38,12 @@ TEXT = (
 )
 
 
-def build(*questions: str, entities=NAMED, text: str | None = TEXT):
-    """The output's rows, with the question's number for its id, and the counts."""
-    for name in ("raw/nq", "raw/c4"):
+def build(*questions: str, entities=NAMED, text: str | None = TEXT, pages=None):
+    """The output's rows, with the question's number for its id, and the counts.
+
+    `pages` are the titles of redirects, and where they lead.
+    """
+    for name in ("raw/nq", "raw/c4", "raw/redirects"):
         Path(name).mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"question": question, "answer": ["a"]}) for question in questions]
     if lines:
@@ -47,9 +52,20 @@ def build(*questions: str, entities=NAMED, text: str | None = TEXT):
         Path("raw/c4/c4-train.0.json.gz").write_bytes(
             gzip.compress(json.dumps({"text": text}).encode())
         )
+    if pages:
+        write_redirects(pages)
     tables = write_rows(entities, ENTITIES, Path("entities.parquet"))
-    counts = build_nq(chosen(c4=SimpleNamespace(sample_mb=1)), Path("out"), Path("raw"), tables)
-    return pq.read_table("out/popularity.parquet").to_pylist(), counts
+    counts = build_open_qa(chosen(c4=SimpleNamespace(sample_mb=1)), Path("nq"), Path("raw"), tables)
+    return pq.read_table("nq/popularity.parquet").to_pylist(), counts
+
+
+def write_redirects(pages: dict[str, str]) -> None:
+    """Dumps of Wikipedia's tables by which each title leads to another page."""
+    titles = {"page": pages.keys(), "redirect": pages.values()}
+    for name, column in titles.items():
+        rows = [f"({number},0,'{title}','','')" for number, title in enumerate(column)]
+        line = f"INSERT INTO `{name}` VALUES {','.join(rows)};\n"
+        Path(f"raw/redirects/enwiki-{name}.sql.gz").write_bytes(gzip.compress(line.encode()))
 
 
 def mentions(*questions: str, **more) -> list[str | None]:
@@ -79,6 +95,16 @@ def test_the_least_viewed_entity_of_a_question_counts():
             "Bharat (film)",
         ),  # alike in views: the first title; an entity without an article has none
     ]
+
+
+def test_entities_have_the_ids_of_the_benchmarks_questions():
+    """So that its answers are joined with their popularity."""
+    rows, _ = build("is there rock music", "why", "where is india")
+    settings = SimpleNamespace(qa_shots=0, max_questions=9)
+    asked = read_open_qa(Path("raw/nq"), settings, 0, Rejects(1.0)).items
+    queries = {item.id: item.query for item in asked}
+    linked = [queries[row["question_id"]] for row in rows]
+    assert linked == ["is there rock music", "where is india"]
 
 
 def test_an_entity_of_unknown_popularity_is_no_extreme():
@@ -111,6 +137,18 @@ def test_the_longest_name_is_taken_and_none_overlaps():
         "dd ee",
         2,
     )  # the longer one begins within what is taken
+
+
+def test_titles_and_redirects_are_names_too():
+    """A title's capital says nothing where a label has none."""
+    names = [
+        ("Q1", "photosynthesis", [], "Photosynthesis", 70),
+        ("Q2", "Ada Byron", ["ada"], "Ada Lovelace", 40),
+    ]
+    asked = ["when did ada lovelace die", "the countess of lovelace", "what is photosynthesis"]
+    pages = {"Countess_of_Lovelace": "Ada_Lovelace", "Ada": "Ada_Lovelace", "No": "Nobody"}
+    found = mentions(*asked, "who is ada", "no", entities=names, pages=pages)
+    assert found == ["ada lovelace", "countess of lovelace", None, None, None]
 
 
 def test_common_words_are_no_names():

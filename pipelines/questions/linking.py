@@ -1,0 +1,142 @@
+"""The entities that questions name, found with a dictionary (PopQA, Figure 3 and appendix A).
+
+The paper finds a question's entities with TagMe. Here the names of a dictionary are looked for: the
+labels, aliases, page titles and titles of redirects of all entities with a Wikipedia article. Each
+question is read from left to right for the longest names. A name means its most viewed entity. Most
+words are also a name ("was" is a novel): a running text decides which names count, see
+`drop_common_words`.
+"""
+
+from collections.abc import Iterable
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.sources import mentions
+from pipelines.storage import database
+
+MAX_WORDS = 10  # the most words of a name
+MIN_CAPITAL_SHARE = 0.9  # the share of a name's occurrences in running text that have its capitals
+
+# Names and questions are compared word by word, without case and accents; 's is a word ("lord 's
+# prayer").
+WORDS = (
+    r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))), '''?[\p{L}\p{N}]+')"
+)
+# quotes around a name are no part of it
+TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"
+
+# The entity that each question asks about: the least viewed one that it names. An entity of unknown
+# popularity counts only if there is no other.
+SUBJECTS = """SELECT question_id, mention, qid, wiki_title, popularity FROM mentions
+    QUALIFY row_number() OVER (PARTITION BY question_id ORDER BY popularity NULLS LAST, first) = 1
+    ORDER BY question_id"""
+
+
+def link(
+    db: duckdb.DuckDBPyConnection, questions: pa.Table, running_text: Iterable[str] = ()
+) -> None:
+    """Create table mentions(question_id, first, mention, qid, wiki_title, popularity), the entities
+    that `questions` (question_id, text) name.
+
+    `first` is the place of a mention's first word. The dictionary is the table entities(qid, label,
+    aliases, wiki_title, popularity), and the tables of `redirects.load`. Without a running text all
+    names count.
+    """
+    db.execute(f"CREATE TEMP MACRO words(text) AS {WORDS}")
+    db.execute("CREATE TEMP MACRO plain(name) AS lower(strip_accents(name))")
+    db.register("questions", questions)
+    find_names(db)
+    drop_common_words(db, running_text)
+    choose_mentions(db)
+
+
+def find_names(db: duckdb.DuckDBPyConnection) -> None:
+    """Create tables spans(question_id, first, last, mention), of up to MAX_WORDS words in the
+    questions, and names.
+
+    The latter are the (mention, name, qid, wiki_title, popularity) among the spans. Only the spans
+    are kept in memory. A title begins with a capital, whatever it names, so that it is a name only
+    where no label or alias is the same but for capitals.
+    """
+    db.execute(
+        f"""CREATE TEMP TABLE spans AS
+        SELECT question_id, first, last, array_to_string(asked[first:last], ' ') AS mention
+        FROM (SELECT question_id, words(text) AS asked FROM questions),
+            range(1, len(asked) + 1) AS a(first),
+            range(first, least(first + {MAX_WORDS}, len(asked) + 1)) AS b(last)"""
+    )
+    db.execute(
+        f"""CREATE TEMP TABLE names AS WITH described AS (
+            SELECT qid, wiki_title, popularity, list_prepend(label, aliases) AS names
+            FROM entities WHERE wiki_title IS NOT NULL
+        ), titles AS (
+            SELECT qid, wiki_title, popularity, names, wiki_title AS name FROM described
+            UNION ALL
+            SELECT qid, wiki_title, popularity, names, title
+            FROM described JOIN redirects ON target = wiki_title JOIN pages USING (page_id)
+        ), named AS (
+            SELECT qid, wiki_title, popularity, unnest(names) AS name FROM described
+            UNION ALL
+            SELECT qid, wiki_title, popularity, name FROM titles
+            WHERE NOT list_contains(list_transform(names, lambda x: plain(x)), plain(name))
+        )
+        SELECT mention, name, qid, wiki_title, popularity FROM (
+            SELECT array_to_string(words(name), ' ') AS mention, * REPLACE ({TRIMMED} AS name)
+            FROM named
+        ) SEMI JOIN spans USING (mention)"""
+    )
+
+
+def drop_common_words(db: duckdb.DuckDBPyConnection, running_text: Iterable[str]) -> None:
+    """Delete from table names what is usually not a name when it occurs in lower case.
+
+    A name with capitals stays if running text seldom writes it without them, or never has it:
+    "India" stays; "Was" and "Come Out" go, and so do some real titles like "Friends". A name
+    without capitals stays if it has two words or more: "rock music" stays; "in" (an alias of India)
+    and "photosynthesis" go. Single characters go.
+    """
+    db.execute(
+        """DELETE FROM names
+        WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))"""
+    )
+    both_ways = """SELECT DISTINCT unnest([name, plain(name)]) AS name
+        FROM names WHERE name != lower(name) ORDER BY name"""
+    written = database.read_rows(db, both_ways)
+    frequencies = mentions.frequencies(written["name"].to_pylist(), running_text)
+    db.register("written", written.append_column("n", pa.array(frequencies)))
+    db.execute(
+        f"""DELETE FROM names USING written AS capital, written AS small
+        WHERE capital.name = names.name AND small.name = plain(names.name)
+            AND capital.n < {MIN_CAPITAL_SHARE} * (capital.n + small.n)"""
+    )
+
+
+def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
+    """Create table mentions from the tables spans and names.
+
+    Mentions don't overlap: the first one is the longest name at the leftmost place that has one,
+    and the next one is looked for behind its end. A mention means its most viewed entity; ties go
+    to the first title.
+    """
+    db.execute(
+        """CREATE TEMP TABLE named AS SELECT question_id, first, last, mention FROM spans
+        SEMI JOIN names USING (mention)"""
+    )
+    db.execute(
+        """CREATE TEMP TABLE mentions AS WITH RECURSIVE taken AS (
+            SELECT * FROM named
+            QUALIFY row_number() OVER (PARTITION BY question_id ORDER BY first, last DESC) = 1
+            UNION ALL
+            SELECT named.* FROM taken
+            JOIN named ON named.question_id = taken.question_id AND named.first > taken.last
+            QUALIFY row_number() OVER
+                (PARTITION BY named.question_id ORDER BY named.first, named.last DESC) = 1
+        ), meanings AS (
+            SELECT mention, qid, wiki_title, popularity FROM names
+            QUALIFY row_number() OVER
+                (PARTITION BY mention ORDER BY popularity DESC NULLS LAST, wiki_title, qid) = 1
+        )
+        SELECT question_id, first, mention, qid, wiki_title, popularity
+        FROM taken JOIN meanings USING (mention)"""
+    )
