@@ -20,6 +20,7 @@ from flows.commands import (
     comparing,
     help_examples,
     imports,
+    linking,
     looking,
     publishing,
     rules,
@@ -41,7 +42,13 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     ),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
-    "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),
+    "Your own files": (
+        linking.link,
+        rules.thresholds,
+        rules.decide,
+        comparing.compare,
+        imports.imports,
+    ),
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {

@@ -7,12 +7,14 @@ words are also a name ("was" is a novel): a running text decides which names cou
 `drop_common_words`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
-from pipelines.sources import mentions
+from pipelines.sources import c4_sample, mentions
+from pipelines.sources.rejects import Rejects
 from pipelines.storage import database
 
 MAX_WORDS = 10  # the most words of a name
@@ -44,10 +46,19 @@ def link(
     """
     db.execute(f"CREATE TEMP MACRO words(text) AS {SPELLED_WORDS}")
     db.execute("CREATE TEMP MACRO plain(name) AS lower(strip_accents(name))")
+    db.execute(r"CREATE TEMP MACRO is_capital(word) AS regexp_matches(word, '^\p{Lu}')")
     db.register("questions", questions)
     find_names(db)
     mark_common_words(db, running_text)
     choose_mentions(db)
+
+
+def read_running_text(files: Sequence[Path], megabytes: int, seed: int) -> Iterator[str]:
+    """Yield the texts of a sample of files in C4's layout; bad lines, which the stage
+    `term_frequency` counts for a run's C4, are left out.
+    """
+    sample = c4_sample.draw_c4_sample(files, megabytes, seed, Rejects(1.0))
+    yield from c4_sample.read_c4_sample(files, sample)
 
 
 def find_names(db: duckdb.DuckDBPyConnection) -> None:
@@ -57,9 +68,11 @@ def find_names(db: duckdb.DuckDBPyConnection) -> None:
 
     Names and spans are compared word by word, by `mention`, which has no capitals and no accents.
     `spelling` has them; of a span it is null where its capitals say nothing, at the beginning of a
-    question and in one that has none. A title begins with a capital, whatever it names, so that it
-    is a name only where no label or alias is the same but for capitals. Only the spans are kept in
-    memory.
+    question and in one that has none. Where capitals do say something, a span beside a capital is
+    left out: it is a part of a longer name, as Jackson is of Percy Jackson.
+
+    A title begins with a capital, whatever it names, so that it is a name only where no label or
+    alias is the same but for capitals. Only the spans are kept in memory.
     """
     db.execute(
         f"""CREATE TEMP TABLE spans AS
@@ -71,7 +84,10 @@ def find_names(db: duckdb.DuckDBPyConnection) -> None:
                 FROM questions
             ),
             range(1, len(asked) + 1) AS a(first),
-            range(first, least(first + {MAX_WORDS}, len(asked) + 1)) AS b(last)"""
+            range(first, least(first + {MAX_WORDS}, len(asked) + 1)) AS b(last)
+        WHERE NOT has_capitals OR NOT coalesce(
+            (first > 2 AND is_capital(asked[first - 1])) OR is_capital(asked[last + 1]), false
+        )"""
     )
     db.execute(
         f"""CREATE TEMP TABLE names AS WITH described AS (
