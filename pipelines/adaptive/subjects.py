@@ -33,7 +33,7 @@ MENTIONED = pa.schema(
 )
 # SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
 COMPARABLE = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
-EMPTY_VIEWS = {  # view that a run may lack -> a row of it
+EMPTY_VIEWS = {  # view that a run may lack -> its columns
     "entities": "'' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity",
     "claims": "0 AS s, 0 AS p",
     "popqa": "'' AS relation, '' AS s_uri, '' AS subj, [''] AS s_aliases, '' AS s_wiki_title, "
@@ -262,16 +262,19 @@ def candidates(
     entityquestions, as far as `db` has them. The popularities are those of the question sets, which
     thresholds were tuned to, if they have them.
     """
-    for view, row in EMPTY_VIEWS.items():
-        db.execute(f"CREATE VIEW IF NOT EXISTS {view} AS SELECT {row} WHERE false")
+    for view, columns in EMPTY_VIEWS.items():
+        db.execute(f"CREATE VIEW IF NOT EXISTS {view} AS SELECT {columns} WHERE false")
     db.execute(f"CREATE OR REPLACE TEMP MACRO comparable(text) AS {COMPARABLE}")
-    columns = {
-        "number": range(len(mentions)),
-        "dataset": [mention.template.dataset for mention in mentions],
-        "relation": [mention.template.relation for mention in mentions],
-        "name": [mention.name for mention in mentions],
-    }
-    db.register("mentioned", pa.table(columns, schema=MENTIONED))
+    rows = []
+    for number, mention in enumerate(mentions):
+        row = {
+            "number": number,
+            "dataset": mention.template.dataset,
+            "relation": mention.template.relation,
+            "name": mention.name,
+        }
+        rows.append(row)
+    db.register("mentioned", pa.Table.from_pylist(rows, schema=MENTIONED))
 
     candidates_of: list[list[Candidate]] = [[] for _ in mentions]
     for number, *candidate in db.execute(CANDIDATES, {"qid": qid}).fetchall():
