@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from transformers import BertConfig, LlamaConfig
 
-from benchmarks import encoder_speed, measure
-from benchmarks import lm as lm_speed
-from benchmarks.measure import Row, Run
+from benchmarks import encoder_speed, measure, operations
+from benchmarks.measure import Row
 from flows import profiles
 from pipelines.params import params_file
 from pipelines.params.params import Params
@@ -120,7 +118,7 @@ class Device:
         self.is_gpu = name == "cuda"
         self.sizes = sizes
         self.number_format = "bf16" if self.is_gpu else "fp32"
-        self.dtype = lm_speed.DTYPES[self.number_format]
+        self.dtype = operations.DTYPES[self.number_format]
         threads = os.cpu_count() if self.is_gpu else 1
         changes = {"device": name, "threads": threads}
         self.compute = measure.compute().model_copy(update=changes)
@@ -129,9 +127,11 @@ class Device:
 
     def row(self, comparison: Comparison) -> Row:
         """The row of the table; raises where the two ways do not agree."""
-        ways = {"plain": comparison.plain, "ours": comparison.ours}
-        timed = {name: partial(self._timed, way) for name, way in ways.items()}
-        runs = measure.best(timed, self.sizes.rounds)
+        works = {
+            "plain": partial(self._finish, comparison.plain),
+            "ours": partial(self._finish, comparison.ours),
+        }
+        runs = measure.in_turns(works, self.sizes.rounds)
         plain = runs["plain"]
         ours = runs["ours"]
         if not comparison.agree(plain.result, ours.result, self):
@@ -149,24 +149,15 @@ class Device:
             memory=False,
         )
 
-    def _timed(self, way: Callable[[], Any]) -> Run:
-        """What a way takes until the device has done all."""
-
-        def finished() -> Any:
-            result = way()
-            if self.is_gpu:
-                torch.cuda.synchronize()
-            return result
-
-        return measure.timed(finished)
+    def _finish(self, way: Callable[[], Any]) -> Any:
+        """The result of a way, once the device has done all."""
+        result = way()
+        if self.is_gpu:
+            torch.cuda.synchronize()
+        return result
 
 
 def read_profile(name: str, device: Device) -> Params:
     """The params of a paper's profile on this device."""
     values = yaml.safe_load(profiles.compose(name, ROOT))
     return params_file.parse(values).model_copy(update={"compute": device.compute})
-
-
-def random_words(draw: np.random.Generator, count: int, words: int = 30_000) -> str:
-    """A text of so many words, each a token of the models' tokenizers."""
-    return " ".join(f"w{number}" for number in draw.integers(1, words, count))

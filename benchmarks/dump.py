@@ -9,6 +9,7 @@ repeated until the file is large enough.
 import gzip
 import json
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -30,11 +31,64 @@ from pipelines.world import wikimedia_dumps
 PROPERTIES = tuple(RELATIONS)
 PEER = "gzip, json.loads of each line"
 REAL = "wikidata/wikibase-dump-filter_entities.json"
+WORLD_WORK = "Wikidata dump, the sample world's"
+REAL_WORK = "Wikidata dump, real entities repeated"
+LANGUAGES = ("en", "mul")
+Item = tuple[int, str | None, list[str], str | None, list[tuple[int, int]]]
 
 
-def plain(dump: Path) -> list[tuple]:
+def rows(quick: bool = False) -> list[Row]:
+    rounds = 1 if quick else 3
+    real = measure.real(REAL)
+    with measure.in_folder():
+        small = Path("small.json.gz")
+        write_world(small, 50)
+        world = Path("world.json.gz")
+        write_world(world, 300 if quick else 100_000)
+        table = compare(WORLD_WORK, world, small, rounds)
+        if not real:
+            return [*table, Row(REAL_WORK, PEER, missing=measure.NO_FILES)]
+
+        repeated = Path("repeated.json.gz")
+        lines = real.read_bytes().splitlines(keepends=True)
+        block = b"".join(lines[1:])
+        with gzip.open(repeated, "wb", 1) as file:
+            for _ in range(1 if quick else 60):
+                file.write(block)
+        return table + compare(REAL_WORK, repeated, small, rounds)
+
+
+def write_world(dump: Path, n_entities: int) -> None:
+    with gzip.open(dump, "wb", 6) as file:
+        file.writelines(wikimedia_dumps.wikidata(world_of(n_entities)))
+
+
+def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
+    """The rows of a dump; each process reads the small one before the clock starts."""
+    megabytes = sum(map(len, streams.open_blocks(dump))) / 1e6
+    return measure.beside(
+        f"{name}, {count_lines(dump):,} lines",
+        PEER,
+        "MB",
+        megabytes,
+        partial(measure.alone, plain, dump, warm=partial(plain, small)),
+        partial(measure.alone, longtail, dump, warm=partial(longtail, small), then=as_plain),
+        two=partial(measure.alone, two_workers, dump, then=as_plain),
+        start=partial(measure.alone, two_workers, small),
+        limit="decompressing and splitting",
+        most=partial(measure.alone, count_lines, dump),
+        rounds=rounds,
+    )
+
+
+def count_lines(dump: Path) -> int:
+    """Decompressed and split, and nothing looked at."""
+    return sum(1 for _ in streams.open_lines(dump))
+
+
+def plain(dump: Path) -> list[Item]:
     """What a script would do: the gzip module, and json.loads on every line."""
-    found = []
+    items = []
     with gzip.open(dump) as file:
         for raw in file:
             line = raw.strip().rstrip(b",")
@@ -43,55 +97,64 @@ def plain(dump: Path) -> list[tuple]:
             entity = json.loads(line)
             if entity["type"] != "item":
                 continue
-            names, others = entity["labels"], entity.get("aliases")
-            label = (
-                (names.get("en") or names.get("mul") or {}).get("value") if names else None
-            ) or None
-            title = (
-                entity["sitelinks"]["enwiki"]["title"]
-                if "enwiki" in entity.get("sitelinks", ())
-                else None
-            )
-            if label is None and title is None:
-                continue
-            aliases = [
-                one["value"]
-                for key in ("en", "mul")
-                for one in (others.get(key, ()) if others else ())
-            ]
-            aliases = [alias for alias in dict.fromkeys(aliases) if alias and alias != label]
-            answers = _answers(entity["claims"]) if title and entity.get("claims") else []
-            found.append((int(entity["id"][1:]), label, aliases, title, answers))
-    return found
+            item = plain_item(entity)
+            if item:
+                items.append(item)
+    return items
 
 
-def _answers(claims: dict) -> list[tuple[int, int]]:
+def plain_item(entity: dict) -> Item | None:
+    """An item with a label or an article; None of others."""
+    names = entity["labels"] or {}
+    name = names.get("en") or names.get("mul") or {}
+    label = name.get("value") or None
+    title = None
+    if "enwiki" in entity.get("sitelinks", ()):
+        title = entity["sitelinks"]["enwiki"]["title"]
+    if label is None and title is None:
+        return None
+
+    aliases: dict[str, None] = {}
+    of_languages = entity.get("aliases") or {}
+    for code in LANGUAGES:
+        for alias in of_languages.get(code, ()):
+            if alias["value"] not in ("", label):
+                aliases[alias["value"]] = None
+    answers = []
+    if title and entity.get("claims"):
+        answers = plain_answers(entity["claims"])
+    return int(entity["id"][1:]), label, list(aliases), title, answers
+
+
+def plain_answers(claims: dict) -> list[tuple[int, int]]:
+    """Property and value of the best statements that name an item, each once."""
     answers: dict[tuple[int, int], None] = {}
     for pid in PROPERTIES:
         statements = claims.get(pid, [])
-        best = "preferred" if any(one["rank"] == "preferred" for one in statements) else "normal"
-        for one in statements:
-            value = one["mainsnak"].get("datavalue", {}).get("value")
-            if (
-                one["rank"] == best
-                and isinstance(value, dict)
-                and value.get("entity-type") == "item"
-            ):
+        ranks = [statement["rank"] for statement in statements]
+        best = "preferred" if "preferred" in ranks else "normal"
+        for statement in statements:
+            if statement["rank"] != best:
+                continue
+            value = statement["mainsnak"].get("datavalue", {}).get("value")
+            if isinstance(value, dict) and value.get("entity-type") == "item":
                 answers[int(pid[1:]), value["numeric-id"]] = None
     return list(answers)
-
-
-def lines(dump: Path) -> int:
-    """Decompressed and split, and nothing looked at."""
-    return sum(1 for _ in streams.open_lines(dump))
 
 
 def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
     shutil.rmtree(SCRATCH, ignore_errors=True)
-    stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK_BYTES))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
-    return list(WorkStore().parts_of_stream("benchmark", "dump", work, stream, executor, at_once=4))
+    parts = WorkStore().parts_of_stream(
+        "benchmark", "dump", work, blocks(dump), executor, at_once=4
+    )
+    return list(parts)
+
+
+def blocks(dump: Path) -> Iterator[tuple]:
+    for block in streams.open_runs(dump, wikidata.BLOCK_BYTES):
+        yield str(dump), block
 
 
 def two_workers(dump: Path) -> list[Path]:
@@ -100,46 +163,11 @@ def two_workers(dump: Path) -> list[Path]:
         return longtail(dump, executor)
 
 
-def as_plain(files: list[Path]) -> list[tuple]:
+def as_plain(files: list[Path]) -> list[Item]:
     """What `plain` gives, from the stage's files."""
-    found = [row for file in files for row in pq.read_table(file).to_pylist()]
-    names = ("qid", "label", "aliases", "wiki_title")
-    return [
-        (*(r[n] for n in names), list(zip(r["properties"], r["objects"], strict=True)))
-        for r in found
-    ]
-
-
-def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
-    size, warm = sum(map(len, streams.open_blocks(dump))) / 1e6, partial(longtail, small)
-    return measure.beside(
-        f"{name}, {lines(dump):,} lines", PEER, "MB", size,
-        partial(measure.alone, plain, dump, warm=partial(plain, small)),
-        partial(measure.alone, longtail, dump, warm=warm, then=as_plain),
-        two=partial(measure.alone, two_workers, dump, then=as_plain), start=partial(measure.alone, two_workers, small),
-        limit="decompressing and splitting", most=partial(measure.alone, lines, dump), rounds=rounds,
-    )  # fmt: skip
-
-
-def rows(quick: bool = False) -> list[Row]:
-    real, rounds = measure.real(REAL), 1 if quick else 3
-    with measure.in_folder():
-        small, made, repeated = (
-            Path("small.json.gz"),
-            Path("made.json.gz"),
-            Path("repeated.json.gz"),
-        )
-        for path, entities in ((small, 50), (made, 300 if quick else 100_000)):
-            with gzip.open(path, "wb", 6) as file:
-                file.writelines(wikimedia_dumps.wikidata(world_of(entities)))
-        found = compare("Wikidata dump, the sample world's", made, small, rounds)
-        if not real:
-            return [
-                *found,
-                Row("Wikidata dump, real entities repeated", PEER, missing=measure.NO_FILES),
-            ]
-        with gzip.open(repeated, "wb", 1) as file:
-            block = b"".join(real.read_bytes().splitlines(keepends=True)[1:])
-            for _ in range(1 if quick else 60):
-                file.write(block)
-        return found + compare("Wikidata dump, real entities repeated", repeated, small, rounds)
+    items = []
+    for file in files:
+        for row in pq.read_table(file).to_pylist():
+            answers = list(zip(row["properties"], row["objects"], strict=True))
+            items.append((row["qid"], row["label"], row["aliases"], row["wiki_title"], answers))
+    return items

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks import lm as lm_speed
-from benchmarks import plain_ways
-from benchmarks.device import Comparison, Device, LanguageModelSize, random_words, read_profile
+from benchmarks import lm_real, plain_ways
+from benchmarks.device import Comparison, Device, LanguageModelSize, read_profile
 from benchmarks.measure import Row
+from benchmarks.random_models import random_words, write_language_model
 from pipelines.answering import answer, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.lm import open_lm
@@ -40,7 +40,7 @@ class LanguageModels:
         self.name = name
         self.words = size.shape.vocab_size
         folder = Path(name).absolute()
-        lm_speed.write_model(size.shape, folder, device.name, device.dtype)
+        write_language_model(size.shape, folder, device.name, device.dtype)
 
         params = read_profile("paper-popqa", device)
         section = params.lm[params.lms[0]]
@@ -190,9 +190,9 @@ def compare_scores(models: LanguageModels, n_queries: int) -> Comparison:
             pairs.append(Prompt(f"{context} ", f"{document} "))
             continuations.append(continuation)
 
-    ours: Callable[[], np.ndarray] = partial(lm_speed.scores, models.ours, pairs, continuations)
+    ours: Callable[[], np.ndarray] = partial(lm_real.scores, models.ours, pairs, continuations)
     plain = partial(
-        lm_speed.plain_scores,
+        plain_ways.scores,
         models.plain,
         models.tokenizer,
         plain_ways.PROMPTS_AT_ONCE,

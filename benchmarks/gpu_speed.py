@@ -19,9 +19,10 @@ import pyarrow as pa
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from benchmarks import encoder_speed, gpu_lm, index_speed, measure, plain_ways
-from benchmarks.device import FULL, QUICK, Comparison, Device, random_words, read_profile
+from benchmarks import encoder_speed, gpu_lm, index_speed, measure, operations, plain_ways
+from benchmarks.device import FULL, QUICK, Comparison, Device, read_profile
 from benchmarks.measure import Row
+from benchmarks.random_models import random_words, write_encoder
 from pipelines.answering import latency
 from pipelines.lsr import training_queries
 from pipelines.lsr.rounds import ScoredCandidates
@@ -33,14 +34,14 @@ from pipelines.retrieval.encoder import EXACT, Encoder
 from pipelines.scoring.logprobs import Queries
 from pipelines.storage import parquet
 
-DOCUMENTS_KIND = encoder_speed.KINDS[1]  # of 128 tokens of a language model
+DOCUMENTS_KIND = encoder_speed.DOCUMENTS  # of 128 tokens of a language model
 QUERY_WORDS = 17
 FOUND = 10  # documents of a search
 
 
 def embedding(device: Device) -> Iterator[Row]:
     folder = Path("encoder").absolute()
-    encoder_speed.make_encoder(folder, device.sizes.encoder)
+    write_encoder(device.sizes.encoder, folder)
     texts = encoder_speed.make_texts(DOCUMENTS_KIND, device.sizes.texts)
     lengths = encoder_speed.lengths(DOCUMENTS_KIND, device.sizes.texts)
     params = read_profile("paper-popqa", device)
@@ -69,7 +70,7 @@ def embedding(device: Device) -> Iterator[Row]:
             work=work,
             unit="texts",
             size=len(texts),
-            operations=encoder_speed.operations(lengths, device.sizes.encoder),
+            operations=operations.of_encoder(lengths, device.sizes.encoder),
             peer=peer,
             plain=way,
             ours=partial(encoder.embed, texts),
@@ -91,7 +92,7 @@ def training(device: Device) -> Iterator[Row]:
     n_queries = sizes.batch_size * sizes.steps
     n_documents = n_queries * sizes.top_k
     folder = Path("encoder").absolute()
-    encoder_speed.make_encoder(folder, sizes.encoder)
+    write_encoder(sizes.encoder, folder)
     texts = encoder_speed.make_texts(DOCUMENTS_KIND, n_documents)
     corpus = write_corpus(texts, n_queries)
 
@@ -120,7 +121,7 @@ def training(device: Device) -> Iterator[Row]:
     document_tokens = encoder_speed.lengths(DOCUMENTS_KIND, n_documents)
     query_tokens = np.full(n_queries, QUERY_WORDS + 2)
     lengths = np.concatenate([document_tokens, query_tokens])
-    forward = encoder_speed.operations(lengths, sizes.encoder)
+    forward = operations.of_encoder(lengths, sizes.encoder)
     comparison = Comparison(
         work=f"LSR's step, {sizes.batch_size} x {sizes.top_k} documents, BERT-base's shape",
         unit="steps",

@@ -15,7 +15,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +29,10 @@ HEAD = [
     "benchmark", "work", "beside", "its rate", "ours", "times as fast", "limit", "share of it", "MB, theirs / ours",
     "commit", "times in the run before", "machine",
 ]  # fmt: skip
-NO_FILES, NO_WEIGHTS = (
-    "no $LONGTAIL_REAL",
-    "no $LONGTAIL_REAL_MODELS",
-)  # folders of real files and real weights
-NO_LLAMA_CPP = (
-    "no $LONGTAIL_LLAMA_CPP"  # a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
-)
+NO_FILES = "no $LONGTAIL_REAL"  # a folder of real files
+NO_WEIGHTS = "no $LONGTAIL_REAL_MODELS"  # a folder of real weights
+# a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
+NO_LLAMA_CPP = "no $LONGTAIL_LLAMA_CPP"
 NO_RUN = "no finished run here (longtail run makes one)"
 
 
@@ -74,22 +72,20 @@ class Row(NamedTuple):
     def cells(self) -> list[str]:
         if self.missing:
             return [self.work, self.peer, f"not measured: {self.missing}", *[""] * 5]
-        times = f"{number(self.ours / self.of_peer)}{' (wall)' * self.wall}"
-        limit = (
-            [f"{self.limit}: {number(self.most)}", f"{self.ours / self.most:.0%}"]
-            if self.most
-            else ["", ""]
-        )
-        memory = " / ".join(f"{value:,.0f}" for value in self.memory) if self.memory else ""
-        return [
-            self.work,
-            self.peer,
-            f"{number(self.of_peer)} {self.unit}/s",
-            number(self.ours),
-            times,
-            *limit,
-            memory,
-        ]
+
+        times = number(self.ours / self.of_peer)
+        if self.wall:
+            times += " (wall)"
+        limit = ""
+        share = ""
+        if self.most:
+            limit = f"{self.limit}: {number(self.most)}"
+            share = f"{self.ours / self.most:.0%}"
+        memory = ""
+        if self.memory:
+            memory = " / ".join(f"{megabytes:,.0f}" for megabytes in self.memory)
+        of_peer = f"{number(self.of_peer)} {self.unit}/s"
+        return [self.work, self.peer, of_peer, number(self.ours), times, limit, share, memory]
 
 
 def real(name: str, folder: str = "LONGTAIL_REAL") -> Path | None:
@@ -114,9 +110,17 @@ def row(
     """The row of two ways that did the same work of `size` units; `most` units a second are the
     limit.
     """
-    rates = (size / (run.wall if wall else run.cpu) for run in (theirs, ours))
-    needed = (theirs.memory, ours.memory) if memory else None
-    return Row(work, peer, unit, *rates, limit, most, wall, needed)
+    return Row(
+        work=work,
+        peer=peer,
+        unit=unit,
+        of_peer=size / (theirs.wall if wall else theirs.cpu),
+        ours=size / (ours.wall if wall else ours.cpu),
+        limit=limit,
+        most=most,
+        wall=wall,
+        memory=(theirs.memory, ours.memory) if memory else None,
+    )
 
 
 def beside(
@@ -130,31 +134,42 @@ def beside(
     and without.
     """
     ways = {"plain": plain, "ours": ours, "most": most, "two": two, "start": start}
-    run = best({name: way for name, way in ways.items() if way}, rounds)
+    runs = best({name: way for name, way in ways.items() if way}, rounds)
+    theirs = runs["plain"]
     for name in ("ours", "two"):
-        assert name not in run or run[name].result == run["plain"].result, (
-            f"{work}: the two ways differ"
-        )
-    rate = size / run["most"].cpu if most else 0.0
-    found = [row(work, peer, unit, size, run["plain"], run["ours"], limit=limit, most=rate)]
+        if name in runs:
+            assert runs[name].result == theirs.result, f"{work}: the two ways differ"
+
+    rate = size / runs["most"].cpu if most else 0.0
+    table = [row(work, peer, unit, size, theirs, runs["ours"], limit=limit, most=rate)]
     if two and start:
-        started = run["two"]._replace(wall=max(run["two"].wall - run["start"].wall, 1e-2))
-        for when, one in {"and their start": run["two"], "once started": started}.items():
-            what = f"{work}, two workers {when}"
-            found.append(row(what, peer, unit, size, run["plain"], one, wall=True, memory=False))
-    return found
+        with_start = runs["two"]
+        seconds = max(with_start.wall - runs["start"].wall, 1e-2)
+        started = with_start._replace(wall=seconds)
+        for when, run in {"and their start": with_start, "once started": started}.items():
+            label = f"{work}, two workers {when}"
+            table.append(row(label, peer, unit, size, theirs, run, wall=True, memory=False))
+    return table
 
 
 def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run:
     """What `work` takes in this process, after `warm`: what a process does but once is no part
     of a rate.
     """
-    before = _memory("VmRSS")
+    memory_before = _memory("VmRSS")
     if warm:
         warm()
-    clock, cpu = time.perf_counter(), _cpu()
+    started = time.perf_counter()
+    cpu_before = _cpu()
     result = work()
-    return Run(_cpu() - cpu, time.perf_counter() - clock, _memory("VmHWM") - before, result)
+    cpu = _cpu() - cpu_before
+    wall = time.perf_counter() - started
+    return Run(cpu, wall, _memory("VmHWM") - memory_before, result)
+
+
+def in_turns(works: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Run]:
+    """The best of `rounds` of each work in this process."""
+    return best({name: partial(timed, work) for name, work in works.items()}, rounds)
 
 
 def alone(
@@ -174,14 +189,17 @@ def alone(
     process.start()
     send.close()
     try:
-        found = receive.recv()
+        message = receive.recv()
     except EOFError:
         raise RuntimeError(f"{work} ended without a result; was there memory enough?") from None
     finally:
         process.join()
-    if isinstance(found, BaseException):
-        raise found
-    return found._replace(result=then(found.result)) if then else found
+
+    if isinstance(message, BaseException):
+        raise message
+    if then:
+        return message._replace(result=then(message.result))
+    return message
 
 
 def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None) -> None:
@@ -196,9 +214,11 @@ def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None) -> 
 def one_core() -> None:
     """Have the libraries that compute do so on one core."""
     threadpoolctl.threadpool_limits(1)
-    if torch := sys.modules.get("torch"):
+    torch = sys.modules.get("torch")
+    if torch:
         torch.set_num_threads(1)
-    if arrow := sys.modules.get("pyarrow"):
+    arrow = sys.modules.get("pyarrow")
+    if arrow:
         arrow.set_cpu_count(1)
 
 
@@ -206,33 +226,43 @@ def best(ways: Mapping[str, Way], rounds: int) -> dict[str, Run]:
     """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in
     turns.
     """
-    found: dict[str, Run] = {}
+    bests: dict[str, Run] = {}
     for _ in range(rounds):
         for name, way in ways.items():
-            this = way()
-            last = found.get(name, this)
-            least = min(this.cpu, last.cpu), min(this.wall, last.wall)
-            found[name] = Run(*least, max(this.memory, last.memory), this.result)
-    return found
+            run = way()
+            before = bests.get(name, run)
+            bests[name] = Run(
+                cpu=min(run.cpu, before.cpu),
+                wall=min(run.wall, before.wall),
+                memory=max(run.memory, before.memory),
+                result=run.result,
+            )
+    return bests
 
 
 def _cpu() -> float:
-    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    """Seconds so far, of this process and of those that it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _memory(name: str) -> float:
     """MB; VmHWM is the most so far. getrusage would give the parent's where that is more."""
-    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1e3
+    status = Path("/proc/self/status").read_text()
+    kilobytes = re.search(rf"{name}:\s+(\d+) kB", status)[1]
+    return int(kilobytes) / 1e3
 
 
 @contextmanager
 def in_folder() -> Iterator[Path]:
     """Work in an empty folder, which is deleted afterwards; what stages print is not shown."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        nothing = stack.enter_context(open(os.devnull, "w"))
-        for one in (chdir(folder), redirect_stdout(nothing), redirect_stderr(nothing)):
-            stack.enter_context(one)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(os.devnull, "w") as nothing,
+        chdir(folder),
+        redirect_stdout(nothing),
+        redirect_stderr(nothing),
+    ):
         yield Path(folder)
 
 
@@ -242,7 +272,13 @@ def table_rows(
     """The table's rows of a benchmark, measured at that commit; `before` are those of its last
     run.
     """
-    times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in before}
-    return [
-        [name, *row.cells, commit, times.get((row.work, row.peer), ""), machine] for row in rows
-    ]
+    times = {}
+    for cells in before:
+        line = dict(zip(HEAD, cells, strict=True))
+        times[line["work"], line["beside"]] = line["times as fast"]
+
+    table = []
+    for row in rows:
+        times_before = times.get((row.work, row.peer), "")
+        table.append([name, *row.cells, commit, times_before, machine])
+    return table

@@ -1,4 +1,4 @@
-"""What a user would write for the works of gpu_speed.py, with torch and transformers alone.
+"""What a user would write for the models' works, with torch and transformers alone.
 
 All functions work on the device and in the number format of the model that they are handed.
 """
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from benchmarks import lm as lm_speed
 from pipelines.lm.language_model import Prompt
 from pipelines.params.params import LSR
 
@@ -20,9 +19,13 @@ PROMPTS_AT_ONCE = 32
 QUERIES_AT_ONCE = 256
 
 
-def mean_vectors(model, tokenizer, texts: Sequence[str]) -> torch.Tensor:
+def mean_vectors(
+    model, tokenizer, texts: Sequence[str], max_tokens: int | None = None
+) -> torch.Tensor:
     """Means of the last hidden states of texts in one padded batch, (texts, dim)."""
-    encoded = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+    encoded = tokenizer(
+        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
+    )
     encoded = encoded.to(model.device)
     hidden = model(**encoded).last_hidden_state
     mask = encoded["attention_mask"][..., None]
@@ -57,6 +60,57 @@ def sentence_transformers(
     return encode
 
 
+@torch.inference_mode()
+def scores(
+    model, tokenizer, at_once: int, prompts: list[Prompt], continuations: list[str]
+) -> np.ndarray:
+    """The log-probs of all continuations' tokens, (tokens,), from logits at all positions.
+
+    `at_once` texts are a batch, padded on the right.
+    """
+    log_probs = []
+    for start in range(0, len(prompts), at_once):
+        batch = slice(start, start + at_once)
+        log_probs += batch_scores(model, tokenizer, prompts[batch], continuations[batch])
+    return np.concatenate(log_probs)
+
+
+def batch_scores(
+    model, tokenizer, prompts: list[Prompt], continuations: list[str]
+) -> list[np.ndarray]:
+    """The log-probs of each continuation's tokens."""
+    read = tokenizer([prompt.document + prompt.context for prompt in prompts])["input_ids"]
+    predicted = tokenizer(continuations, add_special_tokens=False)["input_ids"]
+    texts = [torch.tensor(left + right) for left, right in zip(read, predicted, strict=True)]
+    ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence(list(map(torch.ones_like, texts)), batch_first=True)
+
+    ids = ids.to(model.device)
+    logits = model(input_ids=ids, attention_mask=mask.to(model.device)).logits
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    of_tokens = log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0].cpu()
+
+    rows = []
+    for row, prompt, text in zip(of_tokens, read, texts, strict=True):
+        rows.append(row[len(prompt) - 1 : len(text) - 1].numpy())
+    return rows
+
+
+@torch.inference_mode()
+def write_batch(model, tokenizer, prompts: list[Prompt], new_tokens: int) -> list[str]:
+    """Texts after all prompts, in one batch that is padded on the left."""
+    texts = [prompt.document + prompt.context for prompt in prompts]
+    encoded = tokenizer(texts, padding=True, return_tensors="pt").to(model.device)
+    generated = model.generate(
+        **encoded,
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    n_read = encoded["input_ids"].shape[1]
+    return tokenizer.batch_decode(generated[:, n_read:], skip_special_tokens=True)
+
+
 def answers(model, tokenizer, prompts: list[Prompt], new_tokens: int) -> list[str]:
     """Answers by transformers' generate, in batches of prompts of about one length."""
     lengths = [len(prompt.document) + len(prompt.context) for prompt in prompts]
@@ -65,7 +119,7 @@ def answers(model, tokenizer, prompts: list[Prompt], new_tokens: int) -> list[st
     for start in range(0, len(order), PROMPTS_AT_ONCE):
         places = order[start : start + PROMPTS_AT_ONCE]
         batch = [prompts[place] for place in places]
-        written = lm_speed.plain_answers(model, tokenizer, batch, new_tokens)
+        written = write_batch(model, tokenizer, batch, new_tokens)
         for place, text in zip(places, written, strict=True):
             texts[place] = text.strip()
     return texts

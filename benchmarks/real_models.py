@@ -23,12 +23,21 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from benchmarks import linked_questions
 from benchmarks.project_copy import RUN, clone
 from pipelines.answering import latency
 from pipelines.storage.atomic import atomic, write_json
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
-RUNS = ("sizes", "teachers", "rewards", "likely", "uncertain")  # the keys of PARAMS beside `base`
+RUNS = (
+    "sizes",
+    "teachers",
+    "rewards",
+    "likely",
+    "uncertain",
+    "natural",
+    "mixture",
+)  # the keys of PARAMS beside `base`
 # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
 CALLS = "real_models.json"
 # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
@@ -37,6 +46,7 @@ SPLIT = {
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
+MIXED = (1, 10)  # passages of REPLUG's mixture
 REWARDS = ("mean_logprob", "answer_right")
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
@@ -45,6 +55,8 @@ STEPS = {  # run -> the commands of each copy
     "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall")],
     "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
+    "natural": [FLOW],
+    "mixture": [FLOW],
 }
 
 
@@ -94,6 +106,9 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
     elif what == "rewards":
         for likelihood, seed in itertools.product(REWARDS, seeds):
             yield f"{likelihood}_{seed}", {"seed": seed, "lsr": {"likelihood": likelihood}}
+    elif what == "mixture":
+        for top_k in MIXED:
+            yield f"{top_k:02}", {"seed": seeds[0], "replug": {"top_k": top_k}}
     else:
         yield "whole", {"seed": seeds[0]}
 
@@ -123,7 +138,7 @@ def _copy(target: Path, cache: Path, params: DictConfig) -> None:
 
 def _sources(files: Path, target: Path) -> None:
     """Copy the data sets to `target`, with the questions of SPLIT that there are in two files
-    each.
+    each, and what `linked_questions` makes of them.
     """
     with atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
@@ -135,6 +150,8 @@ def _sources(files: Path, target: Path) -> None:
                 train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
                 (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
+        (folder / "linked").mkdir()
+        linked_questions.write_sources(files, folder / "linked")
 
 
 def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:

@@ -199,7 +199,15 @@ def write_data(
                 "replug": ensemble,
                 "replug_lsr": ensemble,
             }
-            of_each = [{"prediction": f"guess {i}", "answers": [f"answer {i}"]} for i in range(60)]
+            of_each = [
+                {
+                    "question_id": f"{i}",
+                    "prediction": f"guess {i}",
+                    "answers": [f"answer {i}"],
+                    "correct": False,
+                }
+                for i in range(60)
+            ]
             rows = [
                 {"method": method} | row for method in metrics[f"tasks_nq_{lm}"] for row in of_each
             ]
@@ -274,7 +282,12 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
         write(data / "questions/entityquestions/entityquestions.parquet", empty)
     if "nq" in names:
         views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
-        write(data / "questions/nq/popularity.parquet", pa.table({"popularity": views}))
+        entities = [f"{number}" for number in range(len(views))]
+        linked = {"question_id": entities, "qid": entities, "popularity": views}
+        schema = pa.schema(
+            dict.fromkeys(("question_id", "qid"), pa.string()) | {"popularity": pa.int64()}
+        )
+        write(data / "questions/nq/popularity.parquet", pa.table(linked, schema))
 
 
 def _write_exposure(data: Path, text: str, answered: list[str]) -> None:

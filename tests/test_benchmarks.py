@@ -18,7 +18,7 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import lm, measure, newest, served
+from benchmarks import lm_real, measure, newest, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
 
@@ -121,18 +121,36 @@ def test_a_models_rows_say_how_many_tokens_it_read(
     )
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_bytes()) | {"model_max_length": 2048}))
+    texts = lm_real.RealTexts.read(tmp_path, None)
     with measure.in_folder():
-        found = lm.compare_sizes("smollm2-135m", folder, tmp_path, None, quick=True)
-    assert [row.missing for row in found] == ["", measure.NO_LLAMA_CPP] * 4
+        rows = lm_real.compare_sizes("smollm2-135m", folder, texts, None, quick=True)
+    assert [row.missing for row in rows] == ["", measure.NO_LLAMA_CPP] * 4
     said = [
-        re.search(r"([\d,]+) tokens read, ([\d,]+) shared$", row.work).groups()
-        for row in found[::2]
+        re.search(r"([\d,]+) tokens read, ([\d,]+) shared$", row.work).groups() for row in rows[::2]
     ]
     answers, ensemble, scored, _ = (
         [int(count.replace(",", "")) for count in counts] for counts in said
     )
     assert answers[1] == 0, "each question has demonstrations of its own"
     assert 0.2 < ensemble[1] / sum(ensemble) < scored[1] / sum(scored)
+
+
+@pytest.mark.slow
+def test_every_kind_of_interval_is_simulated(root):
+    command = [sys.executable, "-m", "benchmarks.coverage", "--repetitions", "1"]
+    command += ["--questions", "260", "--worlds", "mixed", "--searches", "shrunk"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for kind in (
+        "threshold of a relation, shrunk",
+        "tokens saved",
+        "accuracy_area, doubt of closed_book",
+        "gain, tail less head",
+        "bits saved, 200 source documents",
+    ):
+        assert kind in done.stdout
+    sets_of_data = {line.split()[-5] for line in done.stdout.splitlines()[1:]}
+    assert sets_of_data == {"1"}
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pipelines.sources import (
     corpus_layouts,
     mediawiki_tables,
     pageviews,
+    run_files,
     source_documents,
     streams,
     wikipedia,
@@ -37,6 +38,7 @@ MODEL_FILE = re.compile(
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 HUB_ROWS = "rows of the Hub's API; make JSON lines of them: jq -c '.rows[].row' FILE > FILE.jsonl"
+RUN = "a TREC run; name it, its topics and its passages under fetch.files.retrieval/NAME"
 HOURLY_VIEWS = re.compile(r"(pageviews|projectviews|pagecounts)-\d{8}-\d{6}")
 # fields with the passages of a question
 PASSAGE_FIELDS = {place.rpartition(".")[2] for place in PASSAGES}
@@ -109,6 +111,8 @@ def _by_head(file: Path) -> Seen:
         return Seen("", "hourly page views; those of a month or a day are read, *-user.bz2")
     if re.match(pageviews.LINE, start):
         return Seen("pageviews")
+    if run_files.is_run(file):
+        return Seen("", RUN)
     if any(wikitext.TITLE.fullmatch(line) for line in lines[:5]):
         return Seen("wikitext")
     if file.suffix == ".csv":

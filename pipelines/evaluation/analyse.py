@@ -20,6 +20,7 @@ from pipelines.evaluation import (
     savings,
     stage_metrics,
     tables,
+    task_popularity,
 )
 from pipelines.evaluation.answer_sets import Answers, read_answered
 from pipelines.evaluation.chance import vocabulary_size
@@ -116,6 +117,7 @@ def analyse(data: Path, settings: Settings, studies: Studies) -> stage.Metrics:
         shown = _examples(dataset, by_lm.get(main, {}), data, settings)
         _add(analyses, {"examples": shown}, {"dataset": dataset, "lm": main})
 
+    _analyse_tasks(analyses, data, settings)
     analyses["popularity"] = popularity(data, settings.parts.question_sets)
     analyses["models"] = models(list(lms), settings.lms, data / "models/lm")
     all_metrics = stage_metrics.read_metrics(data)
@@ -184,6 +186,24 @@ def _analyse_answers(
         for study in studies:
             rows |= study.rows_of_answers(answered_by_lm)
         _add(analyses, rows, {"dataset": dataset, "lm": lm})
+
+
+def _analyse_tasks(analyses: Tables, data: Path, settings: Settings) -> None:
+    """Add the rows by popularity of benchmarks whose questions are linked to entities."""
+    for task in settings.parts.benchmarks:
+        if task not in settings.parts.question_sets:
+            continue
+        entities, _ = tables.popularity_of(data, task)
+        for lm in settings.lms:
+            predictions = data / f"tasks/{task}/{lm}/predictions.parquet"
+            answers = task_popularity.join(
+                predictions, entities, settings.seed, settings.report.bootstrap
+            )
+            rows = {
+                "tasks_by_popularity": task_popularity.by_popularity(answers),
+                "tasks_thresholds": task_popularity.thresholds(answers, settings.thresholds),
+            }
+            _add(analyses, rows, {"task": task, "lm": lm})
 
 
 def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:

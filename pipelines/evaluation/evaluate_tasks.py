@@ -21,6 +21,7 @@ from pipelines.evaluation.task_figures import (
     ALL_IN_ONE_PROMPT,
     ENSEMBLES,
     drop_too_long,
+    share_in_training,
     summarise,
 )
 from pipelines.evaluation.task_items import Item, Task
@@ -53,7 +54,7 @@ SCHEMA = pa.schema(
         "task": pa.string(),
         "method": pa.string(),
         "question_id": pa.string(),
-        "subject": pa.string(),  # of MMLU alone, as the category
+        "subject": pa.string(),  # of MMLU alone
         "category": pa.string(),
         "prediction": pa.string(),
         "answers": pa.list_(pa.string()),
@@ -129,6 +130,9 @@ def evaluate_benchmark(
         for method, figure in figures.items():
             figure["answered_by"] = ensemble_answers if method in ENSEMBLES else None
         metrics = figures | {"rejects": rejects.reasons(), "too_long": too_long}
+        in_training = share_in_training(task)
+        if in_training:
+            metrics["in_training"] = in_training
         if rejects.skipped:
             metrics["skipped"] = dict(rejects.skipped)
         write_json(data / f"metrics/tasks_{name}_{lm_name}.json", metrics)
@@ -273,13 +277,12 @@ def _demonstrations(task: Task, search: Search | None) -> dict[str, list[str]]:
 
 def _row(task: Task, method: str, item: Item, prediction: str | None) -> dict:
     """The row of SCHEMA of an answer."""
-    category = task_items.CATEGORIES.get(item.subject)
     return {
         "task": task.name,
         "method": method,
         "question_id": item.id,
         "subject": item.subject or None,
-        "category": category,
+        "category": item.category,
         "prediction": prediction,
         "answers": item.answers,
         "correct": _is_right(task, item, prediction),

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import draws, intervals
-from pipelines.evaluation.task_items import Task
+from pipelines.evaluation.task_items import IN_TRAINING, NEW, Task
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import LMWorkers
 
@@ -59,9 +59,21 @@ def _distinct(units: np.ndarray) -> list[str]:
     return sorted(set(units.tolist()))
 
 
+def share_in_training(task: Task) -> dict[str, float]:
+    """The share of a task's questions that occur in its training files (Wilson); {} without such
+    files.
+
+    REPLUG's section 6.3 names 32.5 % of NQ, counted by Lewis et al. (2021) with near-duplicates.
+    """
+    categories = np.array([item.category for item in task.items], dtype=object)
+    if not np.isin(categories, (IN_TRAINING, NEW)).any():
+        return {}
+    return intervals.share(categories == IN_TRAINING).as_json()
+
+
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     """By method: accuracy (Wilson), gain over closed-book (bootstrap over questions), and both by
-    MMLU's categories."""
+    the questions' categories."""
     methods = _objects(table, "method")
     categories = _objects(table, "category")
     questions = _objects(table, "question_id")

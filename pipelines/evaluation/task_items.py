@@ -6,7 +6,7 @@ four options (section 6.2).
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.params.params import Tasks
+from pipelines.questions import matching
 from pipelines.sources.delimited import table_rows
 from pipelines.sources.question_files import read_questions, read_records, shown
 from pipelines.sources.rejects import Rejects
@@ -25,6 +26,9 @@ from pipelines.sources.streams import is_readable, visible_files
 
 LETTERS = "ABCD"
 COLUMNS = ("question", "subject", "choices", "answer")
+# categories of open questions
+IN_TRAINING = "in training set"
+NEW = "not in training set"
 
 
 def _read_categories() -> dict[str, str]:
@@ -48,6 +52,7 @@ class Item:
     query: str  # what is searched for
     body: str  # what the model sees after the knowledge: question, options, "Answer:"
     answers: list[str]
+    category: str | None = None  # MMLU's, IN_TRAINING or NEW; None without training files
 
 
 @dataclass(frozen=True)
@@ -67,27 +72,26 @@ def read_open_qa(folder: Path, settings: Tasks, seed: int, rejects: Rejects) -> 
     `rejects`.
 
     Demonstrations are drawn from the training files in <folder>/train. A question that is shown, in
-    whatever case, is not asked. Raises LongtailError if demonstrations are wanted and there is no
-    training file.
+    whatever case, is not asked. A question's category says whether it occurs in these files. Raises
+    LongtailError if demonstrations are wanted and there is no training file.
     """
     name = folder.name
     items = _items(folder, rejects)
-    shots: list[Item] = []
-    if settings.qa_shots and items:
-        if not (folder / "train").is_dir():
-            raise LongtailError(
-                f"params.yaml: tasks.qa_shots is {settings.qa_shots}, but {folder}/train has no "
-                f"file to take demonstrations from; name the training file under fetch.files as "
-                f"{name}/train, or set 0"
-            )
-        training_items = _items(folder / "train", rejects)
-        shots = drawn(training_items, seed, f"{name} shots", settings.qa_shots)
+    if settings.qa_shots and items and not (folder / "train").is_dir():
+        raise LongtailError(
+            f"params.yaml: tasks.qa_shots is {settings.qa_shots}, but {folder}/train has no file "
+            f"to take demonstrations from; name the training file under fetch.files as "
+            f"{name}/train, or set 0"
+        )
+    training_items = _items(folder / "train", rejects) if items else []
+    shots = drawn(training_items, seed, f"{name} shots", settings.qa_shots)
 
     queries_shown = {item.query.casefold() for item in shots}
     unseen = [item for item in items if item.query.casefold() not in queries_shown]
+    asked = drawn(unseen, seed, name, settings.max_questions)
     return Task(
         name=name,
-        items=drawn(unseen, seed, name, settings.max_questions),
+        items=_categorised(asked, training_items),
         shots={"": shots},
         param="tasks.qa_shots",
         options=False,
@@ -106,6 +110,24 @@ def _items(folder: Path, rejects: Rejects) -> list[Item]:
         )
         items.append(item)
     return items
+
+
+def _categorised(items: list[Item], training_items: list[Item]) -> list[Item]:
+    """The items with their category: IN_TRAINING or NEW.
+
+    A question occurs among the training questions if one of them has the same normal form: case,
+    punctuation, articles and white space don't count. Without training questions the items have no
+    category.
+    """
+    if not training_items:
+        return items
+    training_forms = {matching.normalise(item.query) for item in training_items}
+    categorised = []
+    for item in items:
+        occurs = matching.normalise(item.query) in training_forms
+        category = IN_TRAINING if occurs else NEW
+        categorised.append(replace(item, category=category))
+    return categorised
 
 
 def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
@@ -235,7 +257,14 @@ def _item_of_record(
     lettered = "\n".join(lines)
     query = f"{question}\n{lettered}" if with_options else question
     body = f"Question: {question}\n{lettered}\nAnswer:"
-    return Item(id=question_id, subject=subject, query=query, body=body, answers=[answer])
+    return Item(
+        id=question_id,
+        subject=subject,
+        query=query,
+        body=body,
+        answers=[answer],
+        category=CATEGORIES[subject],
+    )
 
 
 def _letter(answer: object) -> str:

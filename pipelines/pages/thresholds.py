@@ -57,6 +57,11 @@ def threshold_figure(rows: Sequence[Row], signal: str) -> Figure:
     )
 
 
+def cut_and_bounds(cut: Interval) -> dict[str, float]:
+    """A threshold and the bounds of those that are not clearly worse, as columns of a table."""
+    return {"threshold": cut.value, "threshold_low": cut.low, "threshold_high": cut.high}
+
+
 def cut_in_words(value: float) -> float | str:
     """A threshold as a cell of a table: never and always in words."""
     if value == 0:

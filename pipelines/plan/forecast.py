@@ -19,6 +19,7 @@ from pipelines.plan.model_sizes import Model, Size
 from pipelines.plan.token_counts import QUESTION_TOKENS, Reading
 from pipelines.retrieval.dense_build import Plan as IndexPlan
 from pipelines.retrieval.dense_build import choose_index
+from pipelines.retrieval.published_files import part_sizes
 
 BYTES_OF_WEIGHT = {"fp32": 4, "bf16": 2, "int8": 1}
 # A weight in training: itself, its gradient, Adam's two moments, and the encoder that searches.
@@ -59,6 +60,7 @@ class Memory:
     weights: int
     training: int | None  # None: it is not trained
     index: IndexPlan | None  # its largest index; None: it has none, or its size is unknown
+    part: int | None  # the largest file of published vectors; None: it reads none at hand
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Forecast:
     download: int | None  # bytes of weights
     memory: list[Memory]
     disk: int | None  # bytes of embeddings
+    published: dict[str, int | None]  # path of published vectors that are read -> bytes
 
 
 def forecast(values: dict[str, Any]) -> Forecast:
@@ -97,6 +100,7 @@ def forecast(values: dict[str, Any]) -> Forecast:
         download=download,
         memory=list(_memory(params, documents, models)),
         disk=_disk(params, documents, models),
+        published=_count_published(params),
     )
 
 
@@ -170,21 +174,24 @@ def _retriever_work(
     tuning = token_counts.count_tuning(params)
     is_tuned = name in parts.tuned
 
-    documents = _count_all(corpora.values())
-    if documents is not None and is_tuned:
-        # It is indexed twice, and what it searches is embedded anew at each refresh.
+    published = params.retriever[name].vectors
+    embedded = [size for corpus, size in corpora.items() if corpus not in published]
+    if is_tuned:
+        # All is embedded for its second index, and what it searches anew at each refresh.
+        embedded += corpora.values()
         names = set(parts.scored[:1])
         if parts.answered:
             names.add(parts.datastore)
-        searched = _count_all(corpora[name] for name in names if name)
-        documents = 2 * documents + tuning.refreshes * searched
+        embedded += tuning.refreshes * [corpora[name] for name in names if name]
+    documents = _count_all(embedded)
     tokens = None
     if documents is not None:
         tokens = documents * params.chunk.tokens
     threads = _all_threads(params)
     dtype = params.retriever[name].dtype
     rate = speed.tokens_per_second(size, "indexes", threads, params.compute, dtype)
-    yield Work(f"{name}: indexes", tokens, rate)
+    note = f"the published vectors of {', '.join(published)} are read" if published else ""
+    yield Work(f"{name}: indexes", tokens, rate, note)
 
     if is_tuned:  # LSR is one process
         threads = params.compute.threads
@@ -271,8 +278,14 @@ def _memory(
         if section == "retriever" and name in params.retrievers and counts:
             plans = [choose_index(count, model.size.hidden, params.index) for count in counts]
             index = max(plans, key=lambda plan: plan.memory)
+        part = None
+        if index:
+            parts: list[int] = []
+            for path in params.retriever[name].vectors.values():
+                parts += part_sizes(Path(path))
+            part = max(parts, default=None)
         weights = BYTES_OF_WEIGHT[dtype] * model.size.parameters
-        yield Memory(place, dtype, weights, training, index)
+        yield Memory(place, dtype, weights, training, index, part)
 
 
 def _disk(
@@ -290,6 +303,15 @@ def _disk(
         copies = 2 if name in params.parts.tuned else 1
         disk += BYTES_OF_DIMENSION * documents * size.hidden * copies
     return disk
+
+
+def _count_published(params: Params) -> dict[str, int | None]:
+    """The bytes of the published vectors that are read; None: they are not on this machine."""
+    sizes = {}
+    for name in params.retrievers:
+        for path in params.retriever[name].vectors.values():
+            sizes[path] = sum(part_sizes(Path(path))) or None
+    return sizes
 
 
 def show_number(value: float | None) -> str:

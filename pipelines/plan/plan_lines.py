@@ -35,6 +35,9 @@ def plan_lines(plan: Forecast) -> Iterator[str]:
         yield "disk: an unknown size of embeddings"
     else:
         yield f"disk: {_gigabytes(plan.disk)} of embeddings"
+    for path, size in plan.published.items():
+        read = "unknown" if size is None else _gigabytes(size)
+        yield f"disk: published vectors are read from {path}, {read}"
 
 
 def plan_as_json(plan: Forecast) -> dict[str, Any]:
@@ -45,8 +48,13 @@ def plan_as_json(plan: Forecast) -> dict[str, Any]:
     memory = []
     for model in plan.memory:
         row = {"model": model.model, "dtype": model.dtype, "weights_bytes": model.weights}
-        index_bytes = model.index.memory if model.index else None
-        memory.append(row | {"training_bytes": model.training, "index_bytes": index_bytes})
+        row["training_bytes"] = model.training
+        row["index_bytes"] = model.index.memory if model.index else None
+        row["part_bytes"] = model.part
+        memory.append(row)
+    published = []
+    for path, size in plan.published.items():
+        published.append({"path": path, "bytes": size})
     return {
         "profile": plan.profile,
         "device": plan.device,
@@ -57,6 +65,7 @@ def plan_as_json(plan: Forecast) -> dict[str, Any]:
         "download_bytes": plan.download,
         "memory": memory,
         "embeddings_bytes": plan.disk,
+        "published": published,
     }
 
 
@@ -118,6 +127,8 @@ def _memory_line(memory: Memory) -> str:
     if memory.index:
         index = _gibibytes(memory.index.memory)
         line += f"; its largest index {index} ({memory.index.reason})"
+    if memory.part:
+        line += f"; of its published vectors {_gibibytes(memory.part)} at a time"
     return line
 
 

@@ -8,7 +8,7 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.methods import Method
 from pipelines.pages.section import Axis, Block, Figure, Row, Section, Table
 from pipelines.pages.table_rows import figures_by, spread, table_of
-from pipelines.pages.thresholds import ORACLE, POLICIES, advice, threshold_figure
+from pipelines.pages.thresholds import ORACLE, POLICIES, advice, cut_and_bounds, threshold_figure
 from pipelines.pages.values import label, named, show
 from pipelines.report import adaptive_metrics
 from pipelines.report.run_tables import Tables
@@ -222,9 +222,8 @@ def _thresholds(tables: Tables) -> list[Row]:
     rows = []
     search = tables.settings.thresholds.search
     for row in tables.rule_rows("thresholds", "search = $search", search=search):
-        cut = row["threshold"]
-        bounds = {"threshold": cut.value, "threshold_low": cut.low, "threshold_high": cut.high}
-        rows.append({**row, **bounds, "cut": cut, "own_threshold": not row["pooled"]})
+        bounds = cut_and_bounds(row["threshold"])
+        rows.append({**row, **bounds, "cut": row["threshold"], "own_threshold": not row["pooled"]})
     return rows
 
 
@@ -257,8 +256,6 @@ def _table_of_thresholds(tables: Tables) -> Table:
         ],
         {
             "method": "retriever",
-            "threshold_low": "from",
-            "threshold_high": "to",
             "deployed": "in use",
         },
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pipelines.catalogue import names
 from pipelines.evaluation.tables import popularity_of
 from pipelines.pages.section import Axis, Block, Figure, Row, Section
 from pipelines.pages.table_rows import table_of
@@ -102,12 +103,13 @@ def curves(tables: Tables, sets: Sequence[Row]) -> list[Row]:
 
 def _without_c4(tables: Tables, sets: Sequence[Row]) -> str:
     has_c4 = any(row["dataset"] == "c4" for row in tables.manifest)
-    if has_c4 or all(row["dataset"] != "nq" for row in sets):
+    linked = [label(row["dataset"]) for row in sets if row["dataset"] in names("benchmark")]
+    if has_c4 or not linked:
         return ""
     return (
         "This run has no C4 (fetch.files.c4), which tells names from everyday words. So every word "
         "that is also a name counts as one, such as “was”, which is a novel, and the popularity of "
-        f"{label('nq')} is too low."
+        f"{' and '.join(linked)} is too low."
     )
 
 

@@ -1,8 +1,10 @@
 """The section on benchmarks: MMLU and open-domain questions (REPLUG, section 6; Tables 2 and 3)."""
 
+from pipelines.intervals import interval
 from pipelines.pages.section import Block, Figure, Row, Section
 from pipelines.pages.table_rows import figures_by, is_known, table_of
-from pipelines.pages.values import in_points, label
+from pipelines.pages.values import in_points, label, show
+from pipelines.report import tasks_by_popularity
 from pipelines.report.curves import ACCURACY
 from pipelines.report.run_tables import Tables
 
@@ -39,8 +41,32 @@ def section(tables: Tables) -> Section:
         "each document."
     )
 
-    blocks: list[Block] = [*figures_by(figure, "lm"), text, table]
+    blocks: list[Block] = [*figures_by(figure, "lm"), text, *_training_shares(tables), table]
+    blocks += tasks_by_popularity.blocks(tables)
     return Section("tasks", "Benchmarks", blocks, _leads(tables, rows), _missing(tables, rows))
+
+
+def _training_shares(tables: Tables) -> list[str]:
+    """What share of each benchmark's questions occurs in its training files; [] without such
+    files."""
+    shares = {}
+    for benchmark, by_lm in tables.metrics.get("tasks", {}).items():
+        for figures in by_lm.values():
+            if "in_training" in figures:
+                shares[benchmark] = interval(figures["in_training"])
+
+    sentences = []
+    for benchmark, share in shares.items():
+        in_percent = show(share.times(100), digits=1)
+        sentences.append(
+            f"{in_percent} % of the questions of {label(benchmark)} occur in its training files, "
+            "whatever their case, punctuation and articles."
+        )
+    if sentences:
+        sentences.append(
+            "The REPLUG paper names 32.5 % for Natural Questions, of a count with near-duplicates."
+        )
+    return sentences
 
 
 def solved(tables: Tables) -> list[Row]:

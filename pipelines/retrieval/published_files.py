@@ -1,13 +1,14 @@
 """Reads vectors of passages that others published, in their own layouts, a part at a time.
 
 passages_00 … passages_15   Contriever's: a tar or a folder of pickles of (ids, vectors)
+wikipedia_passages_0.pkl …  DPR's: a folder of pickles of lists of (id, vector)
 e5_Flat.index               FlashRAG's: a FAISS index, whose rows are the passages in order
 index, docid                Pyserini's: a folder with a FAISS index, and the id of each row
 """
 
 import pickle
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,7 @@ import faiss
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.sources.streams import visible_files
 
 ROWS_AT_ONCE = 100_000  # vectors of a FAISS index
 STORED_WHOLE = {  # the kinds of FAISS index that hold each vector, in fp32 or fp16
@@ -22,9 +24,12 @@ STORED_WHOLE = {  # the kinds of FAISS index that hold each vector, in fp32 or f
     "IndexFlatIP",
     "IndexFlatL2",
     "IndexHNSWFlat",
+    "IndexIVFFlat",
     "IndexScalarQuantizer",
 }
+DPR_MARK = "wiki:"  # begins the ids in newer files of DPR's
 NUMBERS = {"f2", "f4", "i8"}  # numpy's codes of the numbers that a pickled array may have
+NO_NUMBERS = np.zeros(0)
 PICKLE_MARK = b"\x80"  # begins a pickle of protocol 2 and later
 
 Vectors = tuple[list[str], np.ndarray]  # the passages' ids, and their vectors (n, dim)
@@ -41,10 +46,9 @@ def read_vectors(path: Path) -> Iterator[Vectors]:
     if (path / "index").is_file():
         yield from _read_faiss(path / "index", path / "docid")
     elif path.is_dir():
-        for file in sorted(path.iterdir()):
-            if file.is_file() and not file.name.startswith("."):
-                with file.open("rb") as stream:
-                    yield _read_pickle(stream, file)
+        for file in visible_files(path):
+            with file.open("rb") as stream:
+                yield _read_pickle(stream, file)
     elif tarfile.is_tarfile(path):
         yield from _read_tar(path)
     else:
@@ -55,6 +59,23 @@ def read_vectors(path: Path) -> Iterator[Vectors]:
                 yield _read_pickle(stream, path)
         if not is_pickle:
             yield from _read_faiss(path, path.with_name("docid"))
+
+
+def part_sizes(path: Path) -> list[int]:
+    """The bytes of each part, of which `read_vectors` has one in memory; none for a missing path.
+
+    Of a FAISS index, which is one part, fewer are in memory.
+    """
+    if (path / "index").is_file():
+        return [(path / "index").stat().st_size]
+    if path.is_dir():
+        return [file.stat().st_size for file in visible_files(path)]
+    if not path.is_file():
+        return []
+    if tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            return [member.size for member in archive.getmembers() if member.isfile()]
+    return [path.stat().st_size]
 
 
 def _read_tar(path: Path) -> Iterator[Vectors]:
@@ -79,9 +100,17 @@ def _read_faiss(file: Path, names: Path) -> Iterator[Vectors]:
 
     # FAISS ends the process if an index can't give its vectors back.
     kind = type(index).__name__
-    if kind not in STORED_WHOLE:
+    is_inexact = kind == "IndexScalarQuantizer" and index.sq.qtype != faiss.ScalarQuantizer.QT_fp16
+    if kind not in STORED_WHOLE or is_inexact:
         expected = f"expected an index with whole vectors: {', '.join(sorted(STORED_WHOLE))}"
-        raise LongtailError(f"{file}: FAISS's {kind}, {expected}")
+        problem = f"FAISS's {kind}, whose codes do not give exact vectors back"
+        raise LongtailError(f"{file}: {problem}; {expected}")
+    if kind == "IndexIVFFlat":
+        try:
+            index.make_direct_map()  # from rows to places in lists
+        except RuntimeError:
+            problem = "its vectors have ids of their own, expected the numbers of their rows"
+            raise LongtailError(f"{file}: {problem}") from None
 
     ids = None
     if names.is_file():
@@ -112,23 +141,34 @@ def _read_pickle(stream: IO[bytes], file: Path) -> Vectors:
         problem = f"no pickle, or a damaged one ({type(error).__name__}: {error})"
         raise LongtailError(f"{file}: {problem}; fetch it again") from None
 
-    if not _is_ids_and_vectors(content):
-        raise LongtailError(f"{file}: expected a pickle of (ids, vectors), an id for each vector")
-    ids, array = content
-    return [str(id_) for id_ in ids], array.values
+    ids, vectors = _ids_and_vectors(content)
+    are_ids = all(isinstance(id_, str | int) for id_ in ids)
+    if vectors.ndim != 2 or len(vectors) != len(ids) or not are_ids:
+        expected = "expected a pickle of (ids, vectors) or of (id, vector) pairs"
+        raise LongtailError(f"{file}: {expected}, an id for each vector")
+    return [str(id_).removeprefix(DPR_MARK) for id_ in ids], vectors
 
 
-def _is_ids_and_vectors(content: Any) -> bool:
-    """Whether a pickle's content is (ids, array), with an id for each row of the array (n, dim)."""
-    if not isinstance(content, list | tuple) or len(content) != 2:
-        return False
+def _ids_and_vectors(content: Any) -> tuple[Sequence[Any], np.ndarray]:
+    """The ids and the vectors in a pickle's content; NO_NUMBERS where it has no such array."""
+    if not isinstance(content, list | tuple):
+        return [], NO_NUMBERS
+    if all(isinstance(entry, tuple) and len(entry) == 2 for entry in content):
+        ids = [id_ for id_, _ in content]
+        vectors = [_numbers(array) for _, array in content]
+        shapes = {vector.shape for vector in vectors}
+        if len(shapes) != 1:
+            return ids, NO_NUMBERS
+        return ids, np.stack(vectors)
+    if len(content) != 2 or not isinstance(content[0], list | tuple):
+        return [], NO_NUMBERS
     ids, array = content
-    if not isinstance(ids, list | tuple) or not isinstance(array, _Array):
-        return False
-    values = getattr(array, "values", None)  # none before a pickle sets the array's state
-    if values is None or values.ndim != 2 or len(values) != len(ids):
-        return False
-    return all(isinstance(id_, str | int) for id_ in ids)
+    return ids, _numbers(array)
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """The numbers of an array; NO_NUMBERS for what is none."""
+    return array.values if isinstance(array, _Array) else NO_NUMBERS
 
 
 class _Refused(pickle.UnpicklingError):
@@ -151,7 +191,7 @@ class _DType:
 class _Array:
     """Stands for numpy's array in a pickle; numpy itself gets bytes, and no state of a pickle."""
 
-    values: np.ndarray
+    values = NO_NUMBERS  # until the pickle sets the array's state
 
     def __setstate__(self, state: tuple) -> None:
         """`state` is a version, the shape, the type, whether columns come first, and the bytes."""

@@ -1,7 +1,10 @@
-"""Questions with retrieved passages, in the files of DPR, FlashRAG, KILT, RAGAS and others."""
+"""Questions with retrieved passages, in the files of DPR, FlashRAG, KILT, RAGAS and others.
+
+TREC runs, which have ids alone, are joined with their questions and passages by run_files.py.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,14 +12,19 @@ from pipelines.sources.question_files import (
     ANSWERS,
     IDS,
     QUESTION,
+    AnsweredRecord,
     answered_records,
     first_value,
+    good_records,
     named_files,
     shown,
     values_at,
 )
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.run_files import TOPIC_ANSWERS, is_run, read_runs
+from pipelines.sources.streams import visible_files
 
+CORPUS = Path("data/raw/wikipedia")
 # Where systems have a question, and the passages that were retrieved for it, the best first.
 QUESTION_PLACES = (*QUESTION, "input", "user_input")
 PASSAGES = (
@@ -63,14 +71,27 @@ class QuestionWithPassages(NamedTuple):
 
 
 def read_questions_with_passages(
-    folder: Path, rejects: Rejects, *, answered: bool = True
+    folder: Path, rejects: Rejects, *, answered: bool = True, corpus: Path = CORPUS
 ) -> Iterator[QuestionWithPassages]:
     """Yield the questions of every file below `folder`, as `read_passage_file` does.
 
-    Raises LongtailError as `read_questions` does.
+    In a folder with TREC runs, all files belong to these: see `read_runs`, which takes passages
+    from `corpus` where there are none. Raises LongtailError as `read_questions` and `read_runs` do.
     """
-    for name, path in named_files(folder):
+    run_folders = {file.parent for file in visible_files(folder) if is_run(file)}
+    for name, path in named_files(folder, run_folders):
         yield from read_passage_file(path, name, rejects, answered=answered)
+
+    for run_folder in sorted(run_folders):
+        for run, records in read_runs(run_folder, corpus, rejects):
+            name = run.relative_to(folder).with_suffix("").as_posix()
+            own = Rejects(rejects.max_share)
+            own.read = len(records)
+            questions = good_records(
+                run, records, own, QUESTION_PLACES, TOPIC_ANSWERS, answers_needed=answered
+            )
+            yield from _with_passages(run, name, questions, own)
+            rejects.take(own)
 
 
 def read_passage_file(
@@ -88,6 +109,13 @@ def read_passage_file(
     records = answered_records(
         path, rejects, QUESTION_PLACES, ANSWERS, columns, answers_needed=answered
     )
+    yield from _with_passages(path, name, records, rejects)
+
+
+def _with_passages(
+    path: Path, name: str, records: Iterable[AnsweredRecord], rejects: Rejects
+) -> Iterator[QuestionWithPassages]:
+    """Yield the records that have passages; `rejects` has the others."""
     for number, record, text, answers in records:
         passages = passages_of(record)
         if not passages:

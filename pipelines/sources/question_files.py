@@ -1,7 +1,7 @@
 """Question sets in files of JSON lines, JSON lists or Parquet, such as NQ-open and TriviaQA."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,10 +84,15 @@ def _check_answers(path: Path, rejects: Rejects) -> None:
         )
 
 
-def named_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each visible file below a folder, with the name that its questions' ids begin with."""
+def named_files(folder: Path, left_out: Collection[Path] = ()) -> Iterator[tuple[str, Path]]:
+    """Yield each visible file below a folder, with the name that its questions' ids begin with.
+
+    The files of folders that are `left_out` are not there.
+    """
     files: dict[str, Path] = {}
     for path in visible_files(folder):
+        if path.parent in left_out:
+            continue
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in files:
             raise LongtailError(
@@ -114,7 +119,23 @@ def answered_records(
     are read.
     """
     columns = [place.partition(".")[0] for place in question_places]
-    for number, record in read_records(path, (*columns, *answer_fields, *more_columns), rejects):
+    records = read_records(path, (*columns, *answer_fields, *more_columns), rejects)
+    yield from good_records(
+        path, records, rejects, question_places, answer_fields, answers_needed=answers_needed
+    )
+
+
+def good_records(
+    path: Path,
+    records: Iterable[tuple[int, dict[str, Any]]],
+    rejects: Rejects,
+    question_places: Sequence[str],
+    answer_fields: Sequence[str],
+    *,
+    answers_needed: bool,
+) -> Iterator[AnsweredRecord]:
+    """Yield those of a file's records, each with its number, that `answered_records` yields."""
+    for number, record in records:
         text = first_value(record, question_places)
         answers = _answers(record, answer_fields)
         if not isinstance(text, str) or not text.strip():

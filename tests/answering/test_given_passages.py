@@ -145,6 +145,35 @@ def test_a_name_is_a_folder_of_its_own(run):
         import_passages(chosen, "retrieval")
 
 
+def test_a_trec_run_is_answered_from_and_judged(run):
+    """Ids alone become passages with a text, of which it is known whether they have an answer."""
+    chosen = run([], "data/raw/retrieval/bm25", ["given_bm25"])
+    folder = Path("data/raw/retrieval/bm25")
+    (folder / "given.jsonl").unlink()
+    numbers = (1, 7, 25)
+    topics = [f"{100 + number}\tWhat is {number} ?\n" for number in numbers]
+    (folder / "topics.tsv").write_text("".join(topics))
+    lines = []
+    for number in numbers:
+        lines += [
+            f"{100 + number} Q0 p{number} 2 1.5 bm25\n",
+            f"{100 + number} Q0 other 1 2 bm25\n",
+        ]
+    (folder / "bm25.trec").write_text("".join(lines))
+    passages = [f"p{number}\tgold{number} is a word\tS{number}\n" for number in numbers]
+    corpus = Path("data/raw/wikipedia")
+    corpus.mkdir()
+    (corpus / "psgs.tsv").write_text("id\ttext\ttitle\nother\telse\tT\n" + "".join(passages))
+
+    rows, *_ = answers(chosen, "given_bm25")
+    assert [row["question_id"] for row in rows] == [f"q{number:02d}" for number in numbers]
+    assert (rows[1]["doc_id"], rows[1]["doc_title"], rows[1]["similarity"]) == ("other", "T", 2.0)
+    assert rows[1]["doc_has_answer"] is False
+    given = given_passages.open_passages("given_bm25", Path("data"))
+    _, second = given.read(given.search(["q07"], 2)[0]).texts.ravel()
+    assert second == "gold7 is a word"
+
+
 def test_records_without_passages_are_kept_as_rejects(run):
     chosen = run([record(number % 60) for number in range(59)] + [{"question": "What is 59 ?"}])
     import_passages(chosen, "retrieval")

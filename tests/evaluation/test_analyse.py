@@ -18,6 +18,7 @@ from pipelines.storage.atomic import write_json
 from pipelines.with_studies import run_analyse
 
 N, FIRST = 480, 390
+UNLINKED = ("test/x", "test/y", "test/z")
 PARAMS = copy.copy(small_results.SETTINGS)
 PARAMS.report = SimpleNamespace(bootstrap=50, merge_bins=False)
 PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
@@ -38,7 +39,11 @@ def write_data(data: Path) -> None:
     answer_tables.write_questions(popqa, popularity, [f"P{i % 3}" for i in number])
     for name in ("entityquestions/entityquestions", "nq/questions"):
         answer_tables.write_questions(questions / f"{name}.parquet", [], [])
-    pq.write_table(pa.table({"popularity": popularity}), questions / "nq/popularity.parquet")
+    ids = [f"test/{i:03}" for i in number]
+    entities = {"question_id": ids, "qid": [f"Q{i}" for i in number], "popularity": popularity}
+    pq.write_table(pa.table(entities), questions / "nq/popularity.parquet")
+    for lm in ("tiny", "big"):
+        write_benchmark(data / f"tasks/nq/{lm}/predictions.parquet", ids)
     own = data / "predictions/popqa"
     for lm, methods in {
         "tiny": ("closed_book", "dense", "genread"),
@@ -76,6 +81,18 @@ def write_data(data: Path) -> None:
     solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
     for lm in ("big", "gone", "tiny"):
         write_json(data / f"metrics/tasks_mmlu_{lm}.json", {"replug": solved, "rejects": {}})
+
+
+def write_benchmark(path: Path, ids: list[str]) -> None:
+    """Answers to NQ, right about the popular half without retrieval and about the other half with
+    it; one method lacks a question, and the entities of UNLINKED are not known."""
+    rows = []
+    for method, knows_popular in (("closed_book", True), ("replug", False)):
+        for number, question in enumerate([*ids, *UNLINKED]):
+            right = (number >= N // 2) == knows_popular
+            rows.append({"method": method, "question_id": question, "correct": right})
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows[:-1]), path)
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +212,34 @@ def test_figures_of_other_stages_become_rows(made):
     ]
     assert sum(row["questions"] for row in popularity) == N
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
+
+
+def test_a_benchmarks_accuracy_follows_popularity(made):
+    rows = tables.read_analyses(made[0], "tasks_by_popularity")
+    assert {(row["task"], row["lm"]) for row in rows} == {("nq", "tiny"), ("nq", "big")}
+    of_tiny = [row for row in rows if row["lm"] == "tiny"]
+    accuracies = {"closed_book": [0] * 5 + [1] * 5, "replug": [1] * 5 + [0] * 5}
+    for method, expected in accuracies.items():
+        deciles = [row for row in of_tiny if row["method"] == method]
+        assert [row["accuracy"].value for row in deciles] == expected
+        assert sum(row["questions"] for row in deciles) == N
+    assert [row["gain"].value for row in of_tiny[10:]] == [1] * 5 + [-1] * 5
+
+
+def test_a_benchmarks_questions_have_one_threshold(made):
+    rows = tables.read_analyses(made[0], "tasks_thresholds")
+    without, ensemble = rows[:2]
+    assert [row["method"] for row in rows] == ["closed_book", "replug"] * 2
+    # the question that one method did not answer is not counted
+    assert (without["questions"], without["not_known"]) == (N, len(UNLINKED) - 1)
+    assert without["correlation"].low > 0 > ensemble["correlation"].high
+    assert without["threshold"] == without["adaptive"] == NOTHING
+    assert ensemble["threshold"].value == pytest.approx(N // 2 + 1, abs=10)
+    assert ensemble["adaptive"].value > 0.95
+    assert ensemble["always"].value == pytest.approx(0.5, abs=0.01)
+    assert ensemble["never"].value == pytest.approx(0.5, abs=0.01)
+    assert (ensemble["policy"], ensemble["oracle"].value) == ("thresholds", 1)
+    assert ensemble["tail_less_head"].value == pytest.approx(1.67, abs=0.01)
 
 
 def test_gains_are_over_a_models_own_closed_book_answers(made):

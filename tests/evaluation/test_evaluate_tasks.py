@@ -15,6 +15,7 @@ import tiny_models
 import yaml
 from benchmark_files import read
 
+from pipelines import intervals
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, task_figures
@@ -380,8 +381,25 @@ def run_stage(raw, datastore, monkeypatch):
     return run
 
 
-def test_a_question_of_two_files_is_in_the_figures_once(run_stage):
+def test_questions_of_the_training_set_have_figures_apart(run_stage):
+    """Training has five questions in another spelling, to which B is right. A question of two files
+    counts once.
+    """
+    in_training = [f'{{"question": "Who... IS the {i}?", "answer": "x"}}\n' for i in range(5)]
+    with Path("data/raw/nq/train/train.jsonl").open("a") as out:
+        out.write("".join(in_training))
+    questions = [{"question": f"Who is {i}?", "answer": "B" if i < 5 else "C"} for i in range(20)]
+    lines = [json.dumps(question) + "\n" for question in questions]
+    Path("data/raw/nq/test.jsonl").write_text("".join(lines))
+
     rows, figures = run_stage("nq", FakeLM())
+    assert figures["in_training"] == pytest.approx(intervals.share([1] * 5 + [0] * 15).as_json())
+    shown = {}
+    for category, figure in figures["replug"]["categories"].items():
+        shown[category] = (figure["questions"], figure["value"])
+    assert shown == {"in training set": (5, 1.0), "not in training set": (15, 0.0)}
+    assert figures["replug"]["accuracy"]["value"] == 0.25
+
     shutil.copy("data/raw/nq/test.jsonl", "data/raw/nq/dev.jsonl")
     rows_of_both, figures_of_both = run_stage("nq", FakeLM())
     assert figures_of_both.pop("skipped") == {"repeated_record": 20}
@@ -404,11 +422,14 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
         keys, said = [(row["method"], row["question_id"]) for row in rows], {}
         assert keys == sorted(keys)
         assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
+        assert ("in_training" in figures) == (task == "nq")
+        figures.pop("in_training", None)
         assert list(figures) == sorted(task_figures.METHODS)[:n_methods]
         for method, figure in figures.items():
             said[method] = {row["prediction"] for row in rows if row["method"] == method}
             assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
-            assert ("categories" in figure) == (task == "mmlu")
+            categories = {"mmlu": {"humanities", "other"}, "nq": {"not in training set"}}
+            assert set(figure["categories"]) == categories[task]
             assert figure["answered_by"] == (None if method in ("closed_book", "dense") else by)
         if n_methods == 4:  # each has its own documents
             assert (said["replug"], said["replug_lsr"]) == ({"B"}, {"D"})

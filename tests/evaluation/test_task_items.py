@@ -12,7 +12,7 @@ import pytest
 from benchmark_files import CHOSEN, read
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import task_items
+from pipelines.evaluation import task_figures, task_items
 from pipelines.evaluation.task_items import CATEGORIES, Item
 from pipelines.params import params
 from pipelines.questions import matching
@@ -60,7 +60,9 @@ def test_a_missing_training_file_is_named(raw):
         match=r"tasks\.qa_shots is 3, .*nq/train has no file.*fetch\.files as nq/train",
     ):
         read(raw, "nq")
-    assert len(read(raw, "nq", CHOSEN.model_copy(update={"qa_shots": 0})).items) == 20
+    task = read(raw, "nq", CHOSEN.model_copy(update={"qa_shots": 0}))
+    assert len(task.items) == 20
+    assert task_figures.share_in_training(task) == {}, "what training asks is not known"
 
 
 def test_mmlu_is_searched_with_its_options_or_without(raw):

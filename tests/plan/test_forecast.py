@@ -164,6 +164,32 @@ def test_sizes_are_those_of_the_configs_at_hand(at_hand, tmp_path):
     assert encoder_size.download == 4 * encoder.num_parameters()
 
 
+def test_published_vectors_are_read_and_not_embedded(at_hand, tmp_path):
+    (name,) = at_hand["retrievers"]
+    folder = tmp_path / "wikipedia_embeddings"
+    folder.mkdir()
+    for number, size in enumerate((100, 300)):
+        (folder / f"passages_{number:02d}").write_bytes(bytes(size << 20))
+    at_hand["retriever"][name]["vectors"] = {"wikipedia": str(folder)}
+    lines = planned(at_hand)
+    (indexes,) = starting(lines, f"{name}: indexes ")
+    assert re.search(r" 0 .* 0\.00 h +the published vectors of wikipedia are read$", indexes)
+    assert f"disk: published vectors are read from {folder}, 0.4 GB" in lines
+    (memory,) = starting(lines, f"memory: retriever.{name} ")
+    assert memory.endswith("; of its published vectors 0.3 GiB at a time")
+
+    at_hand["parts"]["tuned"] = [name]
+    at_hand["lsr"] |= {"lm": "here", "queries": "qa"}
+    at_hand["popqa"]["train_share"] = 0.25
+    at_hand["retriever"][name]["vectors"] = {"wikipedia": "nowhere.tar"}
+    plan = forecast.forecast(at_hand)
+    parsed = params_file.parse(at_hand)
+    embeddings = 1 + token_counts.count_tuning(parsed).refreshes
+    assert plan.work[0].tokens == 1000 * embeddings * parsed.chunk.tokens, "the tuned encoder's"
+    lines = list(plan_lines.plan_lines(plan))
+    assert "disk: published vectors are read from nowhere.tar, unknown" in lines
+
+
 def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     (name,) = at_hand["retrievers"]
     at_hand["compute"]["device"] = "cpu"

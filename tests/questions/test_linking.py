@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import ENTITIES, chosen, write_rows
 
+from pipelines.evaluation.task_items import read_open_qa
 from pipelines.questions.open_qa import build_open_qa
+from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 NAMED = [
@@ -93,6 +95,16 @@ def test_the_least_viewed_entity_of_a_question_counts():
             "Bharat (film)",
         ),  # alike in views: the first title; an entity without an article has none
     ]
+
+
+def test_entities_have_the_ids_of_the_benchmarks_questions():
+    """So that its answers are joined with their popularity."""
+    rows, _ = build("is there rock music", "why", "where is india")
+    settings = SimpleNamespace(qa_shots=0, max_questions=9)
+    asked = read_open_qa(Path("raw/nq"), settings, 0, Rejects(1.0)).items
+    queries = {item.id: item.query for item in asked}
+    linked = [queries[row["question_id"]] for row in rows]
+    assert linked == ["is there rock music", "where is india"]
 
 
 def test_an_entity_of_unknown_popularity_is_no_extreme():

@@ -2,6 +2,7 @@
 studies, and what was run.
 """
 
+import math
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -193,6 +194,16 @@ def test_a_run_of_benchmarks_begins_with_the_first(tmp_path):
     assert begins([]) is None
 
 
+def test_the_share_of_questions_in_training_is_told(section_on_tasks):
+    closed_book = solved(0.4)
+    in_training = {"value": 0.325, "low": 0.3, "high": 0.35}
+    by_lm = {"tiny": {"closed_book": closed_book, "in_training": in_training}}
+    text = " ".join(map(str, section_on_tasks({"nq": by_lm}).blocks))
+    assert "32.5 [30.0, 35.0] % of the questions of Natural Questions occur in its" in text
+    without = section_on_tasks({"nq": {"tiny": {"closed_book": closed_book}}})
+    assert "training files" not in " ".join(map(str, without.blocks))
+
+
 def test_a_benchmark_with_categories_has_a_row_for_each(section_on_tasks):
     section = section_on_tasks(
         {
@@ -264,6 +275,37 @@ def test_each_language_model_has_its_rows(section_on_tasks):
     of_tiny = {name: solved(0.4, "mixture") for name in ("closed_book", "replug", "replug_lsr")}
     assert section_on_tasks({"mmlu": {"tiny": of_tiny}}, small_results.PILE.parts) is None
     assert section_on_tasks({"mmlu": {"gone": of_tiny}}) is None
+
+
+def test_a_benchmark_by_popularity_is_the_first_models(tmp_path):
+    gain = {"tail": Interval(0.2, 0.1, 0.3), "head": Interval(-0.01, -0.1, 0.1)}
+    key = {"task": "nq", "lm": "second", "method": "replug"}
+    ensemble = key | gain | {"questions": 40, "not_known": 5, "threshold": 90.0}
+    ensemble |= {"threshold_low": 0.0, "threshold_high": math.inf, "policy": "thresholds"}
+    closed_book = key | {"method": "closed_book", "questions": 40, "not_known": 5}
+    deciles = []
+    for views in (0.0, 700.0):
+        accuracy = Interval(0.5, 0.4, 0.6)
+        deciles.append(key | {"decile": 1, "popularity": views, "accuracy": accuracy})
+    rows = [closed_book, ensemble]
+    others = [row | {"lm": "third"} for row in rows]
+    tables = tables_of(
+        tmp_path,
+        small_results.SETTINGS,
+        tasks_thresholds=rows + others,
+        tasks_by_popularity=deciles + [row | {"lm": "third"} for row in deciles],
+    )
+    figure, text, table = section_of(tasks_section.section, tables).blocks[1:]
+    assert [views for views, _ in figure.points["replug"]] == [1, 700]
+    assert text == (
+        "5 questions of Natural Questions name no entity of known popularity. They are left out of "
+        "the figure by popularity and of the thresholds, which have the other 40. On Natural "
+        "Questions, REPLUG of second helps with unpopular entities (+20.0 points) and makes no "
+        "clear difference with the most popular ones (\N{MINUS SIGN}1.0 points)."
+    )
+    assert [row[1] for row in table.rows] == ["second"] * 2 + ["third"] * 2
+    shown = dict(zip(table.head, table.rows[1], strict=True))
+    assert (shown["threshold"], shown["from"], shown["to"]) == (90.0, 0.0, math.inf)
 
 
 def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):

@@ -79,6 +79,20 @@ def halves_of_protocol_5(vectors) -> Path:
     return contriever_folder(vectors, protocol=5, dtype="f2")
 
 
+def dpr_folder(vectors) -> Path:
+    """Files as DPR's script pickles them: a pair for each passage."""
+    folder = Path("wikipedia_split")
+    folder.mkdir()
+    for number, rows in enumerate((range(0, 100), range(100, COUNT))):
+        content = [(f"wiki:{row + 1}", vectors[row]) for row in rows]
+        (folder / f"wikipedia_passages_{number}.pkl").write_bytes(pickle.dumps(content))
+    return folder
+
+
+def ivf_index(vectors) -> Path:
+    return flashrag_index(vectors, "IVF4,Flat")
+
+
 def flashrag_index(vectors, kind: str = "Flat") -> Path:
     index = faiss.index_factory(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
     index.train(vectors)
@@ -105,6 +119,8 @@ def pyserini_folder(vectors) -> Path:
         (halves_of_protocol_5, "psgs-", 1),
         (flashrag_index, "", 0),
         (pyserini_folder, "psgs-", 1),
+        (dpr_folder, "psgs-", 1),
+        (ivf_index, "", 0),
     ],
 )
 def test_each_document_has_its_published_vector(
@@ -180,6 +196,14 @@ def cut(vectors):
     return path
 
 
+def ivf_with_ids(vectors):
+    index = faiss.index_factory(vectors.shape[1], "IVF4,Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add_with_ids(vectors, np.arange(COUNT) + 1)
+    faiss.write_index(index, "ivf.index")
+    return Path("ivf.index")
+
+
 def bare(content):
     path = Path("passages_00")
     path.write_bytes(content)
@@ -194,12 +218,19 @@ def bare(content):
         (lambda vectors: flashrag_index(np.roll(vectors, 1, 0)), r"cosine of 0\.\d+ with"),
         (lambda vectors: flashrag_index(vectors / 2), r"0\.500 times the length of"),
         (without_a_docid, "docid: 2 ids for the 230 vectors"),
-        (lambda vectors: flashrag_index(vectors, "PQ4x4"), "IndexPQ, expected an index with whole"),
+        (lambda vectors: flashrag_index(vectors, "IVF2,PQ4x4"), "IndexIVFPQ, whose codes"),
+        (lambda vectors: flashrag_index(vectors, "SQ8"), "IndexScalarQuantizer, whose codes"),
+        (ivf_with_ids, "ids of their own, expected the numbers of their rows"),
         (cut, "tar.*(damaged|no pickle)"),
         (lambda vectors: bare(pickle.dumps({"1": 2})), "expected a pickle of .ids, vectors."),
         (lambda vectors: bare(pickle.dumps((["1"], vectors))), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps((["1"], vectors[0, :1]))), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps(([None], vectors[:1]))), "an id for each vector"),
+        (
+            lambda vectors: bare(pickle.dumps([("1", vectors[0]), ("2", 3)])),
+            "an id for each vector",
+        ),
+        (lambda vectors: bare(pickle.dumps([([], vectors[0])])), "an id for each vector"),
         (lambda vectors: bare(pickle.dumps((["1"], vectors))[:-9]), "a damaged one"),
         (lambda vectors: bare(b"text"), "damaged, or in another format"),
         (lambda vectors: Path("nowhere"), "nowhere: no such file"),

@@ -201,6 +201,7 @@ def test_a_header_that_names_no_text_is_refused(tmp_path):
             "queries or judgements",
         ),
         ("queries/test.jsonl", two("text", "title", "_id"), "queries or judgements"),
+        ("run.txt", "0 Q0 17 1 15.218000 Anserini\n", "a TREC run; name it, its topics"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
         (
             "qrels/test.tsv",

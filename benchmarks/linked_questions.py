@@ -1,0 +1,110 @@
+"""Questions of Natural Questions that ask about PopQA's entities, for a run that links them.
+
+`write_sources` writes PopQA's entities as a Wikidata dump, their page views as Wikimedia has them,
+and the questions whose entity has a passage.
+"""
+
+import csv
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.knowledge import redirects
+from pipelines.questions import linking
+from pipelines.storage import database
+
+POPQA = "popqa/popQA.tsv"
+PASSAGES = "passages/psgs_w100.tsv.gz"
+QUESTIONS = "qa/NQ-open.dev.jsonl"
+EVERY_DEMONSTRATION = (
+    5  # of so many questions, the first is one; the demonstrations are never asked
+)
+
+
+def write_sources(files: Path, folder: Path) -> None:
+    """Write entities.json, pageviews.txt, questions.jsonl and demonstrations.jsonl to `folder`."""
+    entities = _entities(files / POPQA)
+    items = [_item(entity) for entity in entities]
+    _write_lines(folder / "entities.json", ["[", *_with_commas(items), "]"])
+    views = []
+    for entity in entities:
+        title = entity["wiki_title"].replace(" ", "_")
+        views.append(f"en.wikipedia {title} null desktop {entity['popularity']}")
+    _write_lines(folder / "pageviews.txt", views)
+
+    lines = (files / QUESTIONS).read_text(encoding="utf-8").splitlines()
+    titles = _linked_titles(lines, entities, _texts(files / PASSAGES, "text"))
+    covered = set(_texts(files / PASSAGES, "title"))
+    asked = []
+    for number, line in enumerate(lines):
+        if number % EVERY_DEMONSTRATION and titles.get(str(number)) in covered:
+            asked.append(line)
+    _write_lines(folder / "questions.jsonl", asked)
+    _write_lines(folder / "demonstrations.jsonl", lines[::EVERY_DEMONSTRATION])
+
+
+def _entities(popqa: Path) -> list[dict[str, Any]]:
+    """PopQA's subjects and objects with an article and page views, each once."""
+    entities = {}
+    with popqa.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            for role, name in (("s", "subj"), ("o", "obj")):
+                qid = row[f"{role}_uri"].rpartition("/")[2]
+                entity = {
+                    "qid": qid,
+                    "label": row[name],
+                    "aliases": json.loads(row[f"{role}_aliases"]),
+                    "wiki_title": row[f"{role}_wiki_title"],
+                    "popularity": int(row[f"{role}_pop"] or 0),
+                }
+                if entity["wiki_title"] and entity["popularity"]:
+                    entities[qid] = entity
+    return list(entities.values())
+
+
+def _item(entity: Mapping[str, Any]) -> str:
+    """An entity as Wikidata's dump has it, without claims."""
+    aliases = [{"language": "en", "value": alias} for alias in entity["aliases"]]
+    item = {
+        "type": "item",
+        "id": entity["qid"],
+        "labels": {"en": {"language": "en", "value": entity["label"]}},
+        "aliases": {"en": aliases},
+        "descriptions": {},
+        "claims": {},
+        "sitelinks": {"enwiki": {"site": "enwiki", "title": entity["wiki_title"]}},
+    }
+    return json.dumps(item)
+
+
+def _with_commas(items: list[str]) -> list[str]:
+    return [f"{item}," for item in items[:-1]] + items[-1:]
+
+
+def _linked_titles(
+    lines: list[str], entities: list[dict[str, Any]], running_text: Iterable[str]
+) -> dict[str, str]:
+    """Number of a question -> the title of the entity that it asks about, as a run links it."""
+    texts = [json.loads(line)["question"] for line in lines]
+    ids = [str(number) for number in range(len(lines))]
+    with database.connect(1.0, 1) as db:
+        db.register("entities", pa.Table.from_pylist(entities))
+        redirects.load(db, [])
+        linking.link(db, pa.table({"question_id": ids, "text": texts}), running_text)
+        subjects = database.read_rows(db, linking.SUBJECTS)
+    return dict(
+        zip(subjects["question_id"].to_pylist(), subjects["wiki_title"].to_pylist(), strict=True)
+    )
+
+
+def _texts(passages: Path, column: str) -> list[str]:
+    with gzip.open(passages, "rt", encoding="utf-8", newline="") as file:
+        return [row[column] for row in csv.DictReader(file, delimiter="\t")]
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

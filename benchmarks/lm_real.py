@@ -1,0 +1,445 @@
+"""Language models with real weights on real texts, beside transformers and llama.cpp.
+
+SmolLM2-135M ($LONGTAIL_REAL_MODELS) reads passages and questions ($LONGTAIL_REAL) in each number
+format. Halves of passages are scored, each after its first half with other passages before it.
+Answers are to prompts as an ensemble has them: three for each question, with the same four
+demonstrations and another passage each.
+
+Models of several sizes answer and score in bf16 as the stages ask them: with demonstrations that
+have passages. Beside them are transformers in bf16 and llama.cpp (llama.py), which reads the same
+tokens with the weights' 4-bit original. The rows say how many tokens Longtail read, and how many of
+common beginnings it did not read again.
+"""
+
+import csv
+import gzip
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks import measure, operations, plain_ways
+from benchmarks.measure import Row, Run
+from pipelines.answering.prompts import Questions, demonstrations, question_prompt
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+
+LOOP = "transformers, a pair at a time"
+BATCH = "transformers, padded batches"
+GENERATE = "transformers' generate, batched"
+LLAMA = "llama.cpp, 4-bit"
+SCORING = "scoring, SmolLM2-135M"
+ANSWERS = "short answers, 4 demonstrations with passages, SmolLM2-135M"
+NAMES = {
+    "smollm2-135m": "SmolLM2-135M",
+    "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B",
+    "qwen2.5-coder-1.5b": "Qwen2.5-Coder 1.5B",
+}
+LARGEST = "qwen2.5-coder-1.5b"
+
+DOCUMENTS = 10  # of a passage that is scored
+PASSAGES = 3  # of a question
+SHOTS = 4  # demonstrations of a short answer
+NEW_TOKENS = 16
+QUESTIONS = 24  # that a model answers; the largest answers half as many
+CANDIDATES = 8  # documents that an answer is scored after
+# tokens written for one question alone: most of the time goes into reading them one by one
+LONG = 64
+QUICK_CHARACTERS = 60  # of a passage
+NEVER = "\0"  # a stop string that the model does not say: both ways write as many tokens
+
+CLOSE = {"fp32": 1e-4, "bf16": 0.1}  # nats a token between two ways
+CLOSE_IN_4_BITS = 0.3
+SAME_CHARACTERS = 20  # by which answers are compared
+
+
+class Models:
+    """The same weights in one number format, as transformers and as Longtail open them."""
+
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self.dtype = dtype
+        self.ours = open_model(folder, dtype)
+        self.plain = AutoModelForCausalLM.from_pretrained(folder, dtype=operations.DTYPES[dtype])
+        self.plain.eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+
+    def tokens(self, prompts: list[Prompt]) -> list[list[int]]:
+        texts = [prompt.document + prompt.context for prompt in prompts]
+        return self.tokenizer(texts)["input_ids"]
+
+    def continuation_tokens(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+
+    def limit(self) -> float:
+        """Tokens a second that the products of all layers allow, without logits."""
+        layers = self.plain.model.layers.parameters()
+        n_weights = sum(weight.numel() for weight in layers)
+        return operations.products_per_second(self.dtype) / (2 * n_weights)
+
+
+@dataclass(frozen=True)
+class RealTexts:
+    """Passages, and PopQA's questions about the pages that have PASSAGES passages or more."""
+
+    pages: dict[str, list[str]]  # passages by title
+    rows: list[dict[str, str]]  # of PopQA's table
+
+    @classmethod
+    def read(cls, folder: Path, characters: int | None) -> "RealTexts":
+        """Each passage as far as `characters`, or whole."""
+        pages: dict[str, list[str]] = {}
+        with gzip.open(folder / "psgs_w100.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                passages = pages.setdefault(row["title"], [])
+                passages.append(row["text"][:characters])
+
+        rows = []
+        with (folder / "popQA_covered.tsv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                passages = pages.get(row["s_wiki_title"], [])
+                if len(passages) >= PASSAGES:
+                    rows.append(row)
+        return cls(pages, rows)
+
+    def first_passages(self) -> list[str]:
+        """The first passage of each page."""
+        return [passages[0] for passages in self.pages.values()]
+
+    def halves(self, n_queries: int, n_documents: int) -> tuple[list[Prompt], list[str]]:
+        """Each query is a passage: its first half is the context, its second the continuation."""
+        passages = self.first_passages()
+        documents = passages[n_queries : n_queries + n_documents]
+        prompts = []
+        continuations = []
+        for query in passages[:n_queries]:
+            middle = query.index(" ", len(query) // 2)
+            for document in documents:
+                prompts.append(Prompt(query[:middle], f"{document}\n"))
+                continuations.append(query[middle:])
+        return prompts, continuations
+
+    def ask(self, count: int, n_shots: int, k: int) -> tuple[list[Prompt], list[str]]:
+        """k prompts for each of `count` questions, and the question's answer for each prompt.
+
+        The passages of a question are PASSAGES of its own page, then those of other pages.
+        """
+        questions = self.questions()
+        step = max(1, len(self.rows) // count)
+        positions = list(range(0, len(self.rows), step))[:count]
+        shots_of_questions = demonstrations(0, "popqa", questions, positions, n_shots)
+        other_passages = self.first_passages()
+
+        prompts = []
+        answers = []
+        for position, shots in zip(positions, shots_of_questions, strict=True):
+            examples = [questions.example(shot, self.passages(shot)[0]) for shot in shots]
+            passages = self.passages(position)[:PASSAGES] + other_passages
+            for passage in passages[:k]:
+                prompts.append(question_prompt(questions.texts[position], passage, examples))
+                answers.append(f" {questions.shown[position]}")
+        return prompts, answers
+
+    def questions(self) -> Questions:
+        return Questions(
+            ids=[row["id"] for row in self.rows],
+            relations=np.array([row["prop"] for row in self.rows]),
+            texts=[row["question"] for row in self.rows],
+            answers=[[row["obj"]] for row in self.rows],
+            shown=[row["obj"] for row in self.rows],
+        )
+
+    def passages(self, position: int) -> list[str]:
+        """The passages of a question's own page."""
+        return self.pages[self.rows[position]["s_wiki_title"]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a model is asked, as `prompts` prompts of a question with a passage each."""
+
+    name: str
+    questions: int
+    prompts: int
+    n_shots: int
+    new_tokens: int  # 0: the answers are scored
+
+
+def compare_all(quick: bool) -> list[Row]:
+    """The rows of all models, measured or with the reason why not."""
+    folder = measure.real("passages")
+    texts = None
+    if folder:
+        texts = RealTexts.read(folder, QUICK_CHARACTERS if quick else None)
+
+    table = compare_formats(texts, quick)
+    for name in list(NAMES)[: 1 if quick else None]:
+        weights = measure.real(name, "LONGTAIL_REAL_MODELS")
+        gguf = None
+        if os.environ.get("LONGTAIL_LLAMA_CPP"):
+            gguf = measure.real(f"{name}.gguf", "LONGTAIL_GGUF")
+
+        missing = _missing(weights, texts)
+        if missing:
+            work = f"answers and scoring, {NAMES[name]}"
+            table.append(Row(work, GENERATE, missing=missing))
+        else:
+            table += compare_sizes(name, weights, texts, gguf, quick)
+    return table
+
+
+def _missing(weights: Path | None, texts: RealTexts | None) -> str:
+    if not weights:
+        return measure.NO_WEIGHTS
+    if not texts:
+        return measure.NO_FILES
+    return ""
+
+
+def compare_formats(texts: RealTexts | None, quick: bool) -> list[Row]:
+    """The rows of SmolLM2-135M in each number format, beside transformers in the same."""
+    weights = measure.real("smollm2-135m", "LONGTAIL_REAL_MODELS")
+    missing = _missing(weights, texts)
+    if missing:
+        return [Row(SCORING, LOOP, missing=missing), Row(ANSWERS, GENERATE, missing=missing)]
+
+    table = []
+    for dtype in operations.DTYPES:
+        table += compare_format(Models(weights, dtype), texts, quick)
+    return table
+
+
+def compare_format(models: Models, texts: RealTexts, quick: bool) -> list[Row]:
+    if quick:
+        prompts, continuations = texts.halves(1, 2)
+        questions, _ = texts.ask(1, SHOTS, PASSAGES)
+    else:
+        prompts, continuations = texts.halves(2, DOCUMENTS)
+        questions, _ = texts.ask(8, SHOTS, PASSAGES)
+
+    plain = (models.plain, models.tokenizer)
+    ways: dict[str, Callable] = {
+        LOOP: partial(plain_ways.scores, *plain, 1, prompts, continuations),
+        BATCH: partial(plain_ways.scores, *plain, DOCUMENTS, prompts, continuations),
+        SCORING: partial(scores, models.ours, prompts, continuations),
+        GENERATE: partial(plain_ways.write_batch, *plain, questions, NEW_TOKENS),
+        ANSWERS: partial(write, models.ours, questions, NEW_TOKENS),
+    }
+    runs = measure.in_turns(ways, 1 if quick else 2)
+
+    for peer in (LOOP, BATCH):
+        check_scores(runs[SCORING], runs[peer], CLOSE[models.dtype], peer)
+    if models.dtype == "fp32":  # in bf16, padding changes some answers
+        ours = [text.strip() for text in runs[ANSWERS].result]
+        theirs = [text.strip() for text in runs[GENERATE].result]
+        assert ours == theirs, f"other answers: {ours}, {theirs}"
+
+    n_scored = count_tokens(models.tokens(prompts))
+    n_scored += count_tokens(models.tokenizer(continuations)["input_ids"])
+    n_tokens = {SCORING: n_scored, ANSWERS: count_tokens(models.tokens(questions))}
+    most = models.limit()
+    table = []
+    for work, peer in ((SCORING, LOOP), (SCORING, BATCH), (ANSWERS, GENERATE)):
+        row = measure.row(
+            f"{work}, {models.dtype}",
+            peer,
+            "tokens",
+            n_tokens[work],
+            runs[peer],
+            runs[work],
+            limit=f"products in {models.dtype}",
+            most=most,
+            memory=False,
+        )
+        table.append(row)
+    return table
+
+
+def compare_sizes(
+    name: str, weights: Path, texts: RealTexts, gguf: Path | None, quick: bool
+) -> list[Row]:
+    """The rows of a model in bf16: answers, an ensemble's prompts, and the likelihoods that LSR
+    asks for.
+    """
+    count = QUESTIONS
+    if name == LARGEST:
+        count = QUESTIONS // 2
+    if quick:
+        count = 3
+
+    models = Models(weights, "bf16")
+    limit = models.limit()
+    table = []
+    for work in works(count):
+        table += compare_work(work, name, models, texts, gguf, limit)
+    return table
+
+
+def works(count: int) -> list[Work]:
+    """Works of about `count` prompts each, and one long text."""
+    return [
+        Work("answers, 2 demonstrations and a passage", count, 1, 2, NEW_TOKENS),
+        Work(
+            f"answers to an ensemble's {PASSAGES} prompts, 2 demonstrations",
+            questions=math.ceil(count / PASSAGES),
+            prompts=PASSAGES,
+            n_shots=2,
+            new_tokens=NEW_TOKENS,
+        ),
+        Work(
+            f"scoring an answer after {CANDIDATES} documents, 2 demonstrations",
+            questions=math.ceil(count / CANDIDATES),
+            prompts=CANDIDATES,
+            n_shots=2,
+            new_tokens=0,
+        ),
+        Work(f"{LONG} tokens for one question alone, with a passage", 1, 1, 0, LONG),
+    ]
+
+
+def compare_work(
+    work: Work, name: str, models: Models, texts: RealTexts, gguf: Path | None, limit: float
+) -> list[Row]:
+    """A row for each peer; none where the model ended the long text early."""
+    prompts, answers = texts.ask(work.questions, work.n_shots, work.prompts)
+    ways = ways_of(work, models, prompts, answers, gguf)
+
+    models.ours.generate(prompts[:1], 1, NEVER)  # a model's first call takes longer
+    before = dict(models.ours.usage)
+    runs = measure.best(ways, 1)
+    usage = {counter: int(models.ours.usage[counter] - before[counter]) for counter in before}
+    read = usage["lm_tokens_read"]
+    shared = usage["lm_tokens_shared"]
+    if work.new_tokens == LONG:
+        (tokens,) = models.tokens(prompts)
+        if read < len(tokens) + LONG - 1:
+            return []
+
+    ours = runs.pop("ours")
+    for peer, run in runs.items():
+        if work.new_tokens:
+            check_answers(ours, run, f"{name}: {peer}")
+        else:
+            close = CLOSE_IN_4_BITS if peer == LLAMA else CLOSE["bf16"]
+            check_scores(ours, run, close, f"{name}: {peer}")
+
+    label = f"{work.name}, {NAMES[name]}, bf16; {read:,} tokens read, {shared:,} shared"
+    n_tokens = read + shared
+    table = []
+    for peer, run in runs.items():
+        row = measure.row(
+            label,
+            peer,
+            "tokens",
+            n_tokens,
+            run,
+            ours,
+            limit="products in bf16",
+            most=limit * n_tokens / read,
+            memory=False,
+        )
+        table.append(row)
+    if not gguf:
+        table.append(Row(label, LLAMA, missing=measure.NO_LLAMA_CPP))
+    return table
+
+
+def ways_of(
+    work: Work, models: Models, prompts: list[Prompt], answers: list[str], gguf: Path | None
+) -> dict[str, measure.Way]:
+    """How each peer and Longtail ("ours") do a work."""
+    ways: dict[str, measure.Way] = {}
+    if work.new_tokens:
+        plain = partial(plain_ways.write_batch, models.plain, models.tokenizer, prompts)
+        ways[GENERATE] = partial(measure.timed, partial(plain, work.new_tokens))
+        ours = partial(write, models.ours, prompts, work.new_tokens)
+        llama = partial(llama_answers, work, models, prompts, gguf)
+    else:
+        plain = partial(plain_ways.scores, models.plain, models.tokenizer, 1, prompts, answers)
+        ways[LOOP] = partial(measure.timed, plain)
+        ours = partial(scores, models.ours, prompts, answers)
+        llama = partial(llama_scores, work, models, prompts, answers, gguf)
+
+    ways["ours"] = partial(measure.timed, ours)
+    if gguf:
+        ways[LLAMA] = llama
+    return ways
+
+
+def llama_answers(work: Work, models: Models, prompts: list[Prompt], gguf: Path) -> Run:
+    job = {
+        "model": str(gguf),
+        "groups": groups(models.tokens(prompts), work.prompts),
+        "new_tokens": work.new_tokens,
+        "ends": [models.tokenizer.eos_token_id],
+    }
+    run = run_llama(job)
+    return run._replace(result=models.tokenizer.batch_decode(run.result))
+
+
+def llama_scores(
+    work: Work, models: Models, prompts: list[Prompt], continuations: list[str], gguf: Path
+) -> Run:
+    continuation_tokens = models.continuation_tokens(continuations)
+    pairs = list(zip(models.tokens(prompts), continuation_tokens, strict=True))
+    job = {"model": str(gguf), "groups": groups(pairs, work.prompts)}
+    run = run_llama(job)
+    return run._replace(result=np.array(run.result))
+
+
+def groups(texts: list, size: int) -> list[list]:
+    """The prompts of each question together, since they begin with the same tokens."""
+    return [texts[start : start + size] for start in range(0, len(texts), size)]
+
+
+def run_llama(job: dict) -> Run:
+    """A job of llama.py in a process of its own; opening the model does not count."""
+    script = Path(__file__).with_name("llama.py")
+    command = [os.environ["LONGTAIL_LLAMA_CPP"], "-P", str(script)]
+    process = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
+    if process.returncode:
+        error = process.stderr[-2000:]
+        raise RuntimeError(f"llama.cpp: exit code {process.returncode}\n{error}")
+    output = json.loads(process.stdout)
+    return Run(output["cpu"], output["wall"], 0.0, output["result"])
+
+
+def check_scores(ours: Run, theirs: Run, close: float, name: str) -> None:
+    """Raise if log-probs differ by `close` nats a token or more, on average."""
+    difference = np.abs(ours.result - theirs.result).mean()
+    assert difference < close, f"{name} is {difference:.2g} nats away"
+
+
+def check_answers(ours: Run, theirs: Run, name: str) -> None:
+    """Raise if more than half of the answers begin in another way."""
+    n_same = 0
+    for our_text, their_text in zip(ours.result, theirs.result, strict=True):
+        n_same += our_text.strip()[:SAME_CHARACTERS] == their_text.strip()[:SAME_CHARACTERS]
+    n_answers = len(ours.result)
+    assert n_same >= n_answers // 2, f"{name} gives other answers to {n_answers - n_same}"
+
+
+def open_model(folder: Path, dtype: str) -> LocalModel:
+    return LocalModel(
+        folder, name="benchmark", dtype=dtype, batch_tokens=4096, device="cpu", threads=1
+    )
+
+
+def write(lm: LocalModel, prompts: list[Prompt], new_tokens: int) -> list[str]:
+    return [generation.text for generation in lm.generate(prompts, new_tokens, NEVER)]
+
+
+def scores(lm: LocalModel, prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
+    return np.concatenate(lm.score(prompts, continuations).log_probs)
+
+
+def count_tokens(texts: list[list[int]]) -> int:
+    return sum(map(len, texts))

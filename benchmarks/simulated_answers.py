@@ -1,0 +1,94 @@
+"""Simulated questions with a closed-book and an augmented answer, to which the truth is known.
+
+A data set has questions of 16 relations, 1.5 of a subject unless another number is given. Being
+right depends on the subject's popularity, on the relation and on the subject, so that questions of
+a subject go together. In the world `mixed` either answer may be the better one, in `always`
+retrieving nearly always is, and in `flat` popularity says little.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.adaptive.pairs import Pairs
+
+N_RELATIONS = 16
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means and deviations, over relations, of an answer's log-odds."""
+
+    level: tuple[float, float]  # for 1,000 views
+    slope: tuple[float, float]  # for each tenfold of views
+
+
+WORLDS = {  # the closed-book answer's and the augmented answer's
+    "mixed": (Moments((-1.6, 1.0), (0.9, 0.4)), Moments((-0.8, 0.8), (0.1, 0.25))),
+    "always": (Moments((-2.2, 0.4), (0.5, 0.2)), Moments((-0.3, 0.4), (0.1, 0.1))),
+    "flat": (Moments((-1.0, 1.0), (0.1, 0.4)), Moments((-1.0, 0.8), (0.1, 0.25))),
+}
+
+
+class World:
+    """Relations with their levels and slopes, from which any number of data sets is drawn."""
+
+    def __init__(
+        self,
+        name: str,
+        per_subject: float = 1.5,
+        popularity: np.ndarray | None = None,
+        seed: int = 1,
+    ) -> None:
+        """`popularity` are monthly views that subjects are drawn from; log-normal ones if None."""
+        draw = np.random.default_rng(seed)
+        closed_book, augmented = WORLDS[name]
+        self.per_subject = per_subject
+        self.popularity = popularity
+        self.relation_shares = draw.dirichlet(np.full(N_RELATIONS, 2.0))
+        self.closed_level = draw.normal(*closed_book.level, N_RELATIONS)
+        self.closed_slope = draw.normal(*closed_book.slope, N_RELATIONS)
+        self.augmented_level = draw.normal(*augmented.level, N_RELATIONS)
+        self.augmented_slope = draw.normal(*augmented.slope, N_RELATIONS)
+
+    def draw(self, n: int, seed: int, shift: float = 0.0) -> Pairs:
+        """`n` questions; `shift` makes the closed-book answers as good as a better model's."""
+        draw = np.random.default_rng([seed, 7])
+        n_subjects = math.ceil(n / self.per_subject)
+        more = draw.integers(0, n_subjects, n - n_subjects)
+        subjects = np.concatenate([np.arange(n_subjects), more])
+        if self.popularity is None:
+            views = 10 ** draw.normal(3.3, 0.9, n_subjects)
+        else:
+            views = draw.choice(self.popularity, n_subjects)
+        popularity = np.ceil(views)[subjects]
+        relations = draw.choice(N_RELATIONS, n, p=self.relation_shares)
+        ease = draw.normal(0, 0.7, n_subjects)[subjects]
+
+        tenfolds = np.log10(np.maximum(popularity, 1)) - 3
+        closed = self.closed_level[relations] + self.closed_slope[relations] * tenfolds
+        closed += ease + shift
+        augmented = self.augmented_level[relations] + self.augmented_slope[relations] * tenfolds
+        augmented += ease
+        confidence = logistic((closed + draw.normal(0, 1, n)) / 2)  # too sure, and noisy
+        pairs = Pairs(
+            ids=name_all("q{:06d}", range(n)),
+            subjects=name_all("Q{}", subjects),
+            relations=name_all("P{:02d}", relations),
+            signal=popularity,
+            confidence=confidence,
+            right_above=draw.random(n) < logistic(closed),
+            right_below=draw.random(n) < logistic(augmented),
+        )
+        order = np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str)))
+        return pairs.take(order)
+
+
+def logistic(log_odds: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-log_odds))
+
+
+def name_all(pattern: str, numbers: np.ndarray | range) -> np.ndarray:
+    """The names of numbers, (n,) str as objects."""
+    return np.array([pattern.format(number) for number in numbers], dtype=object)
