@@ -12,6 +12,8 @@ is seen. FOLDER/kills.jsonl has a line for each kill and comparison; a measureme
 goes on from there.
 """
 
+from __future__ import annotations
+
 import argparse
 import hashlib
 import json
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -31,34 +34,71 @@ from pipelines import draws
 
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
 UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage writes
-KINDS = (
-    "all",
-    "all",
-    "all",
-    "first",
-    "below",
-)  # the processes of a run that are killed; one kind is drawn
+# the processes of a run that are killed; one kind is drawn
+KINDS = ("all", "all", "all", "first", "below")
 PACE = 9.0  # seconds of a run's work between kills, on average
+START_SECONDS = 8.0  # in which a run that is killed before its first stage is killed
 STARTING = 0.15  # share of the kills before the first stage begins
 PATIENCE = 1800.0  # seconds after which a run hangs
 # runs that may end with an error after a kill, as while a process that outlived it is at work
 TRIES = 4
+NOT_OURS = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")  # of variables
+HEAD = [
+    "kills", "errors after a kill", "hangs", "comparisons", "files compared", "differ", "left over",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a run is killed, and which of its processes."""
+
+    number: int
+    kind: str  # of KINDS
+    is_start: bool  # before the first stage begins
+    seconds: float  # since the run's start, or since its first stage began
+    which: float  # of the processes below the first one, in [0, 1)
+
+    @classmethod
+    def draw(cls, number: int) -> Kill:
+        def drawn(what: str) -> float:
+            return draws.uniform(0, f"kills/dag/{what}", str(number))
+
+        is_start = drawn("starting") < STARTING
+        longest = START_SECONDS if is_start else 2 * PACE
+        return cls(
+            number=number,
+            kind=KINDS[int(drawn("kind") * len(KINDS))],
+            is_start=is_start,
+            seconds=drawn("moment") * longest,
+            which=drawn("which"),
+        )
+
+    def victims(self, first: psutil.Process, living: list[psutil.Process]) -> list[psutil.Process]:
+        """Which of the living processes of a run are killed; all of them if none is below."""
+        if self.kind == "first":
+            return [first]
+        below = [process for process in living if process.pid != first.pid]
+        if self.kind == "below" and below:
+            return [below[int(self.which * len(below))]]
+        return living
 
 
 class Copy:
     """A copy of the project, a home and a folder for temporary files, all in `home`."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.temporary, self.folder = home, home / "tmp", home / "project"
-        dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")
-        self.environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(dirty)
-        }
-        self.environment |= {
-            MARK: str(home),
-            "HOME": str(home / "home"),
-            "TMPDIR": str(self.temporary),
-        }
+        self.home = home
+        self.temporary = home / "tmp"
+        self.folder = home / "project"
+        self.output = home / "said.log"  # of the last process
+        self._reference = home / "reference.json"
+        self.environment = {}
+        for name, value in os.environ.items():
+            if not name.startswith(NOT_OURS):
+                self.environment[name] = value
+        self.environment[MARK] = str(home)
+        self.environment["HOME"] = str(home / "home")
+        self.environment["TMPDIR"] = str(self.temporary)
 
     def make(self) -> None:
         """The copy with the profile smoke, after an undisturbed run whose files `reference`
@@ -66,70 +106,104 @@ class Copy:
         """
         for path in (self.home / "home", self.temporary):
             path.mkdir(parents=True, exist_ok=True)
-        new = not self.folder.is_dir()
+        is_new = not self.folder.is_dir()
         clone(self.folder, "smoke")
-        if new:
+        if is_new:
             (self.folder / "dvc.lock").unlink()
-        if not (self.home / "reference.json").is_file():
-            print("an undisturbed run", flush=True)
-            assert self.start(RUN).wait() == 0, (self.home / "said.log").read_text()[-2000:]
-            (self.home / "reference.json").write_text(
-                json.dumps({"files": self.files(), "left": self.left()})
-            )
+        if self._reference.is_file():
+            return
 
-    def start(self, command: tuple[str, ...]) -> psutil.Popen:
-        with (self.home / "said.log").open("wb") as said:
+        print("an undisturbed run", flush=True)
+        assert self.start().wait() == 0, self.output.read_text()[-2000:]
+        reference = {"files": self.files(), "left": self.left()}
+        self._reference.write_text(json.dumps(reference))
+
+    def start(self) -> psutil.Popen:
+        """`longtail run`."""
+        with self.output.open("wb") as output:
             return psutil.Popen(
-                command, cwd=self.folder, env=self.environment, stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+                RUN,
+                cwd=self.folder,
+                env=self.environment,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def said(self) -> tuple[str, bool]:
         """The last line of what the last process said, and whether it showed a traceback."""
-        text = (self.home / "said.log").read_text(encoding="utf-8", errors="replace")
-        return text.strip().rpartition("\n")[2], "Traceback (most" in text
+        text = self.output.read_text(encoding="utf-8", errors="replace")
+        _, _, last_line = text.strip().rpartition("\n")
+        return last_line, "Traceback (most" in text
 
     def living(self) -> list[psutil.Process]:
         """All processes that this measurement started, and that still run."""
-        found = []
+        living = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if (
-                    process.environ().get(MARK) == str(self.home)
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
-                    found.append(process)
-        return found
+                is_ours = process.environ().get(MARK) == str(self.home)
+                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                    living.append(process)
+        return living
+
+    def at_work(self) -> list[str]:
+        """The stages that DVC processes bring up to date: of each its words, as DVC notes them
+        beside what it writes.
+        """
+        try:
+            locks = json.loads((self.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none yet, or just being written
+            return []
+        pids = {process.pid for process in self.living()}
+        stages = set()
+        for writer in locks.get("write", {}).values():
+            if writer["pid"] in pids:
+                stages.add(writer["cmd"].split()[-1])
+        return sorted(stages)
 
     def files(self) -> dict[str, str]:
         """The hash of each file below data/ and of dvc.lock, by path."""
-        paths = [path for path in (self.folder / "data").rglob("*") if path.is_file()] + [
-            self.folder / "dvc.lock"
-        ]
-        names = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
-        kept = {name: path for name, path in names.items() if not name.startswith(UNCOMPARED)}
-        return {
-            name: hashlib.blake2b(_content(path)).hexdigest() for name, path in sorted(kept.items())
-        }
+        hashes = {}
+        for path in [*(self.folder / "data").rglob("*"), self.folder / "dvc.lock"]:
+            name = path.relative_to(self.folder).as_posix()
+            if path.is_file() and not name.startswith(UNCOMPARED):
+                hashes[name] = hashlib.blake2b(_content(path)).hexdigest()
+        return dict(sorted(hashes.items()))
 
     def left(self) -> list[str]:
         """Temporary files and unfinished work below the project, and what lies in the home and
         the temporary folder.
         """
-        tops = [self.folder / ".longtail" / name for name in ("tmp", "work")]
-        found = [
-            path for top in (*tops, self.home / "home", self.temporary) for path in top.rglob("*")
-        ]
-        return sorted(map(str, [*found, *(self.folder / "data").rglob(".longtail")]))
+        paths = list((self.folder / "data").rglob(".longtail"))
+        for folder in (
+            self.folder / ".longtail/tmp",
+            self.folder / ".longtail/work",
+            self.home / "home",
+            self.temporary,
+        ):
+            paths += folder.rglob("*")
+        return sorted(map(str, paths))
 
     def reference(self) -> dict:
-        return json.loads((self.home / "reference.json").read_text())
+        """`files` and `left` after the undisturbed run."""
+        return json.loads(self._reference.read_text())
 
     def wipe(self) -> None:
         """Remove all that a run makes, but not what is committed."""
         subprocess.run(["git", "clean", "-fdxq", "-e", "params.yaml"], cwd=self.folder, check=True)
         (self.folder / "dvc.lock").unlink(missing_ok=True)
         subprocess.run(["git", "checkout", "-q", "--", "data", ".dvc"], cwd=self.folder, check=True)
+
+
+def _content(path: Path) -> bytes:
+    """A file's bytes; of dvc.lock what it says, because its stages stand in the order in which
+    they first ended.
+    """
+    if path.name == "dvc.lock":
+        lock = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return json.dumps(lock, sort_keys=True).encode()
+    return path.read_bytes()
 
 
 class Log:
@@ -139,153 +213,18 @@ class Log:
         self.path = folder / "kills.jsonl"
 
     def rows(self) -> list[dict]:
-        return (
-            [json.loads(line) for line in self.path.read_text().splitlines()]
-            if self.path.is_file()
-            else []
-        )
+        if not self.path.is_file():
+            return []
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def count(self, name: str) -> int:
+        """How many rows have this key."""
+        return sum(name in row for row in self.rows())
 
     def add(self, **row: object) -> None:
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print({key: value for key, value in row.items() if value not in ([], {}, None)}, flush=True)
-
-
-def _content(path: Path) -> bytes:
-    """A file's bytes; of dvc.lock what it says, because its stages stand in the order in which
-    they first ended.
-    """
-    if path.name == "dvc.lock":
-        return json.dumps(yaml.safe_load(path.read_text(encoding="utf-8")), sort_keys=True).encode()
-    return path.read_bytes()
-
-
-def kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.Error):
-            process.send_signal(signal.SIGSTOP)  # so that none notices that another is gone
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
-
-
-def at_work(copy: Copy) -> list[str]:
-    """The stages that DVC processes bring up to date: of each its words, as DVC notes them
-    beside what it writes.
-    """
-    try:
-        writers = (
-            json.loads((copy.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))
-            .get("write", {})
-            .values()
-        )
-    except (OSError, ValueError):  # none yet, or just being written
-        return []
-    living = {process.pid for process in copy.living()}
-    return sorted({writer["cmd"].split()[-1] for writer in writers if writer["pid"] in living})
-
-
-def compare(copy: Copy, log: Log, **about: object) -> None:
-    """Log which files differ from the undisturbed run's, and what is left of killed processes
-    and was not there.
-    """
-    expected, files = copy.reference(), copy.files()
-    names = expected["files"].keys() | files.keys()
-    different = sorted(name for name in names if expected["files"].get(name) != files.get(name))
-    log.add(
-        compared=len(names),
-        different=different,
-        left=sorted({*copy.left()} - {*expected["left"]}),
-        **about,
-    )
-
-
-def drawn(number: int, what: str) -> float:
-    return draws.uniform(0, f"kills/dag/{what}", str(number))
-
-
-def kill_runs(copy: Copy, log: Log, kills: int) -> None:
-    """Kill whole runs, until there have been so many kills; the last run is finished and
-    compared.
-    """
-    copy.make()
-    number, errors = sum("kill" in row for row in log.rows()), 0
-    if number == 0:
-        copy.wipe()
-    while True:
-        kind, starting = KINDS[int(drawn(number, "kind") * len(KINDS))], drawn(number, "starting")
-        process, seconds = run_for(
-            copy, starting < STARTING, drawn(number, "moment"), number >= kills
-        )
-        if process.poll() is None and seconds > PATIENCE:
-            log.add(hang=number, stages=at_work(copy))
-            kill(copy.living())
-        elif process.poll() is None:
-            living, names = copy.living(), at_work(copy)
-            below = [one for one in living if one.pid != process.pid]
-            one = below[int(drawn(number, "which") * len(below)) :][:1] or living
-            victims = {"all": living, "first": [process], "below": one}[kind]
-            words = " ".join(victims[0].cmdline()[1:4]) if kind == "below" else ""
-            kill(victims)
-            log.add(kill=number, kind=kind, seconds=round(seconds, 1), stages=names, victim=words)
-            number += 1
-            if process.wait(PATIENCE) != -signal.SIGKILL:
-                log.add(ended=process.returncode, said=copy.said())
-        elif process.returncode:
-            errors += 1
-            log.add(error=process.returncode, said=copy.said(), tries=errors)
-            if errors == TRIES:
-                kill(copy.living())
-                copy.wipe()
-                errors = 0
-            time.sleep(5)
-        else:
-            errors = 0
-            compare(copy, log, kills=number)
-            if number >= kills:
-                return
-            copy.wipe()
-
-
-def run_for(copy: Copy, starting: bool, moment: float, whole: bool) -> tuple[psutil.Popen, float]:
-    """A run until the moment of its kill, or its end: the process, and its seconds.
-
-    The moment is one of its start, or of its work after the first stage began.
-    """
-    process, began = copy.start(RUN), time.monotonic()
-    since = began if starting else None
-    while process.poll() is None and time.monotonic() - began <= PATIENCE:
-        since = since or (time.monotonic() if at_work(copy) else None)
-        if (
-            not whole
-            and since
-            and time.monotonic() - since > moment * (8 if starting else 2 * PACE)
-        ):
-            break
-        time.sleep(0.2)
-    return process, time.monotonic() - began
-
-
-def report(log: Log) -> str:
-    rows = log.rows()
-    compared = [row for row in rows if "compared" in row]
-    left = {name for row in compared for name in row["left"]}
-    counts = [sum(name in row for row in rows) for name in ("kill", "error", "hang", "compared")]
-    counts += [
-        sum(row["compared"] for row in compared),
-        sum(len(row["different"]) for row in compared),
-        len(left),
-    ]
-    head = [
-        "kills",
-        "errors after a kill",
-        "hangs",
-        "comparisons",
-        "files compared",
-        "differ",
-        "left over",
-    ]
-    return table(head, [[f"{count:,}" for count in counts]])
 
 
 def main() -> None:
@@ -297,18 +236,130 @@ def main() -> None:
         "--folder", type=Path, required=True, help="where the copy and the log lie; kept"
     )
     parser.add_argument("--kills", type=int, default=100)
-    words = parser.parse_args()
-    folder = words.folder.resolve()
+    arguments = parser.parse_args()
+
+    folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    copy, log = Copy(folder), Log(folder)
-    if words.part == "report":
+    log = Log(folder)
+    if arguments.part == "report":
         print(report(log))
         return
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    copy = Copy(folder)
     try:
-        kill_runs(copy, log, words.kills)
+        kill_runs(copy, log, arguments.kills)
     finally:
-        kill(copy.living())
+        kill_processes(copy.living())
+
+
+def kill_runs(copy: Copy, log: Log, kills: int) -> None:
+    """Kill whole runs, until there have been so many kills; the last run is finished and
+    compared.
+    """
+    copy.make()
+    number = log.count("kill")
+    errors = 0
+    if number == 0:
+        copy.wipe()
+    while True:
+        kill = Kill.draw(number)
+        process, seconds = run_until(copy, kill, is_last=number >= kills)
+        code = process.poll()
+        if code is None and seconds > PATIENCE:
+            log.add(hang=number, stages=copy.at_work())
+            kill_processes(copy.living())
+        elif code is None:
+            kill_run(copy, log, kill, process, seconds)
+            number += 1
+        elif code:
+            errors += 1
+            log.add(error=code, said=copy.said(), tries=errors)
+            if errors == TRIES:
+                kill_processes(copy.living())
+                copy.wipe()
+                errors = 0
+            time.sleep(5)
+        else:
+            errors = 0
+            compare(copy, log, kills=number)
+            if number >= kills:
+                return
+            copy.wipe()
+
+
+def run_until(copy: Copy, kill: Kill, is_last: bool) -> tuple[psutil.Popen, float]:
+    """A run until the moment of its kill, or its end: the process, and its seconds.
+
+    The last run is not killed.
+    """
+    process = copy.start()
+    started = time.monotonic()
+    counted_from = started if kill.is_start else None
+    while process.poll() is None and time.monotonic() - started <= PATIENCE:
+        if counted_from is None and copy.at_work():
+            counted_from = time.monotonic()
+        is_over = counted_from is not None and time.monotonic() - counted_from > kill.seconds
+        if is_over and not is_last:
+            break
+        time.sleep(0.2)
+    return process, time.monotonic() - started
+
+
+def kill_run(copy: Copy, log: Log, kill: Kill, process: psutil.Popen, seconds: float) -> None:
+    """Kill processes of a run, and log which stages they were at."""
+    stages = copy.at_work()
+    victims = kill.victims(process, copy.living())
+    victim = ""
+    if kill.kind == "below":
+        victim = " ".join(victims[0].cmdline()[1:4])
+    kill_processes(victims)
+    log.add(
+        kill=kill.number,
+        kind=kill.kind,
+        seconds=round(seconds, 1),
+        stages=stages,
+        victim=victim,
+    )
+    if process.wait(PATIENCE) != -signal.SIGKILL:
+        log.add(ended=process.returncode, said=copy.said())
+
+
+def kill_processes(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGSTOP)  # so that none notices that another is gone
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def compare(copy: Copy, log: Log, kills: int) -> None:
+    """Log which files differ from the undisturbed run's, and what is left of killed processes
+    and was not there.
+    """
+    reference = copy.reference()
+    expected = reference["files"]
+    files = copy.files()
+    names = expected.keys() | files.keys()
+    different = [name for name in names if expected.get(name) != files.get(name)]
+    left = set(copy.left()) - set(reference["left"])
+    log.add(compared=len(names), different=sorted(different), left=sorted(left), kills=kills)
+
+
+def report(log: Log) -> str:
+    """A Markdown table of all counts."""
+    compared = 0
+    different = 0
+    left = set()
+    for row in log.rows():
+        if "compared" in row:
+            compared += row["compared"]
+            different += len(row["different"])
+            left.update(row["left"])
+    counts = [log.count(name) for name in ("kill", "error", "hang", "compared")]
+    counts += [compared, different, len(left)]
+    return table(HEAD, [[f"{count:,}" for count in counts]])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ pages, a tenth of them has a sentence of another page after one of their paragra
 new. Each second month is embedded with the first one kept, and from scratch.
 """
 
+from __future__ import annotations
+
 import argparse
 import bz2
 import re
@@ -16,6 +18,7 @@ import shutil
 import time
 from contextlib import chdir
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +76,28 @@ class Months:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """The sample's world, settings and models; folders are absolute."""
+
+    world: params.World
+    chunking: chunk.Settings
+    retriever: params.Retriever
+    tokenizer: Path
+    encoder: Path
+
+    @classmethod
+    def read(cls) -> Sample:
+        settings = params_file.load_settings(Settings)
+        return cls(
+            world=settings.world,
+            chunking=params_file.load_settings(chunk.Settings),
+            retriever=settings.retriever["dense"],
+            tokenizer=chunk.TOKENIZER.absolute(),
+            encoder=methods.encoder_folder(Method("dense", "dense")).absolute(),
+        )
+
+
+@dataclass(frozen=True)
 class Embedded:
     """A month's vectors, and what they took."""
 
@@ -87,51 +112,54 @@ def main() -> None:
         parser.add_argument(name, type=Path, required=True)
     arguments = parser.parse_args()
 
-    settings = params_file.load_settings(Settings)
-    chunk_settings = params_file.load_settings(chunk.Settings)
-    tokenizer = chunk.TOKENIZER.absolute()
-    encoder = methods.encoder_folder(Method("dense", "dense")).absolute()
     dump = (arguments.files / DUMP).absolute()
     minilm = (arguments.models / "minilm").absolute()
     out = arguments.out.absolute()
+    sample = Sample.read()
 
     arguments.work.mkdir(parents=True, exist_ok=True)
     rows = []
     with chdir(arguments.work):
-        world = settings.world
-        grown = world.model_copy(update={"entities": round(GROWTH * world.entities)})
-        for name, sizes in (("sample", world), ("grown", grown)):
-            write_world(Path(name), 0, sizes, ["2026-10"])
-        sample = Path("sample", "wikipedia", "world-pages-articles.xml.bz2")
-        first, second = write_states(sample)
-        real_first, real_second = write_states(dump, REAL_PAGES)
-
-        def cut_world(raw: Path) -> Path:
-            return cut(raw, tokenizer, chunk_settings)
-
-        def cut_real(raw: Path) -> Path:
-            passages = chunk_settings.chunk.model_copy(update={"tokens": REAL_PASSAGE})
-            return cut(raw, minilm, chunk_settings.model_copy(update={"chunk": passages}))
-
-        dense = settings.retriever["dense"]
-        corpora = [
-            Months(
-                "sample, drawn anew",
-                cut_world(sample.parent),
-                cut_world(Path("grown", "wikipedia")),
-                encoder,
-                dense,
-            ),
-            Months("sample, edited", cut_world(first), cut_world(second), encoder, dense),
-            Months(
-                "real pages, edited", cut_real(real_first), cut_real(real_second), minilm, MINILM
-            ),
-        ]
-        for months in corpora:
+        for months in [*sample_months(sample), real_months(dump, minilm, sample.chunking)]:
             row = measure(months)
             print(*row, flush=True)
             rows.append(row)
     write_csv(out, HEAD, rows)
+
+
+def sample_months(sample: Sample) -> list[Months]:
+    """The sample's world, drawn anew and edited."""
+    grown = sample.world.model_copy(update={"entities": round(GROWTH * sample.world.entities)})
+    for name, world in (("sample", sample.world), ("grown", grown)):
+        write_world(Path(name), 0, world, ["2026-10"])
+    first, second = write_states(Path("sample/wikipedia/world-pages-articles.xml.bz2"))
+
+    docs = {}
+    for raw in (Path("sample/wikipedia"), Path("grown/wikipedia"), first, second):
+        docs[raw] = cut(raw, sample.tokenizer, sample.chunking)
+    of_sample = partial(Months, model=sample.encoder, retriever=sample.retriever)
+    return [
+        of_sample(
+            "sample, drawn anew",
+            first=docs[Path("sample/wikipedia")],
+            second=docs[Path("grown/wikipedia")],
+        ),
+        of_sample("sample, edited", first=docs[first], second=docs[second]),
+    ]
+
+
+def real_months(dump: Path, minilm: Path, settings: chunk.Settings) -> Months:
+    """Real pages, edited, in passages of REAL_PASSAGE tokens."""
+    passages = settings.chunk.model_copy(update={"tokens": REAL_PASSAGE})
+    settings = settings.model_copy(update={"chunk": passages})
+    first, second = write_states(dump, REAL_PAGES)
+    return Months(
+        "real pages, edited",
+        first=cut(first, minilm, settings),
+        second=cut(second, minilm, settings),
+        model=minilm,
+        retriever=MINILM,
+    )
 
 
 def write_states(dump: Path, limit: int | None = None) -> tuple[Path, Path]:
@@ -141,16 +169,18 @@ def write_states(dump: Path, limit: int | None = None) -> tuple[Path, Path]:
     pages = PAGE.findall(text)[:limit]
     head = text[: text.index("<page>")]
     n_new = round(NEW * len(pages))
+    states = {"first": pages[:-n_new], "second": edit(pages)}
 
     folders = []
-    for state, pages_of_state in (("first", pages[:-n_new]), ("second", edit(pages))):
+    for state, pages_of_state in states.items():
         folder = Path(f"{dump.stem}-{state}")
         folder.mkdir(exist_ok=True)
-        content = f"{head}{''.join(pages_of_state)}</mediawiki>\n"
+        content = "".join([head, *pages_of_state, "</mediawiki>\n"])
         with bz2.open(folder / "pages-articles.xml.bz2", "wt", encoding="utf-8") as out:
             out.write(content)
         folders.append(folder)
-    return folders[0], folders[1]
+    first, second = folders
+    return first, second
 
 
 def edit(pages: list[str]) -> list[str]:
@@ -158,9 +188,11 @@ def edit(pages: list[str]) -> list[str]:
     generator = draws.generator(0, "months/edits")
     articles = [number for number, page in enumerate(pages) if PARAGRAPH.search(page)]
     drawn = generator.choice(articles, round(EDITED * len(articles)), replace=False).tolist()
+    sources = drawn[1:] + drawn[:1]
     edited = list(pages)
-    for number, other in zip(drawn, drawn[1:] + drawn[:1], strict=True):
-        sentence = PARAGRAPH.findall(pages[other])[-1].partition(". ")[0]
+    for number, source in zip(drawn, sources, strict=True):
+        last_paragraph = PARAGRAPH.findall(pages[source])[-1]
+        sentence, _, _ = last_paragraph.partition(". ")
         paragraph = str(generator.choice(PARAGRAPH.findall(pages[number])))
         edited[number] = pages[number].replace(paragraph, f"{paragraph} {sentence}.", 1)
     return edited
@@ -184,20 +216,26 @@ def measure(months: Months) -> list[str]:
 
     equal = (with_kept.vectors == scratch.vectors).all(axis=1)
     difference = np.abs(with_kept.vectors - scratch.vectors).max()
-    lengths = np.linalg.norm(with_kept.vectors, axis=1) * np.linalg.norm(scratch.vectors, axis=1)
-    cosines = (with_kept.vectors * scratch.vectors).sum(axis=1) / lengths
+    cosines = cosines_of(with_kept.vectors, scratch.vectors)
+    megabytes = 2 * with_kept.vectors.size / 1e6
     return [
         months.name,
         f"{len(equal)}",
         f"{with_kept.new}",
         f"{with_kept.seconds:.1f}",
         f"{scratch.seconds:.1f}",
-        f"{2 * with_kept.vectors.size / 1e6:.2f}",
+        f"{megabytes:.2f}",
         f"{hashes / 1e6:.2f}",
         f"{100 * equal.mean():.2f}",
         f"{difference:.1e}",
         f"{1 - cosines.min():.1e}",
     ]
+
+
+def cosines_of(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Cosines of rows (n, dim), (n,)."""
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return (left * right).sum(axis=1) / lengths
 
 
 def embed(months: Months, docs: Path) -> Embedded:

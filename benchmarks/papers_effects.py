@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -35,84 +36,80 @@ def read_run(project: Path) -> tuple[Tables, list[Finding], Settings]:
     return tables, findings.findings(tables), settings
 
 
-def comparisons(read: Tables, search: str) -> list[list]:
-    """What is compared, value and interval, of a run: accuracies in points, bits in %."""
+def comparisons(read: Tables, search: str) -> dict[str, Interval]:
+    """What is compared, of a run: accuracies in points, bits in %."""
     adaptive = read.metrics["adaptive"]["popqa"][read.lm]
 
-    def shown(table: str, figure: str, scale: float = 1, **key) -> Interval:
-        (row,) = [
-            row
-            for row in read.rows(table)
-            if all(row[name] == value for name, value in key.items())
-        ]
-        return row[figure].times(scale)
+    def of_table(table: str, figure: str, where: str) -> Interval:
+        (row,) = read.rows(table, f"lm = $lm AND {where}")
+        return row[figure]
 
-    def judged(method: str, kind: str, figure: str) -> Interval:
-        figures = adaptive[method][kind][figure]
-        return Interval(*(100 * figures[end] for end in ("value", "low", "high")))
+    def gain(against: str) -> Interval:
+        where = f"dataset = 'popqa' AND method = 'hybrid' AND against = '{against}'"
+        return of_table("comparisons", "gain", f"against_lm = $lm AND {where}").times(100)
 
-    answers = {"dataset": "popqa", "lm": read.lm, "against_lm": read.lm, "method": "hybrid"}
-    pile = {"corpus": "pile", "lm": read.lm}
-    controls, copied = (
-        pile | {"retriever": "dense"},
-        {"corpus": "pile", "retriever": "dense", "least": 9},
-    )
-    rows = {
-        "Hybrid of BM25 and dense, less dense: accuracy": shown(
-            "comparisons", "gain", 100, against="dense", **answers
+    def adaptive_gain(methods: str) -> Interval:
+        figure = adaptive[methods][search]["gain"]
+        return Interval(figure["value"], figure["low"], figure["high"]).times(100)
+
+    def saved(figure: str, control: str) -> Interval:
+        where = f"corpus = 'pile' AND retriever = 'dense' AND control = '{control}'"
+        return of_table("lm_controls", figure, where)
+
+    (copied,) = read.rows("copied", "corpus = 'pile' AND retriever = 'dense' AND least = 9")
+    return {
+        "Hybrid of BM25 and dense, less dense: accuracy": gain("dense"),
+        "Hybrid less BM25: accuracy": gain("bm25"),
+        "Thresholds between GenRead and dense, less the better of both": adaptive_gain(
+            "dense_below_genread"
         ),
-        "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
-        "Thresholds between GenRead and dense, less the better of both": judged(
-            "dense_below_genread", search, "gain"
+        "Thresholds between dense and BM25, less the better of both": adaptive_gain(
+            "bm25_below_dense"
         ),
-        "Thresholds between dense and BM25, less the better of both": judged(
-            "bm25_below_dense", search, "gain"
+        "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": saved(
+            "saved_over_ensemble", "concatenated"
         ),
-        "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
-            "lm_controls", "saved_over_ensemble", control="concatenated", **controls
+        "Bits saved by more of the text, less the best document's": saved(
+            "saved_over_same", "longer_context"
         ),
-        "Bits saved by more of the text, less the best document's": shown(
-            "lm_controls", "saved_over_same", control="longer_context", **controls
-        ),
-        "Share of all bits saved in n-grams of 9 or more that a document has (dense)": shown(
-            "copied", "share_of_saved", 100, **copied
-        ),
+        "Share of all bits saved in n-grams of 9 or more that a document has (dense)": copied[
+            "share_of_saved"
+        ].times(100),
     }
-    return [[name, figure.value, figure.low, figure.high] for name, figure in rows.items()]
 
 
 def run(
     seed: int, profile: str, folder: Path, changes: dict[str, dict]
-) -> tuple[list[list], list[list]]:
-    """A seed's findings (what, value, interval, whether it is shown), and its `comparisons`."""
+) -> tuple[list[Finding], dict[str, Interval]]:
+    """A seed's findings and `comparisons`, of a run in a copy of the project."""
     copy = clone(folder / str(seed), profile, seed=seed, **changes)
     subprocess.run(RUN, cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
-    read, claims, chosen = read_run(copy)
-    rows = []
-    for one in claims:
-        figure = [one.figure.value, one.figure.low, one.figure.high]
-        rows.append([f"{one.claim} {one.on}, {one.method}", *figure, one.verdict == "shown"])
-    return rows, comparisons(read, chosen.thresholds.search)
+    read, claims, settings = read_run(copy)
+    return claims, comparisons(read, settings.thresholds.search)
 
 
-def by_seed(
-    head: str, seeds: list[int], found: list[list[list]]
-) -> tuple[list[str], list[list[str]]]:
-    """The head and rows of a table: a row for each finding or comparison, and a column for each seed.
-
-    Findings, whose order is another in each seed, also have in how many of the seeds they are
-    shown.
+def claim_rows(seeds: list[list[Finding]]) -> Iterator[list[str]]:
+    """A row for each finding, whose order is another in each seed: its figure in each of the
+    seeds, and in how many of them it is shown.
     """
-    claims, rows = len(found[0][0]) == 5, []
-    by_name = [{row[0]: row[1:] for row in of_seed} for of_seed in found]
+    by_name = []
+    for claims in seeds:
+        by_name.append({f"{claim.claim} {claim.on}, {claim.method}": claim for claim in claims})
     for name in by_name[0]:
-        of_seeds = [of_seed[name] for of_seed in by_name]
-        rows.append(
-            [name, *(f"{value:+.3g} [{low:.3g}, {high:.3g}]" for value, low, high, *_ in of_seeds)]
-        )
-        if claims:
-            rows[-1].append(f"{sum(shown for *_, shown in of_seeds)} of {len(seeds)}")
-    return [head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows
+        claims = [claims_of_seed[name] for claims_of_seed in by_name]
+        n_shown = sum(claim.verdict == "shown" for claim in claims)
+        figures = [cell(claim.figure) for claim in claims]
+        yield [name, *figures, f"{n_shown} of {len(claims)}"]
+
+
+def comparison_rows(seeds: list[dict[str, Interval]]) -> Iterator[list[str]]:
+    """A row for each comparison: its figure in each of the seeds."""
+    for name in seeds[0]:
+        yield [name, *(cell(comparisons_of_seed[name]) for comparisons_of_seed in seeds)]
+
+
+def cell(figure: Interval) -> str:
+    return f"{figure.value:+.3g} [{figure.low:.3g}, {figure.high:.3g}]"
 
 
 def main() -> None:
@@ -125,18 +122,28 @@ def main() -> None:
         "--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the two CSV files")
-    args = parser.parse_args()
+    arguments = parser.parse_args()
+
     changes: dict[str, dict] = defaultdict(dict)
-    for name, value in (one.split("=", 1) for one in args.set):
-        section, _, key = name.partition(".")
-        changes[section][key] = yaml.safe_load(value)
+    for change in arguments.set:
+        name, _, value = change.partition("=")
+        section, _, param = name.partition(".")
+        changes[section][param] = yaml.safe_load(value)
+
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    claims = []
+    compared = []
     with tempfile.TemporaryDirectory() as folder:
-        found = [run(seed, args.profile, Path(folder), changes) for seed in args.seeds]
-    claims, compared = zip(*found, strict=True)
-    write_csv(args.out / "effects.csv", *by_seed("claim", args.seeds, claims))
-    comparisons_of_seeds = by_seed("comparison", args.seeds, compared)
-    write_csv(args.out / "effects-comparisons.csv", *comparisons_of_seeds)
+        for seed in arguments.seeds:
+            claims_of_seed, compared_of_seed = run(seed, arguments.profile, Path(folder), changes)
+            claims.append(claims_of_seed)
+            compared.append(compared_of_seed)
+
+    seeds = [f"seed {seed}" for seed in arguments.seeds]
+    out = arguments.out
+    write_csv(out / "effects.csv", ["claim", *seeds, "borne out"], claim_rows(claims))
+    head = ["comparison", *seeds]
+    write_csv(out / "effects-comparisons.csv", head, comparison_rows(compared))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ milliseconds.
 """
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -28,16 +30,11 @@ from completions_server import settings
 from http_faults import Fault, Handler, Server, reply
 
 SHARD = 64  # prompts that the plain way sends before it waits for all of their answers
-LOADS = (
-    (4, 8),
-    (1, 64),
-    (16, 8),
-    (4, 32),
-    (16, 32),
-)  # prompts in a request, requests at the same time
+# prompts in a request, requests at the same time
+LOADS = ((4, 8), (1, 64), (16, 8), (4, 32), (16, 32))
 NEW_TOKENS = 15
 REPLUG = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
-CHOSEN = params.Answer(
+ANSWER = params.Answer(
     max_questions=10**6,
     n_shots=0,
     new_tokens=NEW_TOKENS,
@@ -45,35 +42,39 @@ CHOSEN = params.Answer(
     passage="{text}",
     passage_tokens=1,
 )
+LOGPROBS = {  # of an answer
+    "tokens": [" x"],
+    "token_logprobs": [-1.0],
+    "top_logprobs": [{" x": -1.0}],
+    "text_offset": [0],
+}
 
 
-class Late(Handler):
+class LateHandler(Handler):
     """Answers each prompt with its number of characters, after the server's `hold`."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        fault, asked = self.server.begin(self.path, None), body["prompt"]
-        asked = [asked] if isinstance(asked, str) else asked
-        shown = {
-            "tokens": [" x"],
-            "token_logprobs": [-1.0],
-            "top_logprobs": [{" x": -1.0}],
-            "text_offset": [0],
-        }
-        choices = [
-            {"index": i, "text": f" {len(text)}", "logprobs": shown} for i, text in enumerate(asked)
-        ]
-        usage = {"prompt_tokens": len(asked), "completion_tokens": len(asked)}
-        reply(self, json.dumps({"choices": choices, "usage": usage}).encode(), fault or Fault(), {})
+        fault = self.server.begin(self.path, None)
+        texts = body["prompt"]
+        if isinstance(texts, str):
+            texts = [texts]
+
+        choices = []
+        for number, text in enumerate(texts):
+            choices.append({"index": number, "text": f" {len(text)}", "logprobs": LOGPROBS})
+        usage = {"prompt_tokens": len(texts), "completion_tokens": len(texts)}
+        content = json.dumps({"choices": choices, "usage": usage}).encode()
+        reply(self, content, fault or Fault(), {})
 
 
-class Asking:
+class Client:
     """A model on the server, which `open` opens in the process that measures, and two ways to
     ask it.
     """
 
-    def __init__(self, url: str, batch: int, concurrency: int, questions: pa.Table) -> None:
-        self.lm = settings(url, batch_size=batch, concurrency=concurrency, max_tokens=10_000)
+    def __init__(self, url: str, batch_size: int, concurrency: int, questions: pa.Table) -> None:
+        self.lm = settings(url, batch_size=batch_size, concurrency=concurrency, max_tokens=10_000)
         self.questions = questions
 
     def open(self) -> None:
@@ -81,32 +82,60 @@ class Asking:
         self.model = HttpModel(Path("served"), self.lm, None, Path(SCRATCH / "completions"))
 
     def plain(self) -> list[str]:
-        sent = [
-            prompts.question_prompt(text, None, [])
-            for text in self.questions["question"].to_pylist()
-        ]
-        parts = (sent[start : start + SHARD] for start in range(0, len(sent), SHARD))
-        return [
-            made.text.strip() for part in parts for made in self.model.generate(part, NEW_TOKENS)
-        ]
+        texts = self.questions["question"].to_pylist()
+        sent = [prompts.question_prompt(text, None, []) for text in texts]
+        answers = []
+        for start in range(0, len(sent), SHARD):
+            shard = sent[start : start + SHARD]
+            for generation in self.model.generate(shard, NEW_TOKENS):
+                answers.append(generation.text.strip())
+        return answers
 
     def stage(self) -> list[str]:
         setup = answer.Setup(
-            "popqa", "closed_book", self.model, None, CHOSEN, REPLUG, 0, "key", self.lm.http
+            dataset="popqa",
+            method="closed_book",
+            lm=self.model,
+            source=None,
+            answer=ANSWER,
+            replug=REPLUG,
+            seed=0,
+            key="key",
+            server=self.lm.http,
         )
-        return answer.answer(self.questions, setup)[0]["prediction"].to_pylist()
+        answers, *_ = answer.answer(self.questions, setup)
+        return answers["prediction"].to_pylist()
 
 
-def questions(count: int) -> pa.Table:
-    names = [f"{i:06d}" for i in range(count)]
+def make_questions(count: int) -> pa.Table:
+    names = [f"{number:06d}" for number in range(count)]
+    texts = []
+    for number, name in enumerate(names):
+        texts.append(f"Who is the father of {'x' * (number % 50)} {name}?")
     columns = {
         "question_id": names,
         "relation": ["P1"] * count,
         "subj": names,
         "possible_answers": [["x"]] * count,
+        "question": texts,
+        "split": ["test"] * count,
     }
-    texts = [f"Who is the father of {'x' * (i % 50)} {name}?" for i, name in enumerate(names)]
-    return pa.table(columns | {"question": texts, "split": ["test"] * count})
+    return pa.table(columns)
+
+
+@contextmanager
+def late_server(seconds: float) -> Iterator[str]:
+    """The address of a server that answers each request after so many seconds."""
+    server = Server(LateHandler)
+    server.hold = seconds
+    process = measure.FORK.Process(target=server.serve_forever, daemon=True)
+    process.start()
+    try:
+        yield f"{server.address}/v1"
+    finally:
+        process.kill()
+        process.join()
+        server.server_close()
 
 
 def compare(
@@ -116,35 +145,26 @@ def compare(
     best of `rounds`.
     """
     yield "| batch_size | concurrency | requests | limit, s | one shard after the other, s | the stage, s |"
-    yield "|---" * 6 + "|"
-    asked, server = questions(count), Server(Late)
-    server.hold = seconds
-    with measure.in_folder():
-        serving = measure.FORK.Process(target=server.serve_forever, daemon=True)
-        serving.start()
-        try:
-            for batch, concurrency in loads:
-                asking = Asking(f"{server.address}/v1", batch, concurrency, asked)
-                both = {"plain": asking.plain, "stage": asking.stage}
-                run = measure.best(
-                    {
-                        name: partial(measure.alone, way, warm=asking.open)
-                        for name, way in both.items()
-                    },
-                    rounds,
-                )
-                assert run["plain"].result == run["stage"].result, "the two ways differ"
-                requests = -(-count // batch)
-                limit = requests / concurrency * seconds
-                took = [
-                    f"{run[name].wall:.2f} ({run[name].wall / limit:.2f} times the limit)"
-                    for name in both
-                ]
-                yield f"| {batch} | {concurrency} | {requests:,} | {limit:.2f} | {' | '.join(took)} |"
-        finally:
-            serving.kill()
-            serving.join()
-            server.server_close()
+    yield "|---|---|---|---|---|---|"
+    questions = make_questions(count)
+    with measure.in_folder(), late_server(seconds) as url:
+        for batch_size, concurrency in loads:
+            client = Client(url, batch_size, concurrency, questions)
+            ways = {
+                "plain": partial(measure.alone, client.plain, warm=client.open),
+                "stage": partial(measure.alone, client.stage, warm=client.open),
+            }
+            runs = measure.best(ways, rounds)
+            plain = runs["plain"]
+            stage = runs["stage"]
+            assert plain.result == stage.result, "the two ways differ"
+
+            requests = math.ceil(count / batch_size)
+            limit = requests / concurrency * seconds
+            cells = [str(batch_size), str(concurrency), f"{requests:,}", f"{limit:.2f}"]
+            for run in (plain, stage):
+                cells.append(f"{run.wall:.2f} ({run.wall / limit:.2f} times the limit)")
+            yield f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

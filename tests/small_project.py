@@ -143,6 +143,7 @@ def two_retrievers(project):
     """
     changed = {"source": "pretrained", "path": "e5", "pooling": "cls", "training": None}
     changed |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
+    changed |= {"text_query_tokens": 8}
     project.settings["retriever"]["e5"] = project.settings["retriever"]["dense"] | changed
     project.settings["retrievers"] = ["dense", "e5"]
     project.settings["parts"]["tuned"] = ["dense", "e5"]

@@ -220,6 +220,7 @@ def test_a_second_run_does_nothing(copied):
     )
 
 
+@pytest.mark.slow  # two stages by DVC, some ten core seconds
 def test_stages_that_are_forced_bring_the_same_bytes(copied):
     before = copied.hashes()
     forced = ("questions@popqa", "report")

@@ -41,7 +41,8 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     encoder = Encoder.open(methods.encoder_folder(Method(kind, name)), settings, params.compute)
     batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
-    return recall.nearest(vectors, encoder.embed_queries(texts), k)[0].tolist()
+    queries = encoder.embed_queries(texts, of_texts=corpus == "pile")
+    return recall.nearest(vectors, queries, k)[0].tolist()
 
 
 def open_index(name: str, params: SimpleNamespace) -> documents.Retriever:

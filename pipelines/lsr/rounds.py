@@ -139,7 +139,7 @@ class Refresher(ExitStack):
             if not len(rows):
                 continue
             positions, similarities = self._retrieve(number, rows, VALIDATION_DOCUMENTS)
-            if corpus.answers is None:
+            if corpus.of_texts:
                 bits = self._ensemble_bits(number, rows, positions, similarities)
                 figures["bits_per_byte"] = bits
             else:
@@ -209,7 +209,8 @@ class Refresher(ExitStack):
     def _retrieve(self, number: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and similarities (n, k) for a corpus's queries."""
         corpus = self.corpora[number]
-        vectors = self.encoder.embed_queries(list(corpus.queries.texts[rows]))
+        texts = list(corpus.queries.texts[rows])
+        vectors = self.encoder.embed_queries(texts, corpus.of_texts)
         return self.indexes[corpus.corpus].search(vectors, k)
 
     def _open(self, step: int) -> None:

@@ -127,7 +127,7 @@ class Trainer:
     def batch(self, number: int) -> Batch:
         """What a step learns from."""
         texts: list[str] = []
-        queries: list[str] = []
+        queries: list[np.ndarray] = []  # tokens
         document_of = []
         targets = []
         gains = []
@@ -145,19 +145,25 @@ class Trainer:
             distinct, numbers = np.unique(positions, return_inverse=True)
             document_of.append(numbers.reshape(positions.shape) + len(texts))
             texts.extend(self.texts(number_of_corpus, distinct))
-            queries.extend(corpus.queries.texts[rows])
+            queries += self._query_tokens(corpus, rows)
             targets.append(candidates.targets[places])
             gains.append(candidates.gains[places])
             betas.append(np.full((len(rows), 1), self.betas[number_of_corpus]))
         return Batch(
             documents=self.encoder.tokens(texts),
-            queries=self.encoder.tokens(queries, queries=True),
+            queries=Ragged.of(queries),
             document_of=_joined(document_of),
             targets=_joined(targets),
             gains=_joined(gains),
             betas=_joined(betas),
             uniform=1 - len(queries) / len(scheduled),
         )
+
+    def _query_tokens(self, corpus: CorpusQueries, rows: np.ndarray) -> list[np.ndarray]:
+        """The tokens of a corpus's queries `rows` (n,), as the encoder reads them."""
+        texts = corpus.queries.texts[rows].tolist()
+        tokens = self.encoder.tokens(texts, queries=True, of_texts=corpus.of_texts)
+        return tokens.split(tokens.values)
 
 
 def _joined(arrays: list[np.ndarray]) -> torch.Tensor:

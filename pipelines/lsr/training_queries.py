@@ -53,6 +53,11 @@ class CorpusQueries:
         return np.arange(self.train, len(self.queries))
 
     @property
+    def of_texts(self) -> bool:
+        """Whether these are queries of language modelling, not questions."""
+        return self.answers is None
+
+    @property
     def stage(self) -> str:
         """The name of the work that is done for this corpus."""
         return f"train_lsr@{self.retriever}-{self.name}"

@@ -145,6 +145,8 @@ class Retriever(Section):
     batch_tokens: PositiveInt | None
     # tokens of a text that are read
     max_tokens: PositiveInt
+    # tokens of a query of language modelling that are read; null: max_tokens
+    text_query_tokens: PositiveInt | None = None
     # train: how
     training: RetrieverTraining | None
     # corpus -> file or folder of its published vectors, which are read in place of embedding it

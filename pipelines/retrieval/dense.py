@@ -282,8 +282,11 @@ class Dense:
         encoder: Encoder,
         compute: params.Compute,
         flat: bool = False,
+        of_texts: bool = False,
     ) -> None:
         """With `flat` all documents are compared, whatever the kind of index.
+
+        `of_texts`: what is searched for are queries of language modelling, not questions.
 
         Raises LongtailError if the index is missing, or its files, documents and encoder don't go
         together.
@@ -300,6 +303,7 @@ class Dense:
         )
         self.count = self.index.count
         self._encoder = encoder
+        self._of_texts = of_texts
         self._docs = docs
 
     def search(
@@ -309,4 +313,5 @@ class Dense:
         hidden = None
         if without is not None:
             hidden = documents.ranges_of_sources(self._docs, without)
-        return self.index.search(self._encoder.embed_queries(texts), k, hidden)
+        vectors = self._encoder.embed_queries(texts, self._of_texts)
+        return self.index.search(vectors, k, hidden)

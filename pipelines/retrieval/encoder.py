@@ -85,6 +85,9 @@ class Encoder:
             )
         self.documents = documents
         self.queries = queries
+        self._text_queries = queries
+        if settings.text_query_tokens is not None:
+            self._text_queries = queries.cut_to(settings.text_query_tokens)
         self._towers = [documents] if queries is documents else [documents, queries]
         self.device = documents.device
         self.dim = documents.dim
@@ -144,16 +147,20 @@ class Encoder:
         """Vectors of documents in their template, (texts, dim) float32."""
         return self._embed(texts, queries=False)
 
-    def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """Queries' vectors, (texts, dim) float32."""
-        return self._embed(texts, queries=True)
+    def embed_queries(self, texts: Sequence[str], of_texts: bool = False) -> np.ndarray:
+        """Queries' vectors, (texts, dim) float32.
 
-    def tokens(self, texts: Sequence[str], queries: bool = False) -> Ragged:
+        `of_texts`: they are queries of language modelling, not questions.
+        """
+        return self._embed(texts, queries=True, of_texts=of_texts)
+
+    def tokens(self, texts: Sequence[str], queries: bool = False, of_texts: bool = False) -> Ragged:
         """The tokens of documents in their template, or of queries, as the encoder reads them."""
         if not queries:
             return self.documents.tokens(texts)
+        tower = self._text_queries if of_texts else self.queries
         prefix = self.settings.query_prefix
-        return self.queries.tokens([prefix + text for text in texts])
+        return tower.tokens([prefix + text for text in texts])
 
     def embed_with_gradient(self, tokens: Ragged, queries: bool = False) -> torch.Tensor:
         """Vectors (texts, dim) with gradients to the encoder's fp32 weights, for LSR."""
@@ -194,11 +201,11 @@ class Encoder:
         )
 
     @torch.inference_mode()
-    def _embed(self, texts: Sequence[str], queries: bool) -> np.ndarray:
+    def _embed(self, texts: Sequence[str], queries: bool, of_texts: bool = False) -> np.ndarray:
         """Vectors (texts, dim), window by window; a window's stay on the device until its end."""
 
         def tokenise(start: int) -> Ragged:
-            return self.tokens(texts[start : start + WINDOW], queries)
+            return self.tokens(texts[start : start + WINDOW], queries, of_texts)
 
         result = np.empty((len(texts), self.dim), np.float32)
         starts = range(0, len(texts), WINDOW)

@@ -32,20 +32,21 @@ def open_index(
     settings: RetrievalSettings,
     *,
     reranker: params.Reranker | None = None,
+    of_texts: bool = False,
     data: Path = Path("data"),
 ) -> Retriever:
     """Open the index, or the indexes, in which a method finds the documents of a corpus.
 
-    `reranker` is the section of the cross-encoder, which the kind reranked alone needs. Raises
-    LongtailError if it is null, if there are no documents, or if the index was made from other
+    `of_texts`: what is searched for are queries of language modelling, not questions. `reranker` is
+    the section of the cross-encoder, which the kind reranked alone needs. Raises LongtailError if
+    it is null, if there are no documents, or if the index was made from other
     documents or by another encoder.
     """
     docs = data / "corpus" / corpus / "docs.parquet"
 
     def open_single(single: Method) -> Retriever:
-        return _open_single(
-            single, methods.index_folder(single, corpus, data), docs, settings, data
-        )
+        folder = methods.index_folder(single, corpus, data)
+        return _open_single(single, folder, docs, settings, of_texts, data)
 
     if index.kind == "hybrid":
         bm25, dense = index.indexes
@@ -65,7 +66,12 @@ def open_index(
 
 
 def _open_single(
-    index: Method, folder: Path, docs: Path, settings: RetrievalSettings, data: Path
+    index: Method,
+    folder: Path,
+    docs: Path,
+    settings: RetrievalSettings,
+    of_texts: bool,
+    data: Path,
 ) -> Retriever:
     """Open BM25's index, or a dense one with its encoder."""
     if index.kind == "bm25":
@@ -78,7 +84,14 @@ def _open_single(
 
     model = methods.encoder_folder(index, data)
     encoder = Encoder.open(model, settings.retriever[index.retriever], settings.compute)
-    return Dense(folder, docs=docs, model=model, encoder=encoder, compute=settings.compute)
+    return Dense(
+        folder,
+        docs=docs,
+        model=model,
+        encoder=encoder,
+        compute=settings.compute,
+        of_texts=of_texts,
+    )
 
 
 def fuse(rankings: Sequence[np.ndarray], k: int) -> Found:

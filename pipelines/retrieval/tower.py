@@ -92,10 +92,22 @@ class Tower:
         most_positions = max_positions(self.model, max_tokens)
         most_of_folder = self.modules.max_tokens or self.tokenizer.model_max_length
         self.max_tokens = min(max_tokens, most_positions, most_of_folder)
-        self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # truncation is not to be saved
-        self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
-        self._fast.no_padding()
-        self._fast.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
+        self._fast = self._cutting_tokenizer()
+
+    def cut_to(self, max_tokens: int) -> Tower:
+        """This tower, with the same weights, as it reads at most `max_tokens` tokens of a text."""
+        tower = copy.copy(self)
+        tower.max_tokens = min(max_tokens, self.max_tokens)
+        tower._fast = tower._cutting_tokenizer()
+        return tower
+
+    def _cutting_tokenizer(self) -> tokenizers.Tokenizer:
+        """A copy of the tokenizer that cuts texts at `max_tokens`, which is not to be saved."""
+        cutting = tokenizers.Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        cutting.encode_special_tokens = self.tokenizer.split_special_tokens
+        cutting.no_padding()
+        cutting.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
+        return cutting
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
         """The first `max_tokens` tokens of each text, or the last where the tokenizer says so.

@@ -97,7 +97,7 @@ def _retrieved(corpus: str, searches: Searches, settings: CandidateSettings) -> 
     candidates = []
     for index in methods.run_indexes(settings.retrievers, settings.parts.tuned):
         name = index.short_name(settings.retrievers)
-        retriever = open_index(index, corpus, settings)
+        retriever = open_index(index, corpus, settings, of_texts=True)
         with progress.whole(f"{name}: search", len(texts), "query"):
             positions, scores = retriever.search(
                 texts, settings.logprobs.top_k, without=source_documents
@@ -178,7 +178,7 @@ def _datastore_curve(
     best = best_of_shares(
         searches.docs,
         embeddings,
-        vectors=encoder.embed_queries(texts),
+        vectors=encoder.embed_queries(texts, of_texts=True),
         excluded=searches.excluded[sample],
         shares=[*curve.shares, 1.0],
         k=settings.logprobs.top_k,

@@ -111,7 +111,8 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         assert said in message
 
 
-def test_a_run_that_made_nothing_says_what_makes_it(server, answered, tmp_path):
+def test_a_run_that_made_nothing_says_what_makes_it(server, answered, tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "PORT", 0)  # no other test's server comes to the port that ends
     taken = int(server.rpartition(":")[2])
     with pytest.raises(LongtailError, match=f"port {taken} is taken"), explorer.serving(taken):
         pass

@@ -161,6 +161,7 @@ def test_a_stopped_run_leaves_files_that_dvc_can_read(project):
         with pytest.raises(KeyboardInterrupt), dvc_tasks.stopping_children():
             raise KeyboardInterrupt
         assert main(["status", "-q"]) == 0
+        assert dvc_tasks._start(["true"]) is None, "a task that was about to begin"
 
 
 def test_a_cut_dvc_lock_is_replaced_by_its_copy(

@@ -179,7 +179,8 @@ def test_an_edited_output_does_not_spare_what_follows(ran):
 def test_a_stage_that_waits_for_dvcs_lock_is_pending(project, monkeypatch):
     @flow
     def one() -> State:
-        return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
+        with dvc_tasks.stopping_children():
+            return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
 
     def shown() -> list[tuple]:
         return project.prefect.ask(

@@ -21,7 +21,7 @@ from http_faults import Fault, busy, moved
 from waiting import until
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client, ledger
+from pipelines.lm import ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.storage.atomic import write_json
@@ -63,8 +63,8 @@ def test_after_a_fault_the_right_answer_comes(opened, local, server, cost, fault
 
 def test_a_missing_answer_is_asked_for_again(opened, server, monkeypatch):
     """A time that the server names is waited."""
-    monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm, pauses = opened(), []
+    monkeypatch.setattr(lm._client, "_timeout", (30, 1.0))
     monkeypatch.setattr(http.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
     server.faults = [Fault(sent=LATE), busy("40")]
     assert len(lm.generate(SHORT[:1], 1)) == 1
@@ -171,12 +171,20 @@ def test_shards_ask_together_and_answers_are_the_same(opened, server, local, wor
     assert len(server.requests) == asked
 
 
-def test_an_error_in_a_shard_ends_the_others(opened, server, workplace):
+def test_an_error_in_a_shard_ends_the_others(opened, server, workplace, monkeypatch):
     lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
+    stop = lm._client.stop
+
+    def stop_and_answer(cause: BaseException) -> None:
+        stop(cause)
+        server.go_on.set()
+
+    monkeypatch.setattr(lm._client, "stop", stop_and_answer)
     asked, server.faults = len(server.requests), [None, Fault(402, b"enough")]
+    server.stalls_after = asked + 2  # the next request waits until the client has its error
     with pytest.raises(LongtailError, match=r"402 .*enough"):
         in_shards(lm, texts, 3)
-    assert len(server.requests) <= asked + 4, "what had not begun never began"
+    assert len(server.requests) <= asked + 3, "what had not begun never began"
     assert in_shards(lm, texts, 3) == [made.text for made in lm.generate(SHORT, 3)]
     assert sum(server.paid.values()) <= len(server.paid) + 1, (
         "the answer that was on its way beside the error"

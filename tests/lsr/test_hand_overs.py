@@ -28,10 +28,14 @@ from pipelines.scoring import logprobs
 
 @pytest.fixture
 def changed(project):
-    """A function that sets params of the section `lsr` and returns what a round needs."""
+    """A function that sets params of the section `lsr` and returns what a round needs. Few tokens
+    of texts' queries are read.
+    """
 
     def parts(**changes):
         change(project, **changes)
+        short = project.params.retriever["dense"].model_copy(update={"text_query_tokens": 6})
+        project.params.retriever = {"dense": short}
         corpora = training_queries.read_training_queries(project.params, "dense")
         return (
             corpora,
@@ -49,7 +53,7 @@ def nearest(params, name, corpus, rows, k):
         methods.index_folder(methods.Method(name, "dense"), corpus.corpus),
     )
     encoder = Encoder.open(folder, params.retriever["dense"], params.compute)
-    index = dense.Dense(out, corpus.docs, folder, encoder, params.compute)
+    index = dense.Dense(out, corpus.docs, folder, encoder, params.compute, of_texts=corpus.of_texts)
     return index.search(list(corpus.queries.texts[rows]), k)
 
 
@@ -172,7 +176,8 @@ def test_a_step_learns_from_each_querys_own_candidates(trainer, monkeypatch):
     for number, row in queries.tolist():
         corpus, candidates = made.corpora[number], made.candidates[number]
         (i,) = np.flatnonzero(candidates.rows == row)
-        vector = made.encoder.embed_queries([corpus.queries.texts[row]])[0]
+        text = corpus.queries.texts[row]
+        vector = made.encoder.embed_queries([text], corpus.of_texts)[0]
         expected.append(
             made.encoder.embed(list(made.texts(number, candidates.positions[i]))) @ vector
         )

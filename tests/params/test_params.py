@@ -43,7 +43,6 @@ def change(values: dict, changes: dict) -> None:
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
-        ("corpus.pile.test_lines", 5, ["corpus.pile.test_lines", "joined in WikiText"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
         (
             "retriever.dense.document",
@@ -163,6 +162,16 @@ NOTHING = {
             {},
             {"replug": {"temprature": 1.0}},
             r"unknown key replug\.temprature; allowed here: top_k, temperature",
+        ),
+        (
+            {"corpus.wikitext.test_lines": 5},
+            {"corpus.wikitext.test_files": None},
+            r"corpus\.wikitext\.test_lines .*joined in WikiText's test_files alone",
+        ),
+        (
+            {"corpus.pile.test_files": "*test*"},
+            {"corpus.pile.test_lines": 5},
+            r"corpus\.pile\.test_lines .*joined in WikiText's test_files alone",
         ),
         ({}, {"index": {}}, r"index\.kind: field required"),
     ],

@@ -185,6 +185,8 @@ def test_vectors_are_the_scripts(chosen):
     texts = [*TEXTS[:9], sentence * times]
     for embed in (opened.embed, opened.embed_queries):
         np.testing.assert_allclose(embed(texts), golden["vectors"], atol=2e-4)
+    of_texts = [*golden["vectors"][:9], golden["text_query"]]
+    np.testing.assert_allclose(opened.embed_queries(texts, of_texts=True), of_texts, atol=2e-4)
 
 
 def test_the_loss_of_lsr_is_the_scripts(chosen):

@@ -1,18 +1,24 @@
 """Sources arrive whole, described and from where they should, or not at all."""
 
+import gzip
 import hashlib
 import os
+import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from fetching import DUMPS, RAW, manifest, run, saved, settings
 from http_faults import Fault
 from wikimedia_server import Wikidata, Wikimedia
 
+from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources import query_service, snapshots
+from pipelines.sources import c4_sample, query_service, snapshots
 from pipelines.sources.fetch import DATASETS, DOWNLOADS
+from pipelines.sources.rejects import Rejects
 from pipelines.work import http
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -287,6 +293,32 @@ def test_a_cut_connection_goes_on_where_it_stopped(
     assert ranges(server) == [None, f"bytes={first}-", f"bytes={first}-", f"bytes={then}-"]
     assert server.agents == {"longtail/0.1 (someone@example.org)"}
     assert manifest()[f"wikipedia/{NAME}"]["source"] == f"{server.address}/{NAME}"
+
+
+def test_a_shard_of_c4_comes_from_where_the_hub_keeps_it(wikimedia, root) -> None:
+    """The profile's address is answered by a redirect to a host that `fetch.redirects` names."""
+    profile = yaml.safe_load(profiles.compose("paper-popqa", root))
+    assert "cas-bridge.xethub.hf.co" in profile["fetch"]["redirects"]
+    address, _ = profile["fetch"]["files"]["c4"]
+    assert re.search("/resolve/[0-9a-f]{40}/en/", address), "at a commit"
+    shard = gzip.compress(b'{"text": "Velm", "url": "a"}\n{"text": "Odra", "url": "b"}\n')
+    wikimedia.pages["/kept/0a1b"] = shard
+    kept = wikimedia.address.replace("127.0.0.1", "localhost") + "/kept/0a1b?X-Amz-Signature=c"
+    moved = Fault(302, b"", {"Location": kept})
+    chosen = settings({"c4": [wikimedia.address + urlsplit(address).path]})
+    wikimedia.at = "/resolve/"
+
+    wikimedia.faults = [moved]
+    with pytest.raises(LongtailError, match=r"sends the request on to localhost, .*redirects"):
+        run(chosen)
+    wikimedia.faults = [moved, moved]  # asked for its size, then for the file
+    run(chosen.model_copy(update={"redirects": ["localhost"]}))
+    files = c4_sample.files_of_c4(RAW / "c4")
+    assert [file.read_bytes() for file in files] == [shard]
+    assert list(c4_sample.read_c4(files, Rejects(0.0))) == ["Velm", "Odra"]
+    (described,) = manifest().values()
+    assert described["source"] == chosen.files["c4"][0]
+    assert described["sha256"] == hashlib.sha256(shard).hexdigest()
 
 
 @pytest.mark.parametrize("changed", [False, True])

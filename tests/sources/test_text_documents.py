@@ -246,12 +246,17 @@ def test_bad_articles_are_named_and_the_others_kept(
     monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.01 * 2**20))
     line, lines = (
         f" \n = Line = \n \n {'x' * 20_000} \n",
-        " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200,
+        " \n = Lines = \n \n" + f" {'x' * 99} \n" * 200,
     )
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     path = tokens(tmp_path, data)
-    _, rejects = read(partial(read_joined_lines, n_lines=14), path)
+    texts, rejects = read(partial(read_joined_lines, n_lines=14), path)
     assert reasons(rejects) == [(15, "too_long"), (211, "not_utf8")]
+    assert [text.row for text in texts] == [1, *range(29, 211, 14), 225]
+    assert len({text.source_document for text in texts}) == len({text.text for text in texts})
+    _, rejects = read(partial(read_joined_lines, n_lines=114), path)
+    assert reasons(rejects) == [(1, "too_long"), (115, "too_long")], "a line, and many together"
+    assert rejects.read == 3
     articles, rejects = read(read_wikitext, path)
     assert [article.text for article in articles] == [ONE, TWO]
     assert reasons(rejects) == [
