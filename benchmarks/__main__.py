@@ -13,6 +13,7 @@ One that fails keeps its rows, says why, and ends the run with exit code 1.
 import csv
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -53,49 +54,45 @@ def main(
     if device:
         measure_device(device, names or [], quick, table)
         return
-    if unknown := sorted({*(names or [])} - {*BENCHMARKS}):
-        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(BENCHMARKS)}")
+    check_names(names or [], BENCHMARKS)
     if table is None and not quick:
         table = TABLE
     machine = latency.machine()
-    commit, failed = commit_of(ROOT), []
-    kept = read(table, machine) if table else {}
-    if kept is None and names:
-        print(
-            f"{table} has the figures of another machine, so these are not written to it",
-            file=sys.stderr,
-        )
-        table = None
-    chosen, rows = [name for name in BENCHMARKS if name in (names or BENCHMARKS)], kept or {}
-    printed = csv.writer(sys.stdout, lineterminator="\n")
-    modules = {
-        name: import_module(f"benchmarks.{name}") for name in chosen
-    }  # once: each benchmark is a fork
-    printed.writerow(measure.HEAD)
-    sys.stdout.flush()
+    rows: dict[str, list[list[str]]] = {}
+    if table:
+        rows_of_machine = read(table, machine)
+        if rows_of_machine is not None:
+            rows = rows_of_machine
+        elif names:
+            print(
+                f"{table} has the figures of another machine, so these are not written to it",
+                file=sys.stderr,
+            )
+            table = None
+
+    chosen = [name for name in BENCHMARKS if name in (names or BENCHMARKS)]
+    # imported once, as each benchmark is a fork
+    modules = {name: import_module(f"benchmarks.{name}") for name in chosen}
+    commit = commit_of(ROOT)
+    has_failed = False
+    print_rows([measure.HEAD])
     for number, name in enumerate(chosen, 1):
         print(f"{name}, {number} of {len(chosen)} ...", end="", file=sys.stderr, flush=True)
         try:
             run = measure.alone(partial(modules[name].rows, quick=quick))
         except Exception as error:
-            failed.append(name)
-            print(
-                " failed:",
-                repr(error),
-                *getattr(error, "__notes__", ()),
-                sep="\n",
-                file=sys.stderr,
-                flush=True,
-            )
+            has_failed = True
+            notes = getattr(error, "__notes__", ())
+            lines = (" failed:", repr(error), *notes)
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
             continue
         print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
-        rows[name] = measure.table_rows(name, run.result, commit, machine, rows.get(name, ()))
-        printed.writerows(rows[name])
-        sys.stdout.flush()
+        before = rows.get(name, [])
+        rows[name] = measure.table_rows(name, run.result, commit, machine, before)
+        print_rows(rows[name])
         if table:
-            in_order = [row for name in BENCHMARKS for row in rows.get(name, ())]
-            write_csv(table, measure.HEAD, in_order)
-    raise SystemExit(bool(failed))
+            write(table, rows)
+    raise SystemExit(has_failed)
 
 
 def measure_device(device: str, names: list[str], quick: bool, table: Path | None) -> None:
@@ -105,45 +102,52 @@ def measure_device(device: str, names: list[str], quick: bool, table: Path | Non
     """
     from benchmarks import gpu_speed
 
-    unknown = sorted({*names} - {*gpu_speed.WORKS})
-    if unknown:
-        expected = ", ".join(gpu_speed.WORKS)
-        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {expected}")
+    check_names(names, gpu_speed.WORKS)
     machine = gpu_speed.machine(device)
     if machine is None:
         raise SystemExit(f"--device {device}: this machine has no such device")
 
     commit = commit_of(ROOT)
-    printed = csv.writer(sys.stdout, lineterminator="\n")
-    printed.writerow(measure.HEAD)
     rows = []
-    failed = False
+    has_failed = False
+    print_rows([measure.HEAD])
     place = gpu_speed.open_device(device, quick)
     for name in names or gpu_speed.WORKS:
         try:
             for row in gpu_speed.rows_of(name, place):
-                (cells,) = measure.table_rows(name, [row], commit, machine, ())
-                printed.writerow(cells)
-                rows.append(cells)
+                cells = measure.table_rows(name, [row], commit, machine, ())
+                print_rows(cells)
+                rows += cells
         except Exception as error:
-            failed = True
+            has_failed = True
             print(f"{name} failed: {error!r}", file=sys.stderr, flush=True)
     if table:
         write_csv(table, measure.HEAD, rows)
-    raise SystemExit(failed)
+    raise SystemExit(has_failed)
+
+
+def check_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise BadParameter if a name is not known."""
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(known)}")
+
+
+def print_rows(rows: Iterable[list[str]]) -> None:
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+    sys.stdout.flush()
 
 
 def commit_of(root: Path) -> str:
     """The commit's first digits, with + where the code has been changed since."""
+    commit = git(root, "rev-parse", "--short=7", "HEAD")
+    is_changed = git(root, "status", "-s", "benchmarks", "pipelines", "flows")
+    return f"{commit}+" if is_changed else commit
 
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=root, check=True, capture_output=True, text=True
-        ).stdout.strip()
 
-    return git("rev-parse", "--short=7", "HEAD") + "+" * bool(
-        git("status", "-s", "benchmarks", "pipelines", "flows")
-    )
+def git(root: Path, *words: str) -> str:
+    output = subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True)
+    return output.stdout.strip()
 
 
 def read(table: Path, machine: str) -> dict[str, list[list[str]]] | None:
@@ -159,6 +163,14 @@ def read(table: Path, machine: str) -> dict[str, list[list[str]]] | None:
         if row[0] in BENCHMARKS:
             rows.setdefault(row[0], []).append(row)
     return rows
+
+
+def write(table: Path, rows: dict[str, list[list[str]]]) -> None:
+    """Write the rows of each benchmark in the order of BENCHMARKS."""
+    in_order = []
+    for name in BENCHMARKS:
+        in_order += rows.get(name, [])
+    write_csv(table, measure.HEAD, in_order)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ the frequencies of text: Zipf's law, the most frequent being stop words.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,137 +26,164 @@ from pipelines.retrieval import bm25_build
 from pipelines.retrieval.analyser import Analyser
 from pipelines.retrieval.bm25 import BM25
 
-WORDS, VOCABULARY, ASKED = 100, 1_000_000, 10  # of a passage, of all, of a query
-EXPONENT, SHIFT = 1.07, 2.7  # Zipf-Mandelbrot
-K, K1, B = 10, 1.5, 0.75
-QUERIES, BM25S, FEW = 1000, 200, 10  # of all; for slower ways
+WORDS_OF_PASSAGE = 100
+WORDS_OF_QUERY = 10
+VOCABULARY = 1_000_000
+EXPONENT = 1.07  # of Zipf-Mandelbrot's law, as SHIFT
+SHIFT = 2.7
+PASSAGES_AT_ONCE = 50_000
+K = 10  # documents of a query
+K1 = 1.5
+B = 0.75
+QUERIES = 1000
+QUERIES_OF_BM25S = 200
+QUERIES_OF_LOOP = 10  # whose scores are compared
+LOOP = "a loop with Lucene's formula"
+COLUMNS = ("id", "title", "text", "source_document")
 
 
-class Found(NamedTuple):
-    """What building and searching took, and the scores (FEW, K) of the first queries."""
+@dataclass(frozen=True)
+class Measured:
+    """What building and searching took, and the scores (QUERIES_OF_LOOP, K) of the first queries."""
 
     build: Run
     search: Run
-    n: int  # queries
+    n_queries: int
     scores: np.ndarray
 
-
-def write_passages(path: Path, count: int) -> list[str]:
-    """Write a docs.parquet; return QUERIES queries, each ASKED words in a row of some passage."""
-    stop = sorted(ENGLISH.terms.stop_words.split())
-    names = np.array([*stop, *(f"w{i}" for i in range(VOCABULARY - len(stop)))], object)
-    shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT) ** EXPONENT)
-    draw, queries, block = np.random.default_rng(0), [], 50_000
-    schema = pa.schema([(name, pa.string()) for name in ("id", "title", "text", "source_document")])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for start in range(0, count, block):
-            size = min(block, count - start)
-            words = names[np.searchsorted(shares, draw.random((size, WORDS)) * shares[-1])]
-            ids = [f"d{i:09d}" for i in range(start, start + size)]
-            texts = [" ".join(row) for row in words]
-            writer.write_table(pa.table([ids, [""] * size, texts, ids], schema=schema))
-            asked = -(-QUERIES * block // count) if count > block else QUERIES
-            for row, at in zip(
-                draw.integers(0, size, asked), draw.integers(0, WORDS - ASKED, asked), strict=True
-            ):
-                queries.append(" ".join(words[row, at : at + ASKED]))
-    return queries[:QUERIES]
-
-
-def longtail(docs: Path, queries: Sequence[str]) -> Found:
-    values = {"kind": "auto", "memory_gb": 1, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
-    settings = Index(**values)
-    out = Path("index")
-    build = measure.timed(lambda: bm25_build.build(docs, out, settings, measure.compute(), "bm25"))
-    index = BM25(out, docs)
-    return _searched(build, lambda query: index.search(query, K)[1], queries, at_once=True)
-
-
-def _searched(build: Run, search: Callable, queries: Sequence[str], at_once: bool = False) -> Found:
-    """`search` takes a list of queries if `at_once`, which is timed with all of them, else one
-    of the first FEW.
-    """
-    asked = [list(queries)] if at_once else queries[:FEW]
-    run = measure.timed(lambda: [search(query) for query in asked])
-    found, n = (run.result[0], len(queries)) if at_once else (run.result, len(asked))
-    return Found(build._replace(result=None), run._replace(result=None), n, np.array(found[:FEW]))
-
-
-def plain(docs: Path, queries: Sequence[str]) -> Found:
-    """A dictionary for each document, and a pass over all of them for each word of a query."""
-    analyser = Analyser()
-
-    def build() -> tuple:
-        counts = [
-            Counter(terms) for terms in analyser.terms(pq.read_table(docs)["text"].to_pylist())
-        ]
-        lengths = np.array([sum(one.values()) for one in counts])
-        return (
-            counts,
-            K1 * (1 - B + B * lengths / lengths.mean()),
-            Counter(term for one in counts for term in one),
-        )
-
-    def search(query: str) -> np.ndarray:
-        scores = np.zeros(len(counts))
-        for term in next(analyser.terms([query])):
-            tf = np.array([one.get(term, 0) for one in counts])
-            idf = math.log(1 + (len(counts) - having[term] + 0.5) / (having[term] + 0.5))
-            scores += idf * tf / (tf + longer)
-        return np.sort(scores)[: -K - 1 : -1]
-
-    built = measure.timed(build)
-    counts, longer, having = built.result
-    return _searched(built, search, queries)
-
-
-def bm25s(docs: Path, queries: Sequence[str]) -> Found:
-    """The package by itself; numba's compiling is not counted."""
-    import bm25s as package
-
-    analyser, index = Analyser(), package.BM25(k1=K1, b=B, backend="auto")
-
-    def build() -> None:
-        index.index([*analyser.terms(pq.read_table(docs)["text"].to_pylist())], show_progress=False)
-
-    def search(some: Sequence[str]) -> np.ndarray:
-        asked = [list(terms) for terms in analyser.terms(some)]
-        return index.retrieve(asked, k=K, show_progress=False, n_threads=1).scores
-
-    built = measure.timed(build)
-    search(queries[:2])
-    return _searched(built, search, queries[:BM25S], at_once=True)
+    @property
+    def rate(self) -> float:
+        """Queries a second."""
+        return self.n_queries / self.search.cpu
 
 
 def rows(quick: bool = False) -> list[Row]:
-    count, rounds, found = 500 if quick else 100_000, 1 if quick else 2, []
+    count = 500 if quick else 100_000
+    rounds = 1 if quick else 2
     library = f"bm25s by itself, {'numba' if find_spec('numba') else 'NumPy'}"
-    ways = {"a loop with Lucene's formula": plain, library: bm25s, "ours": longtail}
+    ways = {LOOP: plain, library: bm25s, "ours": longtail}
+    runs: dict[str, list[Measured]] = {name: [] for name in ways}
     with measure.in_folder() as folder:
         docs = folder / "docs.parquet"
         queries = measure.alone(write_passages, docs, count).result
-        runs = [
-            {name: measure.alone(way, docs, queries).result for name, way in ways.items()}
-            for _ in range(rounds)
-        ]
-    best = {name: _best([run[name] for run in runs]) for name in ways}
-    ours = best.pop("ours")
-    for name, one in best.items():
-        assert np.allclose(ours.scores, one.scores, rtol=1e-4), f"{name} finds otherwise"
-        work, rates = (
-            f"BM25 of {count:,} passages",
-            (each.n / each.search.cpu for each in (one, ours)),
+        for _ in range(rounds):
+            for name, way in ways.items():
+                runs[name].append(measure.alone(way, docs, queries).result)
+
+    ours = best(runs.pop("ours"))
+    work = f"BM25 of {count:,} passages"
+    table = []
+    for name, runs_of_way in runs.items():
+        theirs = best(runs_of_way)
+        assert np.allclose(ours.scores, theirs.scores, rtol=1e-4), f"{name} finds otherwise"
+        building = measure.row(
+            f"{work}, building", name, "passages", count, theirs.build, ours.build
         )
-        found.append(
-            measure.row(f"{work}, building", name, "passages", count, one.build, ours.build)
-        )
-        found.append(Row(f"{work}, searching", name, "queries", *rates))
-    return found
+        searching = Row(f"{work}, searching", name, "queries", theirs.rate, ours.rate)
+        table += [building, searching]
+    return table
 
 
-def _best(runs: Sequence[Found]) -> Found:
-    build, search = (
-        min((getattr(run, of) for run in runs), key=lambda one: one.cpu)
-        for of in ("build", "search")
-    )
-    return runs[0]._replace(build=build, search=search)
+def best(runs: Sequence[Measured]) -> Measured:
+    """The fastest building and the fastest search."""
+    build = min((run.build for run in runs), key=lambda run: run.cpu)
+    search = min((run.search for run in runs), key=lambda run: run.cpu)
+    return Measured(build, search, runs[0].n_queries, runs[0].scores)
+
+
+def write_passages(path: Path, count: int) -> list[str]:
+    """Write a docs.parquet; return QUERIES queries, each WORDS_OF_QUERY words in a row of some
+    passage.
+    """
+    stop_words = sorted(ENGLISH.terms.stop_words.split())
+    n_other = VOCABULARY - len(stop_words)
+    words = np.array([*stop_words, *(f"w{number}" for number in range(n_other))], object)
+    shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT) ** EXPONENT)
+    draw = np.random.default_rng(0)
+    queries_at_once = math.ceil(QUERIES * PASSAGES_AT_ONCE / max(count, PASSAGES_AT_ONCE))
+
+    queries = []
+    schema = pa.schema([(name, pa.string()) for name in COLUMNS])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, count, PASSAGES_AT_ONCE):
+            size = min(PASSAGES_AT_ONCE, count - start)
+            drawn = draw.random((size, WORDS_OF_PASSAGE)) * shares[-1]
+            passages = words[np.searchsorted(shares, drawn)]
+            ids = [f"d{number:09d}" for number in range(start, start + size)]
+            texts = [" ".join(passage) for passage in passages]
+            writer.write_table(pa.table([ids, [""] * size, texts, ids], schema=schema))
+
+            places = draw.integers(0, size, queries_at_once)
+            begins = draw.integers(0, WORDS_OF_PASSAGE - WORDS_OF_QUERY, queries_at_once)
+            for place, begin in zip(places, begins, strict=True):
+                queries.append(" ".join(passages[place, begin : begin + WORDS_OF_QUERY]))
+    return queries[:QUERIES]
+
+
+def search_all(
+    build: Run, search: Callable[[Sequence[str]], np.ndarray], queries: Sequence[str]
+) -> Measured:
+    """Time a search of all queries, whose scores are (queries, K)."""
+    run = measure.timed(partial(search, list(queries)))
+    scores = np.array(run.result[:QUERIES_OF_LOOP])
+    return Measured(build._replace(result=None), run._replace(result=None), len(queries), scores)
+
+
+def longtail(docs: Path, queries: Sequence[str]) -> Measured:
+    """The stage's index."""
+    settings = Index(kind="auto", memory_gb=1, recall_target=0.95, bm25_k1=K1, bm25_b=B)
+    out = Path("index")
+    build = partial(bm25_build.build, docs, out, settings, measure.compute(), "bm25")
+    built = measure.timed(build)
+    index = BM25(out, docs)
+    return search_all(built, lambda texts: index.search(texts, K)[1], queries)
+
+
+class PlainIndex:
+    """A dictionary for each document, and a pass over all of them for each word of a query."""
+
+    def __init__(self, docs: Path) -> None:
+        self.analyser = Analyser()
+        texts = pq.read_table(docs)["text"].to_pylist()
+        self.counts = [Counter(terms) for terms in self.analyser.terms(texts)]
+        lengths = np.array([counts.total() for counts in self.counts])
+        self.norms = K1 * (1 - B + B * lengths / lengths.mean())
+        self.document_counts = Counter(term for counts in self.counts for term in counts)
+
+    def search(self, queries: Sequence[str]) -> np.ndarray:
+        return np.array([self._best_scores(query) for query in queries])
+
+    def _best_scores(self, query: str) -> np.ndarray:
+        n = len(self.counts)
+        scores = np.zeros(n)
+        for term in next(self.analyser.terms([query])):
+            tf = np.array([counts.get(term, 0) for counts in self.counts])
+            df = self.document_counts[term]
+            idf = math.log(1 + (n - df + 0.5) / (df + 0.5))
+            scores += idf * tf / (tf + self.norms)
+        return np.sort(scores)[::-1][:K]
+
+
+def plain(docs: Path, queries: Sequence[str]) -> Measured:
+    built = measure.timed(partial(PlainIndex, docs))
+    return search_all(built, built.result.search, queries[:QUERIES_OF_LOOP])
+
+
+def bm25s(docs: Path, queries: Sequence[str]) -> Measured:
+    """The package by itself; numba's compiling is not counted."""
+    import bm25s as package
+
+    analyser = Analyser()
+    index = package.BM25(k1=K1, b=B, backend="auto")
+
+    def build() -> None:
+        texts = pq.read_table(docs)["text"].to_pylist()
+        index.index(list(analyser.terms(texts)), show_progress=False)
+
+    def search(texts: Sequence[str]) -> np.ndarray:
+        terms = [list(terms_of_text) for terms_of_text in analyser.terms(texts)]
+        return index.retrieve(terms, k=K, show_progress=False, n_threads=1).scores
+
+    built = measure.timed(build)
+    search(queries[:2])
+    return search_all(built, search, queries[:QUERIES_OF_BM25S])

@@ -12,7 +12,6 @@ tests. The exit code is 1 if anything is wrong.
 
 import json
 import subprocess
-import sys
 import tomllib
 import venv
 from importlib import metadata
@@ -31,22 +30,24 @@ def requirements(project: dict, lifted: set[str]) -> list[str]:
     """What a project's table, its pipeline and its tests require, each once; `lifted` packages
     have no ceiling.
     """
-    lines, todo, extras = [], ["pipeline", "dev"], set()
-    asked = [Requirement(line) for line in project["dependencies"]]
-    while todo:
-        if (extra := todo.pop()) in extras:
+    required = [Requirement(line) for line in project["dependencies"]]
+    extras = ["pipeline", "dev"]
+    for extra in extras:  # those that it asks for follow it
+        of_extra = [Requirement(line) for line in project["optional-dependencies"][extra]]
+        required += of_extra
+        for requirement in of_extra:
+            if requirement.name == project["name"]:
+                extras += sorted(requirement.extras - set(extras))
+
+    lines: dict[str, None] = {}
+    for requirement in required:
+        if requirement.name == project["name"]:
             continue
-        extras.add(extra)
-        asked += map(Requirement, project["optional-dependencies"][extra])
-        todo += [name for one in asked if one.name == project["name"] for name in one.extras]
-    for one in asked:
-        if canonicalize_name(one.name) in lifted:
-            one.specifier = SpecifierSet(
-                ",".join(str(part) for part in one.specifier if "<" not in part.operator)
-            )
-        if one.name != project["name"] and str(one) not in lines:
-            lines.append(str(one))
-    return lines
+        if canonicalize_name(requirement.name) in lifted:
+            parts = [str(part) for part in requirement.specifier if "<" not in part.operator]
+            requirement.specifier = SpecifierSet(",".join(parts))
+        lines[str(requirement)] = None
+    return list(lines)
 
 
 def main(
@@ -63,55 +64,86 @@ def main(
         list[str] | None, typer.Option(help="a package that may be newer than its ceiling")
     ] = None,
 ) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     venv.create(folder, clear=True, with_pip=True)
-    python, audit = str(folder / "bin/python"), folder / "audit"
+    python = str(folder / "bin/python")
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    wanted, kept = folder / "requirements.txt", folder / "kept.txt"
-    wanted.write_text(
-        "\n".join(requirements(project, {*map(canonicalize_name, lift or [])})), encoding="utf-8"
-    )
-    kept.write_text(
-        "\n".join(f"{name}=={metadata.version(name).split('+')[0]}" for name in keep or [])
-    )
+    install(folder, pip, keep or [], lift or [])
+    print_versions(pip)
+
+    broken = []
+    if fails("pip check", [*pip, "check"]):
+        broken.append("pip check")
+    audit = audit_command(folder, python, pip)
+    if audit is None:
+        print("pip-audit could not be installed: nothing is known of vulnerabilities")
+    elif fails("pip-audit", audit):
+        broken.append("pip-audit")
+    if fails("the tests", [python, "-m", "pytest", "-q", *(tests or ["tests"])]):
+        broken.append("the tests")
+
+    print(f"broken: {', '.join(broken)}" if broken else "nothing is broken")
+    raise typer.Exit(bool(broken))
+
+
+def install(folder: Path, pip: list[str], keep: list[str], lift: list[str]) -> None:
+    """Install what the project requires, and the project itself; `keep` stay as they are here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = requirements(project, set(map(canonicalize_name, lift)))
+    wanted = folder / "requirements.txt"
+    wanted.write_text("\n".join(lines), encoding="utf-8")
+    constraints = [f"{name}=={public(metadata.version(name))}" for name in keep]
+    kept = folder / "kept.txt"
+    kept.write_text("\n".join(constraints))
+
     subprocess.run([*pip, "install", "--quiet", "-r", wanted, "-c", kept], check=True)
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "-e", ROOT], check=True)
-    here = {canonicalize_name(one.name): one.version for one in metadata.distributions()}
-    for one in _listed(pip):
-        before, name = here.get(canonicalize_name(one["name"])), one["name"]
-        if before and before.split("+")[0] != one["version"].split("+")[0]:
-            print(f"newer    {name} {one['version']}, here {before}")
-    for one in _listed(pip, "--outdated"):
-        print(f"held     {one['name']} {one['version']}, there is {one['latest_version']}")
-    wrong = [*_failed("pip check", [*pip, "check"])]
-    brought = subprocess.run(
-        [*pip, "install", "--quiet", "--target", audit, "pip-audit"], capture_output=True
-    )
-    site = subprocess.check_output(
-        [python, "-c", "import site; print(site.getsitepackages()[0])"], text=True
-    ).strip()
-    if brought.returncode:
-        print("pip-audit could not be installed: nothing is known of vulnerabilities")
-    else:
-        code = f"import sys; sys.path.insert(0, {str(audit)!r}); from pip_audit._cli import audit; audit()"
-        wrong += _failed(
-            "pip-audit", [python, "-c", code, "--path", site, "--progress-spinner", "off"]
+
+
+def print_versions(pip: list[str]) -> None:
+    """Print which packages are newer than here, and which a ceiling holds back."""
+    versions_here = {}
+    for distribution in metadata.distributions():
+        versions_here[canonicalize_name(distribution.name)] = distribution.version
+    for package in list_packages(pip):
+        name = package["name"]
+        version = package["version"]
+        version_here = versions_here.get(canonicalize_name(name))
+        if version_here and public(version_here) != public(version):
+            print(f"newer    {name} {version}, here {version_here}")
+    for package in list_packages(pip, "--outdated"):
+        print(
+            f"held     {package['name']} {package['version']}, there is {package['latest_version']}"
         )
-    wrong += _failed("the tests", [python, "-m", "pytest", "-q", *(tests or ["tests"])])
-    print(f"broken: {', '.join(wrong)}" if wrong else "nothing is broken")
-    raise typer.Exit(bool(wrong))
 
 
-def _listed(pip: list[str], *options: str) -> list[dict]:
+def public(version: str) -> str:
+    """A version without its local part."""
+    return version.partition("+")[0]
+
+
+def audit_command(folder: Path, python: str, pip: list[str]) -> list[str] | None:
+    """pip-audit of the environment, installed beside it; None if it could not be installed."""
+    audit = folder / "audit"
+    command = [*pip, "install", "--quiet", "--target", audit, "pip-audit"]
+    if subprocess.run(command, capture_output=True).returncode:
+        return None
+    where = "import site; print(site.getsitepackages()[0])"
+    site = subprocess.check_output([python, "-c", where], text=True).strip()
+    code = (
+        f"import sys; sys.path.insert(0, {str(audit)!r}); from pip_audit._cli import audit; audit()"
+    )
+    return [python, "-c", code, "--path", site, "--progress-spinner", "off"]
+
+
+def list_packages(pip: list[str], *options: str) -> list[dict]:
     return json.loads(subprocess.check_output([*pip, "list", "--format", "json", *options]))
 
 
-def _failed(name: str, command: list[str]) -> list[str]:
-    """`name`, if the command fails. It is run in the checkout, and what it says is seen."""
+def fails(name: str, command: list[str]) -> bool:
+    """Whether the command fails. It is run in the checkout, and what it says is seen."""
     print(f"{name}:", flush=True)
-    return [name] if subprocess.run(command, cwd=ROOT, check=False).returncode else []
+    return subprocess.run(command, cwd=ROOT, check=False).returncode != 0
 
 
 if __name__ == "__main__":
     typer.run(main)
-    sys.exit()

@@ -24,9 +24,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 import yaml
 
@@ -37,13 +39,16 @@ from pipelines.storage.atomic import atomic
 from pipelines.storage.kept_answers import KeptAnswers
 from pipelines.storage.work_store import WorkStore
 
-SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
+SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN
+WITHOUT_LOG = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = (
     "noauto_da_alloc,commit=1",
     "noauto_da_alloc,commit=60",
     "noauto_da_alloc,commit=1,data=writeback",
 )
 LONGEST = 3.0  # seconds of writing before a cut
+HEAD = ["what is written when the power is cut", "cuts", "whole", "done, but lost", "damaged"]
+NAMES_IN_FOLDER = ("a", "b", "below/c")
 
 
 def say(number: int) -> None:
@@ -52,14 +57,18 @@ def say(number: int) -> None:
 
 def sealed(number: int, size: int) -> str:
     """A text that tells its number, and whether it is whole."""
-    body = f"{number} " + hashlib.blake2b(str(number).encode()).hexdigest() * (size // 128)
-    return f"{body} {hashlib.blake2b(body.encode()).hexdigest()}"
+    body = f"{number} " + digest_of(str(number)) * (size // 128)
+    return f"{body} {digest_of(body)}"
+
+
+def digest_of(text: str) -> str:
+    return hashlib.blake2b(text.encode()).hexdigest()
 
 
 def unsealed(path: Path) -> int:
     """The number of a `sealed` text. Raises ValueError if it is not whole."""
     body, _, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(" ")
-    if not body or hashlib.blake2b(body.encode()).hexdigest() != digest:
+    if not body or digest_of(body) != digest:
         raise ValueError(f"{path} is cut: {path.stat().st_size} bytes")
     return int(body.split()[0])
 
@@ -83,12 +92,12 @@ def file_there() -> int:
 def write_folder(number: int) -> None:
     with atomic("data/folder") as temporary:
         (temporary / "below").mkdir(parents=True)
-        for name in ("a", "b", "below/c"):
+        for name in NAMES_IN_FOLDER:
             (temporary / name).write_text(sealed(number, 50_000))
 
 
 def folder_there() -> int:
-    (number,) = {unsealed(Path("data/folder") / name) for name in ("a", "b", "below/c")}
+    (number,) = {unsealed(Path("data/folder") / name) for name in NAMES_IN_FOLDER}
     return number
 
 
@@ -104,28 +113,28 @@ def write_shards(begin: int) -> None:
 
 
 def shards_there() -> int:
-    found = sorted(Path(".longtail/work/mapped/key").glob("*"))
-    numbers = [unsealed(path) for path in found]
-    assert numbers == [int(path.name) for path in found] == list(range(len(found)))
-    return len(found) - 1
+    shards = sorted(Path(".longtail/work/mapped/key").glob("*"))
+    for number, path in enumerate(shards):
+        assert unsealed(path) == int(path.name) == number
+    return len(shards) - 1
 
 
 def write_lock(number: int) -> None:
     """dvc.lock as DVC writes it, without a sync, and the flow's copy after each stage."""
-    stages = {
-        f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]}
-        for i in range(40)
-    }
+    stages = {}
+    for stage in range(40):
+        out = {"path": f"out{stage}", "md5": "0" * 32}
+        stages[f"stage{stage}"] = {"cmd": f"run {stage}", "outs": [out]}
+    stages["last"] = {"cmd": str(number)}
     with Path("dvc.lock").open("w", encoding="utf-8") as file:
-        yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
+        yaml.safe_dump({"schema": "2.0", "stages": stages}, file)
     dvc_repo.sync_and_copy_lock(Path.cwd())
 
 
 def lock_there() -> int:
     dvc_repo.repair_after_kill(Path.cwd())
-    return int(
-        yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"]
-    )
+    lock = yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))
+    return int(lock["stages"]["last"]["cmd"])
 
 
 def write_answer(number: int) -> None:
@@ -138,24 +147,31 @@ def _kept() -> KeptAnswers:
 
 
 def answers_there() -> int:
-    kept, number = _kept(), -1
-    assert kept._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    while (found := kept.get(str(number + 1)))[0]:
-        number += 1
-        assert found[1] == sealed(number, 3000).encode()
-    assert kept._db.execute("SELECT count(*) FROM answers").fetchone() == (number + 1,)
-    return number
+    answers = _kept()
+    assert answers._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    (n_answers,) = answers._db.execute("SELECT count(*) FROM answers").fetchone()
+    for number in range(n_answers):
+        is_there, answer = answers.get(str(number))
+        assert is_there
+        assert answer == sealed(number, 3000).encode()
+    return n_answers - 1
 
 
-PARTS: dict[
-    str, tuple[Callable[[int], None], Callable[[], int]]
-] = {  # name -> (write the next one, read it)
-    "a control: a file that is renamed without a sync": (write_without_sync, file_there),
-    "a file by atomic": (write_file, file_there),
-    "a folder by atomic": (write_folder, folder_there),
-    "parts of WorkStore": (write_shards, shards_there),
-    "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
-    "answers of a server (KeptAnswers)": (write_answer, answers_there),
+@dataclass(frozen=True)
+class Part:
+    """Something that is written again and again, with a number each time."""
+
+    write: Callable[[int], None]
+    read: Callable[[], int]  # the last number that is there
+
+
+PARTS = {
+    "a control: a file that is renamed without a sync": Part(write_without_sync, file_there),
+    "a file by atomic": Part(write_file, file_there),
+    "a folder by atomic": Part(write_folder, folder_there),
+    "parts of WorkStore": Part(write_shards, shards_there),
+    "dvc.lock as DVC writes it, and the flow's copy": Part(write_lock, lock_there),
+    "answers of a server (KeptAnswers)": Part(write_answer, answers_there),
 }
 
 
@@ -163,7 +179,8 @@ class Disk:
     """A file that is a disk with a file system, mounted at `folder`/disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.image, self.place = folder / "disk.img", folder / "disk"
+        self.image = folder / "disk.img"
+        self.place = folder / "disk"
         self.place.mkdir(exist_ok=True)
 
     def make(self) -> None:
@@ -173,23 +190,20 @@ class Disk:
             file.truncate(4 << 30)
         subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True)
         self.mount("rw")
-        for command in (
-            ["git", "init", "-q"],
-            [sys.executable, "-m", "dvc", "init", "-q"],
-            ["mkdir", "data"],
-        ):
-            subprocess.run(command, cwd=self.place, check=True)
+        subprocess.run(["git", "init", "-q"], cwd=self.place, check=True)
+        subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=self.place, check=True)
+        (self.place / "data").mkdir()
         subprocess.run(["sync", "-f", str(self.place)], check=True)
         self.unmount()
 
     def mount(self, options: str) -> None:
-        subprocess.run(
-            ["mount", "-o", f"loop,{options}", str(self.image), str(self.place)], check=True
-        )
+        command = ["mount", "-o", f"loop,{options}", str(self.image), str(self.place)]
+        subprocess.run(command, check=True)
 
     def unmount(self) -> None:
         for _ in range(100):
-            if subprocess.run(["umount", str(self.place)], capture_output=True).returncode == 0:
+            unmounting = subprocess.run(["umount", str(self.place)], capture_output=True)
+            if unmounting.returncode == 0:
                 return
             time.sleep(0.1)
         raise OSError(f"{self.place} stays mounted")
@@ -201,66 +215,95 @@ class Disk:
         os.close(handle)
 
 
-def one_cut(
-    disk: Disk, part: str, options: str, seconds: float, begin: int
-) -> tuple[str, int, int]:
-    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported,
-    the number found.
-    """
-    here = {
-        "cwd": disk.place,
-        "env": os.environ | {"PYTHONPATH": str(ROOT)},
-        "stdout": subprocess.PIPE,
-    }
-    words = [sys.executable, "-m", "benchmarks.power_loss", "--part", part, "--begin", str(begin)]
+@dataclass(frozen=True)
+class Outcome:
+    """What a cut leaves of a part."""
+
+    state: str  # "whole", "lost", or what is wrong
+    reported: int  # the last number that was reported as written
+    there: int  # the last number that is there; -1 where the part is damaged
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.state not in ("whole", "lost")
+
+
+def cut_once(disk: Disk, part: str, options: str, seconds: float, begin: int) -> Outcome:
+    """Write a part from the number `begin` on, and cut the power after so many seconds."""
+    arguments = [sys.executable, "-m", "benchmarks.power_loss"]
+    arguments += ["--part", part, "--begin", str(begin)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     disk.mount(options)
-    with subprocess.Popen([*words, "write"], stderr=subprocess.DEVNULL, **here) as writer:
-        reported, until = b"", math.inf
-        while time.monotonic() < until:
-            if select.select([writer.stdout], [], [], 0.01)[0]:
-                if not (block := os.read(writer.stdout.fileno(), 1 << 16)):
-                    break
-                until = min(until, time.monotonic() + seconds)
-                reported += block
+    with subprocess.Popen(
+        [*arguments, "write"],
+        cwd=disk.place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as writer:
+        lines = read_for(writer.stdout, seconds)
         disk.cut()
         writer.kill()
-        reported += writer.stdout.read()
-    last = int(reported.rpartition(b"\n")[0].split()[-1])
+        lines += writer.stdout.read()
+    whole_lines, _, _ = lines.rpartition(b"\n")
+    reported = int(whole_lines.split()[-1])
+
     disk.unmount()
     disk.mount(options)
     try:
-        done = subprocess.run([*words, "look"], stderr=subprocess.PIPE, text=True, **here)
+        looked = subprocess.run(
+            [*arguments, "look"],
+            cwd=disk.place,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
     finally:
         disk.unmount()
-    if done.returncode:
-        return done.stderr.strip().splitlines()[-1], last, -1
-    found = int(done.stdout.split()[-1])
-    return ("lost" if found < last else "whole"), last, found
+    if looked.returncode:
+        error = looked.stderr.strip().splitlines()[-1]
+        return Outcome(error, reported, there=-1)
+    there = int(looked.stdout.split()[-1])
+    return Outcome("lost" if there < reported else "whole", reported, there)
+
+
+def read_for(stream: IO[bytes], seconds: float) -> bytes:
+    """What a process writes until so many seconds after its first output, or until it ends."""
+    output = b""
+    until = math.inf
+    while time.monotonic() < until:
+        readable, _, _ = select.select([stream], [], [], 0.01)
+        if not readable:
+            continue
+        block = os.read(stream.fileno(), 1 << 16)
+        if not block:
+            break
+        until = min(until, time.monotonic() + seconds)
+        output += block
+    return output
 
 
 def measure(cuts: int, folder: Path) -> Iterator[list[str]]:
     """A row for each part: cuts, and how often all was whole, done but lost, or damaged."""
     for part in PARTS:
-        disk, outcomes, begin = Disk(folder), Counter(), 0
+        outcomes: Counter[str] = Counter()
+        begin = 0
+        disk = Disk(folder)
         disk.make()
         for number in range(cuts):
-            moment, chosen = (
-                draws.uniform(0, f"power/{part}/ext4/{what}", str(number)) for what in ("s", "o")
-            )
-            options = OPTIONS[int(chosen * len(OPTIONS))]
-            outcome, last, found = one_cut(disk, part, options, LONGEST * moment, begin)
-            damaged, begin = (
-                outcome not in ("whole", "lost"),
-                found + 1,
-            )  # found is -1 where it is damaged
-            outcomes["damaged" if damaged else outcome] += 1
-            if outcome != "whole":
-                print(
-                    json.dumps([part, options, outcome, last, found]), file=sys.stderr, flush=True
-                )
-            if damaged:
+            moment = draws.uniform(0, f"power/{part}/ext4/s", str(number))
+            place = draws.uniform(0, f"power/{part}/ext4/o", str(number))
+            options = OPTIONS[int(place * len(OPTIONS))]
+            outcome = cut_once(disk, part, options, LONGEST * moment, begin)
+            begin = outcome.there + 1
+            outcomes["damaged" if outcome.is_damaged else outcome.state] += 1
+            if outcome.state != "whole":
+                line = [part, options, outcome.state, outcome.reported, outcome.there]
+                print(json.dumps(line), file=sys.stderr, flush=True)
+            if outcome.is_damaged:
                 disk.make()
-        yield [part, str(cuts), *(str(outcomes[name]) for name in ("whole", "lost", "damaged"))]
+        counts = [str(outcomes[state]) for state in ("whole", "lost", "damaged")]
+        yield [part, str(cuts), *counts]
 
 
 def main() -> None:
@@ -271,24 +314,18 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=40, help="of each part")
     parser.add_argument("--part", choices=PARTS, help="for the processes that write and look")
     parser.add_argument("--begin", type=int, default=0)
-    words = parser.parse_args()
-    if words.what == "measure":
+    arguments = parser.parse_args()
+    if arguments.what == "measure":
         with tempfile.TemporaryDirectory() as folder:
-            head = [
-                "what is written when the power is cut",
-                "cuts",
-                "whole",
-                "done, but lost",
-                "damaged",
-            ]
-            print(table(head, measure(words.cuts, Path(folder))))
+            print(table(HEAD, measure(arguments.cuts, Path(folder))))
         return
-    write, look = PARTS[words.part]
-    if words.what == "look":
-        say(look())
+
+    part = PARTS[arguments.part]
+    if arguments.what == "look":
+        say(part.read())
         return
-    for number in count(words.begin):
-        write(number)
+    for number in count(arguments.begin):
+        part.write(number)
         say(number)
 
 

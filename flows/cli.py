@@ -18,6 +18,7 @@ from flows.commands import (
     answer_cache,
     asking,
     comparing,
+    entity_links,
     help_examples,
     imports,
     looking,
@@ -41,7 +42,13 @@ GROUPS: dict[str, tuple[Command, ...]] = {  # what one wants -> the commands for
     ),
     "Look": (looking.status, looking.report, looking.explore, looking.reproduce),
     "Ask": (asking.search, asking.ask),
-    "Your own files": (rules.thresholds, rules.decide, comparing.compare, imports.imports),
+    "Your own files": (
+        entity_links.link,
+        rules.thresholds,
+        rules.decide,
+        comparing.compare,
+        imports.imports,
+    ),
     "Publish": (publishing.release,),
 }
 SUBCOMMANDS: dict[Command, Command] = {

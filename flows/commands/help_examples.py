@@ -39,6 +39,10 @@ EXAMPLES = {
         'longtail ask "Who is the father of Soni Krepam?"',
         "longtail ask --json < questions.txt",
     ),
+    "link": (
+        "longtail link questions.jsonl --out linked.jsonl",
+        "longtail link questions.csv --entities entities.tsv --text c4.json.gz",
+    ),
     "thresholds": (
         "longtail thresholds closed.csv rag.csv --questions popQA.tsv",
         "longtail thresholds closed.csv rag.csv -q popQA.tsv --subset longtail --json",

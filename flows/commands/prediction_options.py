@@ -113,7 +113,7 @@ def read_questions(
             "questions"
         )
 
-    named_columns = _parse_columns(columns) if columns else {}
+    named_columns = parse_columns(columns)
     if urlsplit(place).scheme in ("http", "https"):
         # requests, which a file on the disk does without
         from pipelines.sources.download import download_alone
@@ -122,6 +122,14 @@ def read_questions(
             path = download_alone(place, Path(folder))
             return read_question_table(path, named_columns, needed)
 
+    return read_question_table(question_file(place), named_columns, needed)
+
+
+def question_file(place: str) -> Path:
+    """The file with the questions at a path, which may be a release's folder.
+
+    Raises LongtailError if there is none.
+    """
     check_link(terminal.CALLED_FROM / place)
     path = (terminal.CALLED_FROM / place).resolve()
     what = "no such file"
@@ -134,13 +142,14 @@ def read_questions(
             f"--questions {place}: {what}, expected a table of questions, such as popQA.tsv, a "
             "release's folder, or an address"
         )
+    return path
 
-    return read_question_table(path, named_columns, needed)
 
-
-def _parse_columns(text: str) -> dict[str, str]:
-    """Role -> column, of an option as signal=popularity,group=relation."""
-    columns = {}
+def parse_columns(text: str | None) -> dict[str, str]:
+    """Role -> column, of an option as signal=popularity,group=relation; none without the option."""
+    columns: dict[str, str] = {}
+    if not text:
+        return columns
     for part in text.split(","):
         role, _, name = part.partition("=")
         if not name:

@@ -5,10 +5,12 @@ section 3.3).
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
@@ -16,8 +18,67 @@ from pipelines.language.relations import name_of, read_relations
 from pipelines.questions.published import ENTITY
 from pipelines.storage import database
 
+KNOWLEDGE = {  # view -> its file in a run's data
+    "entities": "knowledge/triples/entities.parquet",
+    "claims": "knowledge/wikidata/claims.parquet",
+}
+WORDINGS = "raw/entityquestions/relation_query_templates.json"
+MENTIONED = pa.schema(
+    {
+        "number": pa.int32(),
+        "dataset": pa.string(),
+        "relation": pa.string(),
+        "name": pa.string(),
+    }
+)
 # SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
-PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
+COMPARABLE = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
+EMPTY_VIEWS = {  # view that a run may lack -> its columns
+    "entities": "'' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity",
+    "claims": "0 AS s, 0 AS p",
+    "popqa": "'' AS relation, '' AS s_uri, '' AS subj, [''] AS s_aliases, '' AS s_wiki_title, "
+    "0 AS s_pop",
+    "entityquestions": "'' AS relation, '' AS s_uri, '' AS subj, 0 AS s_pop",
+}
+CANDIDATES = f"""WITH names AS (
+        SELECT *, comparable(name) AS comparable FROM mentioned
+    ), asked_about AS (
+        SELECT 'popqa' AS dataset, relation, s_uri, subj, s_aliases, s_wiki_title, s_pop FROM popqa
+        UNION ALL
+        SELECT 'entityquestions', relation, s_uri, subj, [], NULL, s_pop FROM entityquestions
+    ), spelled AS (
+        SELECT qid, unnest(list_prepend(label, aliases)) AS spelling FROM entities
+    ), named AS MATERIALIZED (
+        SELECT number, qid, label AS name, aliases, wiki_title, popularity, false AS asked
+        FROM (
+            SELECT number, qid FROM names JOIN spelled ON comparable(spelling) = comparable
+            UNION
+            SELECT number, $qid FROM names WHERE $qid IS NOT NULL
+        ) JOIN entities USING (qid)
+        UNION ALL
+        SELECT number, replace(s_uri, '{ENTITY}', '') AS qid, subj, s_aliases, s_wiki_title, s_pop,
+            true
+        FROM names JOIN asked_about USING (dataset, relation)
+        WHERE (qid = $qid OR comparable(subj) = comparable) AND qid != ''
+    ), known AS (
+        SELECT number, qid, coalesce(min(name) FILTER (NOT asked), min(name)) AS label,
+            flatten(list(aliases)) AS aliases, max(wiki_title) AS title,
+            coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
+            bool_or(asked) AS asked
+        FROM named GROUP BY number, qid
+    ), stated AS (
+        SELECT DISTINCT 'Q' || s AS qid, 'P' || p AS relation FROM claims
+        WHERE p IN (SELECT substr(relation, 2)::BIGINT FROM names)
+            AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
+    )
+    SELECT number, qid, label, title, popularity,
+        CASE WHEN comparable(label) = comparable THEN label ELSE coalesce(
+            list_filter(aliases, lambda x: comparable(x) = comparable)[1], label
+        ) END,
+        asked OR (qid, relation) IN (FROM stated) AS states
+    FROM known JOIN names USING (number)
+    ORDER BY number, states DESC, comparable(label) = comparable DESC,
+        popularity DESC NULLS LAST, length(qid), qid"""
 
 MARKS = "?\uff1f"  # question marks: ASCII's and the wide one
 
@@ -55,6 +116,15 @@ class Reading:
     subject: Candidate | None  # the first candidate, or the one that was asked for
 
 
+@dataclass(frozen=True)
+class Mention:
+    """A text in the subject's place of a question's template."""
+
+    question: int  # its place among the questions
+    template: Template
+    name: str
+
+
 def read_question(
     question: str, data: Path, qid: str | None = None, language: Language = ENGLISH
 ) -> Reading | None:
@@ -64,17 +134,15 @@ def read_question(
     then the first with a subject. `qid` names the subject. Raises LongtailError if there is no such
     entity, or no table of entities.
     """
-    file = data / "raw/entityquestions/relation_query_templates.json"
-    readings = []
-    for template, names in matches(question, templates(file, language)):
-        for name in names:
-            namesakes = candidates(name, template, data, qid)
-            # the likeliest of the namesakes, or the one called `qid`
-            called = [candidate for candidate in namesakes if qid in (None, candidate.qid)]
-            subject = called[0] if called else None
-            readings.append(Reading(template, name, namesakes, subject))
-            if namesakes:
-                break
+    mentions = find_mentions([question], templates(data / WORDINGS, language))
+    datasets = {mention.template.dataset for mention in mentions}
+    with duckdb.connect() as db:
+        for table, file in KNOWLEDGE.items():
+            if (data / file).is_file():
+                database.view(db, table, data / file)
+        for dataset in sorted(datasets):
+            database.view(db, dataset, data / "questions" / dataset / f"{dataset}.parquet")
+        readings = read_mentions(db, mentions, qid)
 
     if qid and not any(reading.subject for reading in readings):
         fault = "the question follows no template, which would name one"
@@ -83,6 +151,42 @@ def read_question(
         raise LongtailError(f"--subject {qid}: {fault}; leave it out to see what there is")
     # min takes the first of readings of equal rank
     return min(readings, key=_rank, default=None)
+
+
+def read_questions(
+    db: duckdb.DuckDBPyConnection, questions: Sequence[str], known: list[Template]
+) -> list[Reading | None]:
+    """What `read_question` reads in each question, by the tables entities and, if it is there,
+    claims.
+    """
+    mentions = find_mentions(questions, known)
+    readings_of: list[list[Reading]] = [[] for _ in questions]
+    for mention, reading in zip(mentions, read_mentions(db, mentions), strict=True):
+        readings_of[mention.question].append(reading)
+    return [min(readings, key=_rank, default=None) for readings in readings_of]
+
+
+def find_mentions(questions: Sequence[str], known: list[Template]) -> list[Mention]:
+    """The possible mentions of the questions' subjects, those of each question likeliest first."""
+    mentions = []
+    for number, question in enumerate(questions):
+        for template, names in matches(question, known):
+            mentions += [Mention(number, template, name) for name in names]
+    return mentions
+
+
+def read_mentions(
+    db: duckdb.DuckDBPyConnection, mentions: list[Mention], qid: str | None = None
+) -> list[Reading]:
+    """The reading of each mention, in the same order; its subject is the one called `qid`, or else
+    the likeliest of the namesakes.
+    """
+    readings = []
+    for mention, namesakes in zip(mentions, candidates(db, mentions, qid), strict=True):
+        called = [candidate for candidate in namesakes if qid in (None, candidate.qid)]
+        subject = called[0] if called else None
+        readings.append(Reading(mention.template, mention.name, namesakes, subject))
+    return readings
 
 
 def _rank(reading: Reading) -> int:
@@ -148,58 +252,34 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
 
 
 def candidates(
-    name: str, template: Template, data: Path, qid: str | None = None
-) -> list[Candidate]:
-    """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the
-    likeliest first.
+    db: duckdb.DuckDBPyConnection, mentions: list[Mention], qid: str | None = None
+) -> list[list[Candidate]]:
+    """For each mention, the entities whose label or alias is its name, whatever the case, and the
+    one called `qid`; the likeliest first.
 
     Entities that have the relation come first, then labels before aliases, then the most viewed,
-    last those of unknown popularity. They are searched in the entity table, if the run has one, and
-    in the question set. The popularities are those of the question set, which thresholds were tuned
-    to, if it has them.
+    last those of unknown popularity. They are searched in the views entities, claims, popqa and
+    entityquestions, as far as `db` has them. The popularities are those of the question sets, which
+    thresholds were tuned to, if they have them.
     """
-    files = {
-        "entities": data / "knowledge/triples/entities.parquet",
-        "claims": data / "knowledge/wikidata/claims.parquet",
-        "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
-    }
-    columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
-    query = f"""WITH named AS MATERIALIZED (
-        SELECT qid, label AS name, aliases, wiki_title, popularity, false AS asked FROM entities
-        WHERE qid = $qid OR plain(label) = plain($name)
-            OR list_contains(list_transform(aliases, lambda x: plain(x)), plain($name))
-        UNION ALL
-        SELECT replace(s_uri, '{ENTITY}', '') AS qid, subj, {columns}, s_pop, true FROM questions
-        WHERE relation = $relation
-            AND (s_uri = '{ENTITY}' || $qid OR plain(subj) = plain($name)) AND qid != ''
-    ), known AS (
-        SELECT qid, coalesce(min(name) FILTER (NOT asked), min(name)) AS label,
-            flatten(list(aliases)) AS aliases, max(wiki_title) AS title,
-            coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
-            bool_or(asked) AS asked,
-            plain(label) = plain($name) AS by_label
-        FROM named GROUP BY qid
-    ), stated AS (
-        SELECT DISTINCT 'Q' || s AS qid FROM claims
-        WHERE p = substr($relation, 2)::BIGINT
-            AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
-    )
-    SELECT qid, label, title, popularity,
-        CASE WHEN by_label THEN label
-            ELSE coalesce(list_filter(aliases, lambda x: plain(x) = plain($name))[1], label) END,
-        asked OR qid IN (FROM stated) AS states
-    FROM known ORDER BY states DESC, by_label DESC, popularity DESC NULLS LAST, length(qid), qid"""
-    with duckdb.connect() as db:
-        db.execute("CREATE VIEW claims AS SELECT 0 AS s, 0 AS p WHERE false")
-        nothing = "'' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity"
-        db.execute(f"CREATE VIEW entities AS SELECT {nothing} WHERE false")
-        for table, file in files.items():
-            if file.is_file() or table == "questions":
-                database.view(db, table, file)
-        db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        values = {"name": name, "relation": template.relation, "qid": qid}
-        rows = db.execute(query, values).fetchall()
-    return [Candidate(*row) for row in rows]
+    for view, columns in EMPTY_VIEWS.items():
+        db.execute(f"CREATE VIEW IF NOT EXISTS {view} AS SELECT {columns} WHERE false")
+    db.execute(f"CREATE OR REPLACE TEMP MACRO comparable(text) AS {COMPARABLE}")
+    rows = []
+    for number, mention in enumerate(mentions):
+        row = {
+            "number": number,
+            "dataset": mention.template.dataset,
+            "relation": mention.template.relation,
+            "name": mention.name,
+        }
+        rows.append(row)
+    db.register("mentioned", pa.Table.from_pylist(rows, schema=MENTIONED))
+
+    candidates_of: list[list[Candidate]] = [[] for _ in mentions]
+    for number, *candidate in db.execute(CANDIDATES, {"qid": qid}).fetchall():
+        candidates_of[number].append(Candidate(*candidate))
+    return candidates_of
 
 
 def _plain(text: str) -> str:

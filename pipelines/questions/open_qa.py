@@ -38,9 +38,8 @@ def build_open_qa(
     ids = pa.array([question.id for question in questions], pa.string())
     texts = pa.array([question.text for question in questions], pa.string())
 
-    # The stage `term_frequency` checks and writes the rejects of the C4 sample.
     files = c4_sample.files_of_c4(raw / "c4")
-    sample = c4_sample.draw_c4_sample(files, settings.c4.sample_mb, settings.seed, Rejects(1.0))
+    running_text = linking.read_running_text(files, settings.c4.sample_mb, settings.seed)
 
     memory_gb = settings.ingest.memory_gb
     threads = settings.compute.threads
@@ -49,7 +48,7 @@ def build_open_qa(
         database.view(db, "entities", entities)
         redirects.load(db, visible_files(raw / "redirects"))
         asked = pa.table({"question_id": ids, "text": texts})
-        linking.link(db, asked, c4_sample.read_c4_sample(files, sample))
+        linking.link(db, asked, running_text)
         database.write_query(db, linking.SUBJECTS, folder / "popularity.parquet")
         rejects.write(folder / "rejects.parquet")
         counts = _count_mentions(db, len(questions))

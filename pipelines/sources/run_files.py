@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.errors import LongtailError
 from pipelines.sources import delimited
@@ -35,6 +36,7 @@ from pipelines.sources.streams import AGAIN, is_parquet, open_text, read_head, v
 from pipelines.storage import parquet
 
 DEEPEST_RANK = 100  # of a question's passages that are kept, as many as DPR's own files have
+ROWS_AT_ONCE = 100_000  # passages
 NAME = re.compile(r"\.(trec|run)(\.|$)")
 LINE = re.compile(
     r"\s*(?P<question>\S+)\s+(Q0|q0|0)\s+(?P<passage>\S+)\s+(?P<rank>\d+)\s+"
@@ -229,28 +231,24 @@ def _value(cell: str) -> Any:
 
 def _read_passages(files: Iterable[Path], ids: Collection[str]) -> dict[str, Record]:
     """The passages with some of `ids`, by their ids; each file is read once, as a stream."""
-    wanted = pa.table({"wanted": pa.array(sorted(ids), pa.string())})
+    wanted = pa.array(sorted(ids), pa.string())
     passages = {}
-    with duckdb.connect() as db:
-        db.register("wanted", wanted)
-        for file in files:
-            layout = require_layout(file)
-            if not layout.id or layout.part:
-                expected = "expected passages with ids, as the TREC run names them"
-                raise LongtailError(f"{file}: texts without ids of their own; {expected}")
-            title = f'"{layout.title}"' if layout.title else "''"
-            query = f"""SELECT id, title, text FROM (
-                            SELECT CAST("{layout.id}" AS VARCHAR) AS id, {title} AS title,
-                            "{layout.text}" AS text FROM {_reader(file, layout.fields)}
-                        ) SEMI JOIN wanted ON id = wanted"""
-            try:
-                rows = db.sql(query, params=[str(file)]).to_arrow_table().to_pylist()
-            except duckdb.Error as error:
-                reason = str(error).partition("\n")[0]
-                raise LongtailError(
-                    f"{file}: damaged, expected passages ({reason}); {AGAIN}"
-                ) from None
-            passages.update({row["id"]: row for row in rows})
+    for file in files:
+        layout = require_layout(file)
+        if not layout.id or layout.part:
+            expected = "expected passages with ids, as the TREC run names them"
+            raise LongtailError(f"{file}: texts without ids of their own; {expected}")
+        title = f'"{layout.title}"' if layout.title else "''"
+        query = f"""SELECT CAST("{layout.id}" AS VARCHAR) AS id, {title} AS title,
+                    "{layout.text}" AS text FROM {_reader(file, layout.fields)}"""
+        try:
+            with duckdb.connect() as db:
+                for rows in db.sql(query, params=[str(file)]).to_arrow_reader(ROWS_AT_ONCE):
+                    named = rows.filter(pc.is_in(rows["id"], wanted))
+                    passages.update({row["id"]: row for row in named.to_pylist()})
+        except (duckdb.Error, pa.ArrowException) as error:
+            reason = str(error).partition("\n")[0]
+            raise LongtailError(f"{file}: damaged, expected passages ({reason}); {AGAIN}") from None
     return passages
 
 

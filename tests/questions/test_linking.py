@@ -175,6 +175,31 @@ def test_common_words_are_no_names():
     assert mentions(*asked) == list(asked.values())
 
 
+def test_capitals_of_a_question_tell_names_from_words():
+    """They say nothing of its first word, and in a question without others, as `I` is."""
+    names = [
+        ("Q1", "Heat", [], "Heat (film)", 40),
+        ("Q2", "HEAT", [], "HEAT (game)", 50),
+        ("Q3", "Jackson", [], "Jackson, Mississippi", 60),
+    ]
+    asked = {
+        "who directed heat": None,
+        "Who directed Heat?": "Q1",
+        "Who made HEAT": "Q2",
+        "Heat is by whom": None,
+        "WHO DIRECTED HEAT?": None,
+        "Shall I see heat?": None,
+        "Where is Jackson's Mill?": "Q3",
+        "Who is Percy Jackson?": None,
+        "Is Jackson Pollock dead?": None,
+        "where is percy jackson": "Q3",
+    }
+    rows, _ = build(*asked, entities=names, text="No heat, no heat, and no heat.")
+    qids = {row["question_id"]: row["qid"] for row in rows}
+    found = [qids.get(f"dev/{number}") for number in range(1, len(asked) + 1)]
+    assert found == [*asked.values()]
+
+
 @pytest.mark.parametrize(
     ("capital", "plain", "counts"), [(9, 1, True), (8, 1, False), (0, 0, True), (1, 0, True)]
 )

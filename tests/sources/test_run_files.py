@@ -156,12 +156,20 @@ def articles(folder: Path) -> None:
     (folder / "articles.jsonl").write_text('{"title": "T", "text": "words"}\n')
 
 
+def damaged(folder: Path) -> None:
+    """A Parquet file of which a page in the middle is overwritten."""
+    write_beir(folder)
+    content = (folder / "corpus.parquet").read_bytes()
+    (folder / "corpus.parquet").write_bytes(content[:40] + b"x" * 400 + content[440:])
+
+
 @pytest.mark.parametrize(
     ("writers", "said"),
     [
         ([write_psgs], r"bm25\.trec: a TREC run, which has no questions; expected its topics"),
         ([by_number], r"bm25\.trec: a TREC run, which has no texts; expected its passages"),
         ([by_number, articles], r"articles\.jsonl: texts without ids"),
+        ([by_number, damaged], r"corpus\.parquet: damaged"),
         ([by_number, write_psgs], "no answers"),
     ],
 )
