@@ -20,9 +20,9 @@ from pipelines.storage import database
 POPQA = "popqa/popQA.tsv"
 PASSAGES = "passages/psgs_w100.tsv.gz"
 QUESTIONS = "qa/NQ-open.dev.jsonl"
-EVERY_DEMONSTRATION = (
-    5  # of so many questions, the first is one; the demonstrations are never asked
-)
+FILES = (POPQA, PASSAGES, QUESTIONS)
+# Of so many questions, the first one is for demonstrations and never asked.
+QUESTIONS_PER_DEMONSTRATION = 5
 
 
 def write_sources(files: Path, folder: Path) -> None:
@@ -41,10 +41,10 @@ def write_sources(files: Path, folder: Path) -> None:
     covered = set(_texts(files / PASSAGES, "title"))
     asked = []
     for number, line in enumerate(lines):
-        if number % EVERY_DEMONSTRATION and titles.get(str(number)) in covered:
+        if number % QUESTIONS_PER_DEMONSTRATION and titles.get(str(number)) in covered:
             asked.append(line)
     _write_lines(folder / "questions.jsonl", asked)
-    _write_lines(folder / "demonstrations.jsonl", lines[::EVERY_DEMONSTRATION])
+    _write_lines(folder / "demonstrations.jsonl", lines[::QUESTIONS_PER_DEMONSTRATION])
 
 
 def _entities(popqa: Path) -> list[dict[str, Any]]:

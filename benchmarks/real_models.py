@@ -150,8 +150,9 @@ def _sources(files: Path, target: Path) -> None:
                 train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
                 (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
-        (folder / "linked").mkdir()
-        linked_questions.write_sources(files, folder / "linked")
+        if all((files / file).is_file() for file in linked_questions.FILES):
+            (folder / "linked").mkdir()
+            linked_questions.write_sources(files, folder / "linked")
 
 
 def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
