@@ -79,10 +79,10 @@ def comparisons(read: Tables, search: str) -> dict[str, Interval]:
 
 
 def run(
-    seed: int, profile: str, folder: Path, changes: dict[str, dict]
+    seed: int, folder: Path, changes: dict[str, dict]
 ) -> tuple[list[Finding], dict[str, Interval]]:
     """A seed's findings and `comparisons`, of a run in a copy of the project."""
-    copy = clone(folder / str(seed), profile, seed=seed, **changes)
+    copy = clone(folder / str(seed), "sample", seed=seed, **changes)
     subprocess.run(RUN, cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
     read, claims, settings = read_run(copy)
     return claims, comparisons(read, settings.thresholds.search)
@@ -117,7 +117,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--profile", default="sample")
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param"
     )
@@ -135,7 +134,7 @@ def main() -> None:
     compared = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:
-            claims_of_seed, compared_of_seed = run(seed, arguments.profile, Path(folder), changes)
+            claims_of_seed, compared_of_seed = run(seed, Path(folder), changes)
             claims.append(claims_of_seed)
             compared.append(compared_of_seed)
 

@@ -24,11 +24,19 @@ class Moments:
     slope: tuple[float, float]  # for each tenfold of views
 
 
-WORLDS = {  # the closed-book answer's and the augmented answer's
-    "mixed": (Moments((-1.6, 1.0), (0.9, 0.4)), Moments((-0.8, 0.8), (0.1, 0.25))),
-    "always": (Moments((-2.2, 0.4), (0.5, 0.2)), Moments((-0.3, 0.4), (0.1, 0.1))),
-    "flat": (Moments((-1.0, 1.0), (0.1, 0.4)), Moments((-1.0, 0.8), (0.1, 0.25))),
+MIXED = {
+    "closed_book": Moments(level=(-1.6, 1.0), slope=(0.9, 0.4)),
+    "augmented": Moments(level=(-0.8, 0.8), slope=(0.1, 0.25)),
 }
+ALWAYS = {
+    "closed_book": Moments(level=(-2.2, 0.4), slope=(0.5, 0.2)),
+    "augmented": Moments(level=(-0.3, 0.4), slope=(0.1, 0.1)),
+}
+FLAT = {
+    "closed_book": Moments(level=(-1.0, 1.0), slope=(0.1, 0.4)),
+    "augmented": Moments(level=(-1.0, 0.8), slope=(0.1, 0.25)),
+}
+WORLDS = {"mixed": MIXED, "always": ALWAYS, "flat": FLAT}
 
 
 class World:
@@ -39,11 +47,11 @@ class World:
         name: str,
         per_subject: float = 1.5,
         popularity: np.ndarray | None = None,
-        seed: int = 1,
     ) -> None:
         """`popularity` are monthly views that subjects are drawn from; log-normal ones if None."""
-        draw = np.random.default_rng(seed)
-        closed_book, augmented = WORLDS[name]
+        draw = np.random.default_rng(1)
+        closed_book = WORLDS[name]["closed_book"]
+        augmented = WORLDS[name]["augmented"]
         self.per_subject = per_subject
         self.popularity = popularity
         self.relation_shares = draw.dirichlet(np.full(N_RELATIONS, 2.0))

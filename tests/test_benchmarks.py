@@ -18,7 +18,7 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import lm_real, measure, newest, served
+from benchmarks import lm_real, measure, newest, popqa_prompts, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
 
@@ -121,7 +121,7 @@ def test_a_models_rows_say_how_many_tokens_it_read(
     )
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_bytes()) | {"model_max_length": 2048}))
-    texts = lm_real.RealTexts.read(tmp_path, None)
+    texts = popqa_prompts.RealTexts.read(tmp_path, None)
     with measure.in_folder():
         rows = lm_real.compare_sizes("smollm2-135m", folder, texts, None, quick=True)
     assert [row.missing for row in rows] == ["", measure.NO_LLAMA_CPP] * 4

@@ -181,6 +181,8 @@ def test_capitals_of_a_question_tell_names_from_words():
         ("Q1", "Heat", [], "Heat (film)", 40),
         ("Q2", "HEAT", [], "HEAT (game)", 50),
         ("Q3", "Jackson", [], "Jackson, Mississippi", 60),
+        ("Q4", "Mar", [], "Mar (title)", 20),
+        ("Q5", "MAR", [], "MAR (magazine)", 30),
     ]
     asked = {
         "who directed heat": None,
@@ -193,6 +195,8 @@ def test_capitals_of_a_question_tell_names_from_words():
         "Who is Percy Jackson?": None,
         "Is Jackson Pollock dead?": None,
         "where is percy jackson": "Q3",
+        "Who is the Earl of Mar?": "Q4",
+        "who is the earl of mar": "Q5",
     }
     rows, _ = build(*asked, entities=names, text="No heat, no heat, and no heat.")
     qids = {row["question_id"]: row["qid"] for row in rows}

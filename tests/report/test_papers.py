@@ -167,6 +167,7 @@ def test_the_first_llama_counts_in_table_3_alone(root):
             (lm.path, True),
             ("meta-llama/Llama-2-13b", True),
             ("huggyllama/llama-13b", group.place == "Table 3"),
+            ("decapoda-research/llama-13b-hf", group.place == "Table 3"),
         ):
             matches = any(comparison.alike(path, name) for name in number.lm)
             assert matches is counts, (group.place, path)
