@@ -175,10 +175,11 @@ def _datastore_curve(
     ids = list(searches.queries.ids)
     sample = draws.sample(settings.seed, "datastore queries", ids, curve.max_queries)
     texts = list(searches.queries.texts[sample])
+    vectors = encoder.embed_queries(texts, of_texts=True)
     best = best_of_shares(
         searches.docs,
         embeddings,
-        vectors=encoder.embed_queries(texts, of_texts=True),
+        vectors=vectors,
         excluded=searches.excluded[sample],
         shares=[*curve.shares, 1.0],
         k=settings.logprobs.top_k,
