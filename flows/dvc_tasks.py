@@ -230,20 +230,18 @@ def _dvc(*words: str, log: Path, work: Work) -> Ended:
     ended = Ended()
     output = process.stdout
     assert output, "it is a pipe"
-    try:
-        if words[0] == "repro":
-            _show_waiting(output)
-        with output, log.open("w", encoding="utf-8") as file:
-            for line in _lines(output, work.say):
-                if HINT.fullmatch(line):
-                    continue
-                work.say(line)
-                logger.info(line)
-                print(line, file=file, flush=True)
-                ended.hear(line)
-        ended.code = process.wait()
-    finally:
-        _children.discard(process)
+    if words[0] == "repro":
+        _show_waiting(output)
+    with output, log.open("w", encoding="utf-8") as file:
+        for line in _lines(output, work.say):
+            if HINT.fullmatch(line):
+                continue
+            work.say(line)
+            logger.info(line)
+            print(line, file=file, flush=True)
+            ended.hear(line)
+    ended.code = process.wait()
+    _children.discard(process)  # one that was not waited for is stopped with the run
     return ended
 
 

@@ -320,7 +320,8 @@ def _push(stages: list[graph.Stage]) -> str:
     with dvc_repo.opened(Path.cwd()) as repo:
         if not repo.config["core"].get("remote"):
             return "nothing pushed, DVC has no default remote"
-    state = push_outputs([stage.name for stage in stages], return_state=True)
+    with stopping_children():
+        state = push_outputs([stage.name for stage in stages], return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)
     return str(state.result())

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import logging
 import os
 import shutil
 import signal
@@ -162,6 +163,25 @@ def test_a_stopped_run_leaves_files_that_dvc_can_read(project):
             raise KeyboardInterrupt
         assert main(["status", "-q"]) == 0
         assert dvc_tasks._start(["true"]) is None, "a task that was about to begin"
+
+
+def test_a_dvc_whose_output_is_read_no_more_is_stopped(project, monkeypatch):
+    """As a push, which is read by the thread that Ctrl-C ends."""
+    started = []
+
+    def start(_command: list[str]) -> subprocess.Popen:
+        started.append(start_dvc(["sh", "-c", "echo begun; exec sleep 600"]))
+        return started[0]
+
+    def stop(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    start_dvc = dvc_tasks._start
+    monkeypatch.setattr(dvc_tasks, "_start", start)
+    monkeypatch.setattr(dvc_tasks, "get_run_logger", logging.getLogger)
+    with pytest.raises(KeyboardInterrupt), dvc_tasks.stopping_children():
+        dvc_tasks._dvc("push", log=project / "log", work=SimpleNamespace(say=stop))
+    assert started[0].wait(60) == -signal.SIGTERM
 
 
 def test_a_cut_dvc_lock_is_replaced_by_its_copy(
