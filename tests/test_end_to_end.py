@@ -106,13 +106,15 @@ def test_the_described_columns_are_those_of_the_files(finished):
     In every folder that a path with <name> stands for there is such a file, and each file is
     described once, with its columns and their types.
     """
-    data, described = finished.folder / "data", []
+    data, described, missing = finished.folder / "data", [], []
     for heading in columns_reference.sections():
         columns = columns_reference.columns(heading)
         for path in re.findall(r"`(\S+\.parquet)`", heading):
             pattern = Path(re.sub("<[^>]+>", "*", path))
             files = list(data.glob(str(pattern)))
-            assert files, path
+            if not files:
+                missing.append(path)
+                continue
             assert {file.parent for file in files} == {
                 f for f in data.glob(str(pattern.parent)) if f.is_dir()
             }, path
@@ -124,6 +126,7 @@ def test_the_described_columns_are_those_of_the_files(finished):
                 assert list(zip(schema.names, types, strict=True)) == columns, file
             described += files
     assert sorted(described) == sorted(data.glob("**/*.parquet"))
+    assert missing == ["questions/triviaqa/popularity.parquet"], "the profile smoke has no TriviaQA"
 
 
 def run_the_tour(place: Path, data: Path) -> dict:
