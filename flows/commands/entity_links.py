@@ -70,7 +70,9 @@ def link(
         raise LongtailError(f"--out {out}: a folder or the questions, expected another file")
 
     dictionary = _dictionary(entities, params.popularity.month)
-    texts = [terminal.CALLED_FROM / text] if text else c4_sample.files_of_c4(C4)
+    texts = c4_sample.files_of_c4(C4)
+    if text:
+        texts = [_named_file("--text", text, "a text in C4's layout")]
     running_text = linking.read_running_text(texts, params.c4.sample_mb, params.seed)
     run_language = language.read_language(params.language)
     templates = subjects.templates(RUN / subjects.WORDINGS, run_language)
@@ -102,18 +104,21 @@ def _dictionary(entities: Path | None, month: str) -> Dictionary:
     from pipelines.sources.streams import visible_files
 
     if entities:
-        file = terminal.CALLED_FROM / entities
-        if not file.is_file():
-            raise LongtailError(
-                f"--entities {entities}: no such file, expected a table of entities"
-            )
-        return Dictionary(file)
+        return Dictionary(_named_file("--entities", entities, "a table of entities"))
     if not ENTITIES.is_file():
         raise LongtailError(
             f"{ENTITIES}: no such file; `longtail run` makes it, or --entities names another table"
         )
     claims = CLAIMS if CLAIMS.is_file() else None
     return Dictionary(ENTITIES, month, claims, visible_files(RUN / "raw/redirects"))
+
+
+def _named_file(option: str, path: Path, expected: str) -> Path:
+    """The file that an option names. Raises LongtailError if it is not there."""
+    file = terminal.CALLED_FROM / path
+    if not file.is_file():
+        raise LongtailError(f"{option} {path}: no such file, expected {expected}")
+    return file
 
 
 def _count_lines(counts: LinkedCounts) -> list[str]:

@@ -120,6 +120,7 @@ def test_what_is_missing_is_said_in_one_line(longtail):
         (["questions.jsonl", "--out", "questions.jsonl"], "--out questions.jsonl: a folder or the"),
         (["questions.jsonl", "--entities", "other.tsv"], "no column 'aliases', expected a table"),
         (["questions.jsonl", "--entities", "no.tsv"], "--entities no.tsv: no such file"),
+        (["questions.jsonl", "--text", "no.json"], "--text no.json: no such file"),
     ):
         code, _, error = longtail("link", *words)
         assert (code, said in error) == (1, True), error
