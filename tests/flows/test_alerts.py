@@ -5,6 +5,7 @@ that lands is none.
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import psutil
@@ -205,7 +206,8 @@ def test_each_run_that_needs_a_person_is_one_alert(scheduled, hook):
     until((folder / "asleep").exists)
     process = psutil.Process(scheduled.process.pid)
     for running in (process, *process.children(recursive=True)):
-        running.kill()
+        with suppress(psutil.NoSuchProcess):  # some end with their parent
+            running.kill()
     scheduled.process.communicate()
     until(lambda: port_for(scheduled.port) == scheduled.port)
     scheduled.start()
