@@ -54,6 +54,7 @@ deployments:
 DISK = ".dvc/cache"  # a file system of its own, which gets full
 KILLED_STAGE = ["pipelines.retrieval.index", "wikipedia", "dense_dense"]  # words of its command
 DAYS_WAITED = 800  # for the dumps of a month: all months are waited for
+UNFINISHED = ("Running", "Pending", "Cancelling")  # states of a flow run
 REASON = "Wikidata removed these items"
 ACCEPT = re.compile(r"`longtail (accept .*) --because REASON`")
 
@@ -143,6 +144,7 @@ class Year:
         self.hook = hook
         self.runs: list[str] = []  # the ids of those that have begun
         self.unexpected: list[str] = []
+        self.other_messages: set[str] = set()  # of the runs that asked for no month
         self.missing: set[str] = set()  # titles that Wikidata has lost
         last, _ = snapshots.months_until(f"{snapshots.today():%Y-%m}", 2)
         # the one before the first month of the year has landed
@@ -208,6 +210,7 @@ class Year:
         # in the first five minutes of a schedule, Prefect holds events back for up to a quarter of an
         # hour: they follow events of runs that its scheduler created, which it never sends
         self.schedules.until(lambda: len(self.hook.texts) >= expected)
+        self.other_messages = self._other_messages()
         os.kill(self.schedules.process.pid, signal.SIGINT)
         self.schedules.process.communicate(timeout=waiting.PATIENCE)
 
@@ -229,16 +232,20 @@ class Year:
         states = {run: (name, message) for run, name, message in self._runs()}
         return [states[run] for run in self.runs]
 
-    def other_messages(self) -> set[str]:
-        """The messages of the scheduled runs that did not even ask for a month."""
-        return {message for run, _, message in self._runs() if run not in self.runs}
+    def _other_messages(self) -> set[str]:
+        """The messages of the scheduled runs that have ended and did not even ask for a month."""
+        messages = set()
+        for run, name, message in self._runs():
+            if run not in self.runs and name not in UNFINISHED:
+                messages.add(message)
+        return messages
 
     def _has_ended(self, number: int) -> bool:
         assert self.unexpected == []
         if len(self.runs) <= number:
             return False
         name, message = self.states()[number]
-        if name in ("Running", "Pending", "Cancelling"):
+        if name in UNFINISHED:
             return False
         assert name == self.tries[number].ends, (self.tries[number], name, message)
         return True

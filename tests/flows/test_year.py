@@ -62,7 +62,7 @@ def test_a_year_lands_month_by_month(year, tmp_path):
     months = year.months[1:]
 
     assert year.unexpected == []
-    assert year.other_messages() == {f"nothing is due: {months[-1]} has landed"}
+    assert year.other_messages == {f"nothing is due: {months[-1]} has landed"}
     assert year.dumps.server.agents == {"longtail/0.1 (someone@example.org)"}
     table = year_table.rows(year)
     assert [row.alerts for row in table] == [attempt.alerts for attempt in TRIES]
