@@ -13,7 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.foreign.link_questions import DICTIONARY
 from pipelines.knowledge import redirects
+from pipelines.language.relations import BY_NAME
 from pipelines.questions import linking
 from pipelines.storage import database
 
@@ -48,37 +50,64 @@ def write_sources(files: Path, folder: Path) -> None:
 
 
 def _entities(popqa: Path) -> list[dict[str, Any]]:
-    """PopQA's subjects and objects with an article and page views, each once."""
-    entities = {}
+    """PopQA's subjects and objects with an article and page views, each once, with the claims that
+    PopQA's questions are about: relation -> ids of the objects.
+    """
+    entities: dict[str, dict[str, Any]] = {}
+    claims: dict[str, dict[str, list[str]]] = {}
     with popqa.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             for role, name in (("s", "subj"), ("o", "obj")):
-                qid = row[f"{role}_uri"].rpartition("/")[2]
                 entity = {
-                    "qid": qid,
+                    "qid": _qid(row[f"{role}_uri"]),
                     "label": row[name],
                     "aliases": json.loads(row[f"{role}_aliases"]),
                     "wiki_title": row[f"{role}_wiki_title"],
                     "popularity": int(row[f"{role}_pop"] or 0),
                 }
                 if entity["wiki_title"] and entity["popularity"]:
-                    entities[qid] = entity
+                    entities[entity["qid"]] = entity
+
+            of_subject = claims.setdefault(_qid(row["s_uri"]), {})
+            of_subject.setdefault(BY_NAME[row["prop"]], []).append(_qid(row["o_uri"]))
+
+    for qid, entity in entities.items():
+        entity["claims"] = claims.get(qid, {})
     return list(entities.values())
 
 
+def _qid(address: str) -> str:
+    """The id in an item's address."""
+    return address.rpartition("/")[2]
+
+
 def _item(entity: Mapping[str, Any]) -> str:
-    """An entity as Wikidata's dump has it, without claims."""
+    """An entity as Wikidata's dump has it."""
     aliases = [{"language": "en", "value": alias} for alias in entity["aliases"]]
+    statements = {}
+    for relation, objects in entity["claims"].items():
+        statements[relation] = [_statement(relation, qid) for qid in objects]
     item = {
         "type": "item",
         "id": entity["qid"],
         "labels": {"en": {"language": "en", "value": entity["label"]}},
         "aliases": {"en": aliases},
         "descriptions": {},
-        "claims": {},
+        "claims": statements,
         "sitelinks": {"enwiki": {"site": "enwiki", "title": entity["wiki_title"]}},
     }
     return json.dumps(item)
+
+
+def _statement(relation: str, qid: str) -> dict[str, Any]:
+    """A claim as Wikidata's dump has it."""
+    snak = {
+        "snaktype": "value",
+        "property": relation,
+        "datatype": "wikibase-item",
+        "datavalue": {"value": {"entity-type": "item", "id": qid}, "type": "wikibase-entityid"},
+    }
+    return {"mainsnak": snak, "type": "statement", "rank": "normal"}
 
 
 def _with_commas(items: list[str]) -> list[str]:
@@ -92,7 +121,7 @@ def _linked_titles(
     texts = [json.loads(line)["question"] for line in lines]
     ids = [str(number) for number in range(len(lines))]
     with database.connect(1.0, 1) as db:
-        db.register("entities", pa.Table.from_pylist(entities))
+        db.register("entities", pa.Table.from_pylist(entities, schema=DICTIONARY))
         redirects.load(db, [])
         linking.link(db, pa.table({"question_id": ids, "text": texts}), running_text)
         subjects = database.read_rows(db, linking.SUBJECTS)
