@@ -328,7 +328,7 @@ def test_tables_have_the_best_encoders_held_out_figures(trained, written_tables)
 def test_the_mixture_has_a_row_for_each_number_of_passages(tmp_path, written_tables):
     for top_k in real_models.MIXED:
         copy = tmp_path / f"mixture/{top_k:02}"
-        file = copy / real_tables.DONE["mixture"]
+        file = copy / real_tables.NQ_METRICS
         file.parent.mkdir(parents=True)
         (copy / "params.yaml").write_text(yaml.safe_dump({"replug": {"top_k": top_k}}))
         accuracy = {"value": 0.1 + top_k / 100, "low": 0.0, "high": 0.5}
