@@ -359,6 +359,7 @@ def sizes(written, settings, tmp_path):
 
 def test_tables_have_a_row_for_each_language_model(sizes, written_tables, tmp_path):
     shutil.copytree(sizes, tmp_path / "uncertain/whole")
+    shutil.copytree(sizes, tmp_path / "natural/whole")
     metrics = tmp_path / "sizes/whole/data/metrics/lsr_dense.json"
     for copy in ("sizes", "uncertain"):
         file = tmp_path / copy / "whole/data/metrics/lsr_dense.json"
@@ -368,7 +369,12 @@ def test_tables_have_a_row_for_each_language_model(sizes, written_tables, tmp_pa
     of_sizes = ("lsr", "accuracy", "where-retrieval-helps", "language-modelling", "benchmarks")
     assert {f"sizes-{name}" for name in of_sizes} <= {*tables}
     of_uncertain = ["before-training", "while-training", "language-modelling"]
-    assert list(tables)[-3:] == [f"uncertain-{name}" for name in of_uncertain]
+    expected = [f"uncertain-{name}" for name in of_uncertain]
+    # a decile has more questions than are linked here
+    expected += ["natural-effects", "natural-thresholds"]
+    assert list(tables)[-5:] == expected
+    effects = tables["natural-effects"]
+    assert {(row["questions"], row["not known"]) for row in effects} == {("3", "57")}
     rows = [list(row.values()) for row in tables["sizes-language-modelling"]]
     without = [row[3] for row in rows if row[0] == "Pile" and row[2] == "0"]
     assert without == ["tiny", "big"], "one below the other"
