@@ -98,16 +98,21 @@ def _read_entities(file: Path) -> pa.Table:
     records = read_records(file, COLUMNS, f"columns {', '.join(COLUMNS)}")
     _check_columns(file, records.columns)
     cells = to_columns(file, records.records, records.notes)
-    popularity = read_numbers(cells["popularity"], f"{file}: popularity")
-    aliases = read_lists(cells["aliases"], f"{file}: aliases")
+    alias_lists = read_lists(cells["aliases"], f"{file}: aliases")
+    numbers = read_numbers(cells["popularity"], f"{file}: popularity")
     columns = {
         "qid": list(map(as_text, cells["qid"])),
         "label": list(map(as_text, cells["label"])),
-        "aliases": [names or [] for names in aliases],
+        "aliases": [aliases or [] for aliases in alias_lists],
         "wiki_title": [as_text(title) or None for title in cells["wiki_title"]],
-        "popularity": [int(views) if math.isfinite(views) else None for views in popularity],
+        "popularity": list(map(_count, numbers)),
     }
     return pa.table(columns, schema=DICTIONARY)
+
+
+def _count(number: float) -> int | None:
+    """A number of page views; None for one that is not known."""
+    return int(number) if math.isfinite(number) else None
 
 
 def _check_columns(file: Path, columns: Iterable[str]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pipelines.pages.section import Block, Figure, Table
 from pipelines.pages.table_rows import figures_by, is_known, table_of
 from pipelines.pages.thresholds import cut_and_bounds
-from pipelines.pages.values import in_points, label, show
+from pipelines.pages.values import label, show
 from pipelines.report.curves import ACCURACY, BANDS, VIEWS, with_views
-from pipelines.report.effect_section import VERBS
+from pipelines.report.effect_section import in_tail_and_head
 from pipelines.report.run_tables import Tables
 
 # Of each benchmark, the first language model that answered it.
@@ -59,11 +59,8 @@ def _effects(tables: Tables) -> Iterator[str]:
             method = label(row["method"])
             if row["lm"] != tables.lm:
                 method = f"{method} of {row['lm']}"
-            yield (
-                f"On {name}, {method} {VERBS[row['tail'].sign]} with unpopular "
-                f"entities ({in_points(row['tail'])} points) and {VERBS[row['head'].sign]} with "
-                f"the most popular ones ({in_points(row['head'])} points)."
-            )
+            changes = in_tail_and_head(row["tail"], row["head"], "entities")
+            yield f"On {name}, {method} {changes}."
 
 
 def _table_of_thresholds(tables: Tables) -> Table:
@@ -97,5 +94,5 @@ def _table_of_thresholds(tables: Tables) -> Table:
             "policy",
         ],
         {"not_known": "not known", "gain": "gain", "policy": "use"},
-        csv_only=["not_known"],
+        csv_only=["not_known", "tail", "head", "threshold_low", "threshold_high"],
     )
