@@ -172,13 +172,7 @@ def _read_topics(file: Path) -> dict[str, Record]:
     cells = delimited.one_row([first_line.rstrip("\r")], "\t") or []
     if len(cells) == 2 and isinstance(_value(cells[1]), list):
         return _topics_of_lines(file)
-
-    topics = {}
-    for text in open_text(file):
-        id_, tab, question = text.partition("\t")
-        if tab:
-            topics[id_.strip()] = {"qid": id_.strip(), "question": question.strip()}
-    return topics
+    return _topics_of_pairs(file)
 
 
 def _are_of_topics(names: Collection[str]) -> bool:
@@ -216,6 +210,16 @@ def _topics_of_lines(file: Path) -> dict[str, Record]:
         if cells is not None and len(cells) == 2:
             question, answers = cells
             topics[str(number)] = {"question": question, "answers": _value(answers)}
+    return topics
+
+
+def _topics_of_pairs(file: Path) -> dict[str, Record]:
+    """Lines of an id, a tab and a question."""
+    topics = {}
+    for text in open_text(file):
+        id_, tab, question = text.partition("\t")
+        if tab:
+            topics[id_.strip()] = {"qid": id_.strip(), "question": question.strip()}
     return topics
 
 
