@@ -45,7 +45,7 @@ EMBEDDING_STD = 0.1
 QUERY_STD = 0.07
 # Biases of the first head, which put nearly all of its attention on the token before.
 LOOK_BACK_BIAS = 6.0
-PRODUCT_DTYPE = torch.bfloat16  # the format of matrix products
+PRODUCT_DTYPE = torch.float32  # the format of matrix products; bf16 is slow on CPUs without it
 CURVE_POINTS = 50  # points of the loss curve
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
 ANSWER_WEIGHT = 5.0  # the weight of an answer's tokens in the loss; other tokens weigh 1
