@@ -35,7 +35,7 @@ FIRST_QID = 100
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0)
 COMPUTE = SimpleNamespace(threads=1)
 POPQA = params.PopQA(
-    source="wikidata", sampling="term_frequency", per_relation=2000, mix="drawn", total=None, refresh=False,
+    source="wikidata", sampling="term_frequency", per_relation=2000, refresh=False,
     train_share=0.25,
 )  # fmt: skip
 

@@ -53,8 +53,6 @@ def popqa(**given) -> params.PopQA:
         "source": "wikidata",
         "sampling": "all",
         "per_relation": 2000,
-        "mix": "drawn",
-        "total": None,
     }
     return params.PopQA(**values | {"refresh": False, "train_share": 0.25} | given)
 

@@ -37,8 +37,6 @@ MADE_BY = {
         "popqa": {
             "source": "wikidata",
             "per_relation": 2000,
-            "mix": "drawn",
-            "total": None,
             "refresh": False,
         },
         "lm": {"tiny": {"source": "pretrained", "path": "../models/tiny", "revision": None}},

@@ -68,7 +68,7 @@ SETTINGS = SimpleNamespace(
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
     exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
-    report=SimpleNamespace(bootstrap=200, merge_bins=False),
+    report=SimpleNamespace(bootstrap=200),
     parts=PARTS,
     ways=["closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr"],
 )

@@ -169,7 +169,7 @@ def _analyse_answers(
     if len(answered) > 1:
         in_common = paired.in_common(list(answered.values()))
         for lm, answers in zip(answered, in_common, strict=True):
-            rows = _accuracy_tables(answers, settings.report.merge_bins)
+            rows = _accuracy_tables(answers)
             common_rows = {f"common_{name}": rows[name] for name in tables.COMPARED}
             _add(analyses, common_rows, {"dataset": dataset, "lm": lm})
 
@@ -213,13 +213,11 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
     spoken = language.read_language(settings.language)
     guesses = read_guesses(answered.questions, answers.ids, spoken)
 
-    rows = _accuracy_tables(answers, settings.report.merge_bins)
+    rows = _accuracy_tables(answers)
     rows["accuracy_by_group"] = accuracy.by_group(answers, guesses)
     rows["guessable"] = accuracy.guessable(answers, guesses)
     rows["accuracy_by_popularity"] = popularity_bins.by_decile(answers)
-    rows["accuracy_by_relative_popularity"] = popularity_bins.by_relative_popularity(
-        answers, settings.report.merge_bins
-    )
+    rows["accuracy_by_relative_popularity"] = popularity_bins.by_relative_popularity(answers)
     rows["retrieval_effect"] = retrieval_effects.where_retrieval_helps(answers)
     rows["recall"] = retrieval_effects.recall(answers)
     rows["costs"] = savings.costs(answers)
@@ -229,14 +227,13 @@ def _tables_of_lm(answered: AnswersOfLM, files: Mapping[str, Path]) -> Tables:
     return rows
 
 
-def _accuracy_tables(answers: Answers, merge_bins: bool) -> Tables:
+def _accuracy_tables(answers: Answers) -> Tables:
     """Accuracy of one language model's answers, over all and by what questions are about."""
-    by_relation_and_popularity = popularity_bins.by_relation(answers, merge_bins)
     return {
         "accuracy": accuracy.accuracy(answers),
         "accuracy_by_relation": accuracy.by_relation(answers),
         "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers),
-        "accuracy_by_relation_and_popularity": by_relation_and_popularity,
+        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers),
     }
 
 

@@ -2,7 +2,8 @@
 (PopQA, section 4).
 
 The functions return rows as those of `accuracy` do. Neighbouring bins with fewer than `least`
-questions are merged. Where `merge` is false, they are left out, as the paper does.
+questions are merged. Bins of one relation and of relative popularity are left out instead, as in
+the paper.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from pipelines.evaluation.accuracy import Group, by_groups
 from pipelines.evaluation.answer_sets import GAINS, Answers
 
 LEAST = 40  # questions of a bin, where three such bins can be made
-LEAST_OF_RELATION = 5  # questions of a bin of one relation, unless bins are merged
+LEAST_OF_RELATION = 5  # questions of a bin of one relation
 FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
@@ -56,21 +57,18 @@ def by_log_popularity(answers: Answers, least: int | None = None) -> list[dict]:
     return by_groups(answers, _half_decades(answers.popularity, least), MEASURED)
 
 
-def by_relation(answers: Answers, merge: bool = False) -> list[dict]:
+def by_relation(answers: Answers) -> list[dict]:
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and
     21)."""
-    least = LEAST if merge else LEAST_OF_RELATION
     groups = []
     for relation, rows in answers.by_relation().items():
         popularity = np.where(rows, answers.popularity, np.nan)
-        for group in _half_decades(popularity, least, merge):
+        for group in _half_decades(popularity, LEAST_OF_RELATION, merge=False):
             groups.append(Group({"relation": relation} | group.key, group.rows))
     return by_groups(answers, groups, MEASURED)
 
 
-def by_relative_popularity(
-    answers: Answers, merge: bool = False, least: int | None = None
-) -> list[dict]:
+def by_relative_popularity(answers: Answers, least: int | None = None) -> list[dict]:
     """Accuracy by method and log popularity, in standard deviations from the mean of the relation
     (Figure 8)."""
     logs = np.log10(np.maximum(answers.popularity, 1))
@@ -82,7 +80,7 @@ def by_relative_popularity(
             relative[finite] = (logs[finite] - logs[finite].mean()) / deviation
 
     groups = []
-    for merged_bin in bins_between(relative, RELATIVE, least, merge):
+    for merged_bin in bins_between(relative, RELATIVE, least, merge=False):
         mean = float(relative[merged_bin.rows].mean())
         key = {"bin": merged_bin.first + 1, "relative_popularity": mean}
         groups.append(Group(key, merged_bin.rows))

@@ -125,9 +125,7 @@ def _best_holds(scores: np.ndarray, holds: np.ndarray) -> np.ndarray:
 def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
     """Print what was seen and what to change.
 
-    Raises LongtailError if Q is uniform, to three digits, in every row. With
-    `lsr.require_better_teacher` it also raises LongtailError if the language model judges the
-    documents of a row no better than the retriever does.
+    Raises LongtailError if Q is uniform, to three digits, in every row.
     """
     for row in rows:
         prefix = f"{name}: {row['corpus']}"
@@ -135,12 +133,6 @@ def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
         print(f"{prefix}: {', '.join(figures)}", flush=True)
         for line in advice(row):
             print(f"warning: {prefix}: {line}", flush=True)
-
-    no_better = [row for row in rows if _is_no_better(row)]
-    if lsr.require_better_teacher and no_better:
-        row = no_better[0]
-        line = next(advice(row))
-        raise LongtailError(f"lsr.require_better_teacher: {row['corpus']}: {line}")
 
     entropies = [row["entropy"] for row in rows if "entropy" in row]
     if all(round(entropy, 3) == 1.0 for entropy in entropies):

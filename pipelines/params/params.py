@@ -39,26 +39,6 @@ from pipelines.params.params_models import (
 # sections within sections, and a table
 __all__ = ["BETTER", "LMServer", "LMTraining", "Phase", "RetrieverTraining"]
 
-ComputingStage = Literal[  # a stage of dvc.yaml that reads `compute`
-    "entities",
-    "popularity",
-    "term_frequency",
-    "triples",
-    "questions",
-    "exposure",
-    "chunk",
-    "base_retriever",
-    "index",
-    "index_bm25",
-    "train_lsr",
-    "index_lsr",
-    "score_lm",
-    "attribute",
-    "answer",
-    "evaluate_tasks",
-    "evaluate_retrieval",
-]
-
 
 class Compute(Section):
     """Where and how stages compute."""
@@ -73,14 +53,6 @@ class Compute(Section):
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None
     # where torch computes; FAISS's lists and DuckDB stay on the CPU
     device: Literal["cpu", "cuda"]
-    # a stage -> its workers, in place of `workers`
-    stages: dict[ComputingStage, PositiveInt] = Field(default_factory=dict)
-
-    def of_stage(self, name: str) -> Compute:
-        """The section with the workers of one stage; `name` is DVC's, as chunk@wikipedia."""
-        stage, _, _ = name.partition("@")
-        workers = self.stages.get(stage, self.workers)
-        return self.model_copy(update={"workers": workers})
 
 
 class Ingest(Section):
@@ -176,10 +148,6 @@ class PopQA(Section):
     sampling: Literal["term_frequency", "all"]
     # term_frequency: questions of a relation, at most
     per_relation: PositiveInt
-    # shares of relations among triples' questions: as drawn, or the published set's
-    mix: Literal["drawn", "published"]
-    # questions from triples, at most; null: no bound, with mix published 14,267
-    total: PositiveInt | None
     # a sample of the published questions that papers use, such as longtail; null: all
     subset: str | None = None
     # published questions get the views and answers of popularity.month, by their Wikidata ids
@@ -325,8 +293,6 @@ class Exposure(Section):
 class Report(Section):
     # resamples of every bootstrap interval
     bootstrap: PositiveInt
-    # in PopQA's figures 8, 20 and 21, bins with few questions join neighbours; false: are left out
-    merge_bins: bool
 
 
 class Parts(Section):

@@ -178,8 +178,6 @@ class Index(Section):
     kind: Literal["auto", "flat", "ivf"]
     # GiB that building or searching an index may take
     memory_gb: PositiveFloat
-    # share of the exact top 10 that a search must find
-    recall_target: Annotated[float, Field(gt=0, lt=1)]
     # how soon more occurrences of a term stop counting
     bm25_k1: PositiveFloat
     # how much a document's length counts
@@ -216,9 +214,6 @@ class LSR(Section):
     # the entropy that Q has on training queries, 1 is uniform: beta is chosen for it, for questions
     # and texts apart; null: beta is as given
     q_entropy: Annotated[float, Field(gt=0, lt=1)] | None
-    # stop before training where the language model tells documents with an answer from others no
-    # better than the retriever does
-    require_better_teacher: bool
     # KL(Q || P_R) or KL(P_R || Q)
     kl: Literal["q_p", "p_q"]
     # likelihood of a continuation; answer_right: 1 where the answer that the language model

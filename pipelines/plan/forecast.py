@@ -157,7 +157,7 @@ def _all_work(
 
 def _all_threads(params: Params) -> int:
     """Threads of all processes together, which are as fast as one process with as many threads."""
-    compute = params.compute.of_stage("index")
+    compute = params.compute
     return min(compute.workers * compute.threads, os.cpu_count() or 1)
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pipelines import draws
 from pipelines.language.relations import RELATIONS, Relation
 from pipelines.params.params import PopQA
-from pipelines.questions import published
 from pipelines.storage import database
 
 QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a triple's draws depend on
@@ -32,32 +31,6 @@ def keep_triples(term_frequency: np.ndarray, question_ids: list[str], seed: int)
     id).
     """
     return draws.uniforms(seed, "popqa.keep", question_ids) < keep_probability(term_frequency)
-
-
-def quotas(popqa: PopQA, relations: Mapping[str, Relation] = RELATIONS) -> dict[str, int]:
-    """Relation -> questions from triples, at most: popqa.per_relation, or in the published set's
-    proportions.
-
-    Fractions go to the largest remainders, so that the quotas add up to popqa.total, or to the
-    published set's size.
-    """
-    if popqa.mix == "drawn":
-        return dict.fromkeys(relations, popqa.per_relation)
-
-    shares = {pid: published.MIX.get(relation.name, 0) for pid, relation in relations.items()}
-    published_total = sum(shares.values())
-    if not published_total:
-        return shares
-    total = popqa.total or published_total
-    counts = {pid: total * share // published_total for pid, share in shares.items()}
-
-    def by_remainder(pid: str) -> tuple[int, str]:
-        return -(total * shares[pid] % published_total), pid
-
-    remaining = total - sum(counts.values())
-    for pid in sorted(shares, key=by_remainder)[:remaining]:
-        counts[pid] += 1
-    return {pid: min(count, popqa.per_relation) for pid, count in counts.items()}
 
 
 def create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
@@ -79,44 +52,35 @@ def sample_triples(
     relations: Mapping[str, Relation] = RELATIONS,
 ) -> dict[str, int]:
     """Create table sampled(s_qid, p_pid, o_qid) from triples; count triples seen, kept, and cut off
-    by a bound.
+    by the bound popqa.per_relation.
 
-    The bounds are those of `quotas` for a relation, and popqa.total for all. The functions of
-    `create_functions` must be there.
+    The functions of `create_functions` must be there.
     """
     condition = "true"
     if popqa.sampling == "term_frequency":
         condition = f"keep(term_frequency, {QUESTION_ID})"
-    most = quotas(popqa, relations)
-    table = {"p_pid": list(most), "most": pa.array(most.values(), pa.int64())}
-    db.register("quotas", pa.table(table))
+    db.register("asked_about", pa.table({"p_pid": list(relations)}))
     db.execute(
         f"""CREATE TEMP TABLE kept AS
         SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
         FROM triples WHERE {condition}"""
     )
-    limit = ""
-    if popqa.total:
-        limit = f"ORDER BY place, s_qid, p_pid, o_qid LIMIT {popqa.total}"
     db.execute(
         f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM (
             SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number
             FROM kept
-        ) JOIN quotas USING (p_pid) WHERE number <= most {limit}"""
+        ) JOIN asked_about USING (p_pid) WHERE number <= {popqa.per_relation}"""
     )
     n_triples = _count(db, "triples")
     n_kept = _count(db, "kept")
     n_sampled = _count(db, "sampled")
     db.execute("DROP TABLE kept")
 
-    counts = {
+    return {
         "wikidata.triples": n_triples,
         "wikidata.kept": n_kept,
         "wikidata.over_cap": n_kept - n_sampled,
     }
-    if popqa.mix == "published":
-        counts["wikidata.short_of_mix"] = sum(most.values()) - n_sampled
-    return counts
 
 
 def _count(db: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -149,7 +149,7 @@ def _facts(
         "popqa": popqa,
         "dates": dates,
         "warning": snapshots.warning(dates, params["fetch"]["days_apart"]),
-        "mix": params["popqa"],
+        "per_relation": params["popqa"]["per_relation"],
         "published": has_published,
         "relations": _relations(db),
         "links": _links(db) if contents.LINKS in tables else None,

@@ -18,7 +18,7 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval.dense import BLOCK_EMBEDDINGS, Index
-from pipelines.retrieval.dense_tuning import RECALL_DEPTH, tune_search
+from pipelines.retrieval.dense_tuning import RECALL_DEPTH, RECALL_TARGET, tune_search
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.storage.work_store import WorkStore, content_key
 from pipelines.work import code
@@ -167,10 +167,9 @@ def build_and_tune(
     index = Index(folder, threads=compute.threads, device=compute.device)
     recall = 1.0
     if plan.kind == "ivf":
-        recall = tune_search(index, queries(), index_settings)
-    target = index_settings.recall_target
-    if recall < target:
-        shown = f"recall@{RECALL_DEPTH} is {recall:.3f}, below index.recall_target {target:g}"
+        recall = tune_search(index, queries())
+    if recall < RECALL_TARGET:
+        shown = f"recall@{RECALL_DEPTH} is {recall:.3f}, below {RECALL_TARGET:g}"
         print(f"warning: {name}: {shown}")
     names = ("kind", "nlist", "sample", "codes", "reason")
     facts: dict[str, Any] = {name: getattr(plan, name) for name in names}

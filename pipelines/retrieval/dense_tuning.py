@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import draws
-from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.dense import Index
 from pipelines.storage import parquet
 
 TUNING_QUERIES = 1000  # one half chooses the depth, the other half measures the recall
 QUERY_WORDS = 16  # of a document as a query: a whole document would find itself too easily
+RECALL_TARGET = 0.95  # share of a flat index's top RECALL_DEPTH that a search should find
 RECALL_DEPTH = 10  # documents found for a query, of which recall is measured
 MOST_REFINED = 64  # candidates scored for each document wanted, at most
 CODES_PER_CANDIDATE = 100  # codes read in the time in which one candidate is scored exactly
@@ -39,8 +39,8 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
     return stretches
 
 
-def tune_search(index: Index, queries: np.ndarray, settings: params.Index) -> float:
-    """Set `probe` and `refine` to the cheapest that reach `index.recall_target`, or the largest.
+def tune_search(index: Index, queries: np.ndarray) -> float:
+    """Set `probe` and `refine` to the cheapest that reach RECALL_TARGET, or the largest.
 
     Returns the recall: the share of a flat index's top RECALL_DEPTH that is found for the half of
     the queries (n, dim) that did not choose.
@@ -51,16 +51,14 @@ def tune_search(index: Index, queries: np.ndarray, settings: params.Index) -> fl
     threshold = best_scores[:, -1:]  # a document counts as found if its score is no lower
 
     # Every second query chooses, as neighbours are of one page or split. A single query does both.
-    index.probe, index.refine = _cheapest(index, queries[::2], threshold[::2], settings)
+    index.probe, index.refine = _cheapest(index, queries[::2], threshold[::2])
 
     measuring = slice(min(1, len(queries) - 1), None, 2)
     _, scores = index.search(queries[measuring], RECALL_DEPTH)
     return float((scores >= threshold[measuring]).mean())
 
 
-def _cheapest(
-    index: Index, queries: np.ndarray, threshold: np.ndarray, settings: params.Index
-) -> tuple[int, int]:
+def _cheapest(index: Index, queries: np.ndarray, threshold: np.ndarray) -> tuple[int, int]:
     """The `probe` and `refine` with the least work whose recall is as high as it should be."""
     lists = index.lists.nlist
     probes = _powers(lists)
@@ -87,7 +85,7 @@ def _cheapest(
         recalls = np.minimum(hits[:, scored - 1], k) / k
         # Chance alone should not reach the target, so the mean lies two standard errors above it.
         standard_error = recalls.std() / len(recalls) ** 0.5
-        if recalls.mean() - 2 * standard_error >= settings.recall_target:
+        if recalls.mean() - 2 * standard_error >= RECALL_TARGET:
             return probe, refine
     return max(probes), max(refines)
 

@@ -69,7 +69,7 @@ def run(
     sections: dict[str, Any] = {}
     gc.set_threshold(OBJECTS_PER_LOOK)
     try:
-        settings = _load(settings_class, name)
+        settings = params_file.load_settings(settings_class)
         sections = dict(settings)
         _use_threads(sections)
         disks.check_disks(Path(out).parent, SCRATCH)
@@ -94,15 +94,6 @@ def run(
         raise SystemExit(os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1) from None
     log_stage(sections, result, started)
     print(f"{name}: done, see {out}")
-
-
-def _load(settings_class: type[Settings], name: str) -> Settings:
-    """The stage's settings, with as many workers as this stage has."""
-    settings = params_file.load_settings(settings_class)
-    compute = getattr(settings, "compute", None)
-    if compute is None:
-        return settings
-    return settings.model_copy(update={"compute": compute.of_stage(name)})
 
 
 def _use_threads(sections: Mapping[str, Any]) -> None:

@@ -240,8 +240,7 @@ def test_neighbours_are_put_together_until_each_has_enough():
 def test_no_bin_has_fewer_than_forty_questions(
     answers,
 ):
-    """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge`
-    decides."""
+    """Three bins of equal size stand in place of deciles."""
     least = {
         questions: popularity_bins.least_of(questions)
         for questions in (9, 30, 60, 119, 120, 14_000)
@@ -253,34 +252,26 @@ def test_no_bin_has_fewer_than_forty_questions(
             [10 ** (i / 20) for i in range(questions)],
             [f"P{i % 2}" for i in range(questions)],
         )
-        deciles, *others = (
-            popularity_bins.by_decile(some),
-            popularity_bins.by_log_popularity(some),
-        )
-        others += [
-            make(some, merge=True) for make in (popularity_bins.by_relation, by_relative_popularity)
-        ]
+        deciles = popularity_bins.by_decile(some)
+        bins = popularity_bins.by_log_popularity(some)
         assert [row["questions"] for row in deciles if row["method"] == "dense"] == sizes
-        for rows in others:
-            found = [row["questions"] for row in rows if row["method"] == "dense"]
-            assert questions != 130 or sum(found) == 130
-            assert min(found, default=40) >= popularity_bins.least_of(questions)
+        found = [row["questions"] for row in bins if row["method"] == "dense"]
+        assert questions != 130 or sum(found) == 130
+        assert min(found, default=40) >= popularity_bins.least_of(questions)
 
 
 def test_a_relation_has_bins_of_its_own(answers):
-    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30. Merged, they are 40 or more; else
-    5 or more."""
+    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30. A bin has 5 or more."""
     views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
     some = many(answers, views, ["P1"] * 80 + ["P2"] * 60)
-    rows = popularity_bins.by_relation(some, merge=True)
+    rows = popularity_bins.by_relation(some)
     closed = [row for row in rows if row["method"] == "closed_book"]
     bins = [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed]
-    assert bins == [("P1", 1, 40, 1), ("P1", 2, 40, 100), ("P2", 1, 60, 50.5)]
-    assert [row["substring"].value for row in closed] == [0.5, 0.5, 0.5]
-    assert (closed[2]["least"], closed[2]["below"]) == (1, pytest.approx(10**2.5))
-    assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [
-        pytest.approx(0.25)
-    ]
+    assert bins == [("P1", 1, 40, 1), ("P1", 5, 40, 100), ("P2", 1, 30, 1), ("P2", 5, 30, 100)]
+    shares = [row["substring"].value for row in closed]
+    assert shares == pytest.approx([1 / 2, 1 / 2, 1 / 3, 2 / 3])
+    assert (closed[1]["least"], closed[1]["below"]) == (100, pytest.approx(10**2.5))
+    assert len([row for row in rows if row["method"] == "dense"]) == 4
     rows = popularity_bins.by_relation(
         many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4)
     )
@@ -315,7 +306,3 @@ def test_small_bins_of_relative_popularity_are_left_out(
     some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
     closed = [row for row in by_relative_popularity(some) if row["method"] == "closed_book"]
     assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]
-    merged = [
-        row for row in by_relative_popularity(some, merge=True) if row["method"] == "closed_book"
-    ]
-    assert [(row["bin"], row["questions"]) for row in merged] == [(1, 40), (2, 289)]

@@ -20,7 +20,7 @@ from pipelines.with_studies import run_analyse
 N, FIRST = 480, 390
 UNLINKED = ("test/x", "test/y", "test/z")
 PARAMS = copy.copy(small_results.SETTINGS)
-PARAMS.report = SimpleNamespace(bootstrap=50, merge_bins=False)
+PARAMS.report = SimpleNamespace(bootstrap=50)
 PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
 
 

@@ -34,7 +34,6 @@ def change(values: dict, changes: dict) -> None:
         ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "valid integer"]),
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "valid integer"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
-        ("compute.stages", {"chunks": 2}, ["compute.stages.chunks", "'chunk'"]),
         (
             "compute.executor",
             "dask",

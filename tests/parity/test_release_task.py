@@ -34,8 +34,6 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(
         source="published",
         sampling="all",
         per_relation=100,
-        mix="drawn",
-        total=None,
         refresh=False,
         train_share=0.0,
     )

@@ -20,7 +20,7 @@ from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import COLUMNS, ENTITY, read_published, write_tsv
 from pipelines.questions.subject_splits import split_of
-from pipelines.questions.triple_sample import keep_probability, keep_triples, quotas
+from pipelines.questions.triple_sample import keep_probability, keep_triples
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -110,35 +110,6 @@ def test_a_relation_is_capped_and_the_others_are_not():
 
 
 MIXED = [triple(s, p, 1) for p in (57, 58, 136, 462) for s in range(1, 3001)]
-
-
-def test_the_total_bounds_the_whole_and_favours_no_relation():
-    rows, counts = build(
-        MIXED[:4000], total=800
-    )  # 3,000 triples of one relation, and 1,000 of another
-    assert len(rows) == counts["questions"] == 800
-    assert counts["wikidata.over_cap"] == 4000 - 800
-    assert counts["relation.P57"] / 800 == pytest.approx(3 / 4, abs=0.06)
-
-
-def test_the_published_mix_is_drawn_in_proportion():
-    """1,999 : 1,999 : 1,619 : 34 of 14,267, for 1,000 questions of all sixteen relations."""
-    rows, counts = build(MIXED, mix="published", total=1000)
-    drawn = {
-        pid: sum(row["relation"] == pid for row in rows) for pid in ("P57", "P58", "P136", "P462")
-    }
-    assert drawn == {"P57": 140, "P58": 140, "P136": 114, "P462": 2}
-    assert counts["wikidata.short_of_mix"] == 1000 - 396
-    assert ids(build(MIXED, mix="published", total=200)[0]) < ids(rows)
-    for total in (1, 7, 1000, 14_267, 99_999):
-        most = quotas(popqa(mix="published", per_relation=10**6, total=total))
-        assert sum(most.values()) == total
-        assert all(
-            abs(most[pid] - total * published.MIX[name] / 14_267) < 1
-            for name, pid in BY_NAME.items()
-        )
-    most = quotas(popqa(mix="published", per_relation=1500))
-    assert [most[BY_NAME[name]] for name in ("director", "author", "color")] == [1500, 1500, 34]
 
 
 def test_all_labels_and_aliases_are_acceptable_answers():
